@@ -1,0 +1,1 @@
+"""Typed client of CHART (REST over httpx) and the `chart` command."""

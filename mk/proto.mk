@@ -1,0 +1,30 @@
+# Interface definitions: Python and C code generated from proto/, lint and breaking check.
+SETUP += proto
+LINT += lint-proto
+
+PROTO_FILES := $(sort $(wildcard proto/chart/v1/*.proto))
+BUF := $(BUILD)/tools/buf
+
+.PHONY: proto lint-proto
+proto: $(BUILD)/.proto-python $(BUILD)/.proto-c
+
+$(BUILD)/.proto-python: $(PROTO_FILES) $(VENV)/.requirements
+	@mkdir -p services/chart/v1 $(BUILD)
+	@rm -f services/chart/v1/*_pb2* && touch services/chart/v1/__init__.py
+	@$(PYTHON) -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(VENV)/bin/protoc-gen-mypy \
+	    --plugin=protoc-gen-mypy_grpc=$(VENV)/bin/protoc-gen-mypy_grpc \
+	    --python_out=services --grpc_python_out=services --mypy_out=quiet:services --mypy_grpc_out=quiet:services $(PROTO_FILES)
+	@touch $@
+
+# Plain messages only: the C agents speak streams, not gRPC.
+$(BUILD)/.proto-c: $(PROTO_FILES) $(BUILD)/.packages
+	@mkdir -p $(BUILD)/gen
+	@protoc-c -I proto --c_out=$(BUILD)/gen $(PROTO_FILES)
+	@touch $@
+
+$(BUF):
+	@echo "proto: building buf"
+	@mkdir -p $(@D) && GOBIN=$(@D) go install github.com/bufbuild/buf/cmd/buf@v1.47.2
+
+lint-proto: $(BUF)
+	@cd proto && $(BUF) lint

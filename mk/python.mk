@@ -1,0 +1,46 @@
+# The Python environment, its locks, lint and tests.
+SETUP += python
+LINT += lint-python
+UNIT += unit-python
+CONTRACT += contract-python
+LAB_SMOKE += lab-python
+
+PYTEST := $(PYTHON) -m pytest --durations=10
+PYTHON_SOURCES := services clients/python
+
+.PHONY: python
+python: $(VENV)/.installed
+
+$(VENV)/.requirements: services/requirements-dev.txt
+	@echo "python: installing the locked dependencies"
+	@test -x $(VENV)/bin/python || python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r services/requirements-dev.txt
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.requirements services/pyproject.toml clients/python/pyproject.toml
+	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e services -e clients/python
+	@touch $@
+
+##@ Python
+.PHONY: lock lint-python format-python unit-python contract-python lab-python
+lock: ## resolve the Python dependencies anew, with hashes and without any registry's address
+	cd services && $(VENV)/bin/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 requirements-dev.in -o requirements-dev.txt
+	cd services && $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -c requirements-dev.txt --python-version 3.11 requirements.in -o requirements.txt
+
+lint-python: python proto
+	@$(VENV)/bin/ruff check $(PYTHON_SOURCES)
+	@$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
+	@$(VENV)/bin/mypy
+
+format-python: ## rewrite the Python sources as ruff wants them
+	@$(VENV)/bin/ruff check --fix $(PYTHON_SOURCES)
+	@$(VENV)/bin/ruff format $(PYTHON_SOURCES)
+
+unit-python: python proto
+	@$(PYTEST) -m "not contract and not lab and not slow"
+
+contract-python: python proto kafka
+	@$(PYTEST) -m "contract and not slow"
+
+lab-python: python proto
+	@$(PYTEST) -m "lab and not slow"
