@@ -16,10 +16,12 @@ $(BUILD)/.proto-python: $(PROTO_FILES) $(VENV)/.requirements
 	    --python_out=services --grpc_python_out=services --mypy_out=quiet:services --mypy_grpc_out=quiet:services $(PROTO_FILES)
 	@touch $@
 
-# Plain messages only: the C agents speak streams, not gRPC.
+# Stream messages only: the C agents do not speak gRPC.
+STREAM_PROTO_FILES := $(shell grep -L '^service ' $(PROTO_FILES))
+
 $(BUILD)/.proto-c: $(PROTO_FILES) $(BUILD)/.packages
 	@mkdir -p $(BUILD)/gen
-	@protoc-c -I proto --c_out=$(BUILD)/gen $(PROTO_FILES)
+	@protoc-c -I proto --c_out=$(BUILD)/gen $(STREAM_PROTO_FILES)
 	@touch $@
 
 $(BUF):
