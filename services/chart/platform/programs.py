@@ -1,0 +1,78 @@
+"""What runs on the local platform: for each program its command, environment, health check and order.
+
+Pure: builds plain data from settings. `supervisor.py` turns it into a running platform.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chart.platform.settings import PlatformSettings
+
+
+@dataclass(frozen=True)
+class Program:
+    """One supervised process.
+
+    ``stage`` orders the start: a stage begins when every program of the one before is healthy.
+    ``health`` is an HTTP address that answers 200 when ready, or ``tcp:HOST:PORT``.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    stage: int
+    health: str
+    environment: dict[str, str] = field(default_factory=dict)
+    directory: Path | None = None
+    stop_signal: str = "TERM"
+    stop_wait_s: int = 15
+
+
+# name -> (gRPC port, health and metrics port), as in docs/operations.md.
+SERVICE_PORTS = {
+    "registry": (18101, 18201),
+    "allocator": (18102, 18202),
+    "reservations": (18103, 18203),
+    "archiver": (18104, 18204),
+}
+
+
+def service_environment(settings: PlatformSettings, service: str) -> dict[str, str]:
+    """Environment of one service: addresses of everything it may talk to."""
+    environment = {
+        "CHART_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
+        "CHART_STATE_DIR": str(settings.state_dir),
+        "CHART_ENVIRONMENT": settings.environment,
+        "CHART_LOG_LEVEL": settings.log_level,
+        "CHART_WEB_DIR": str(settings.web_dir),
+        **{f"CHART_{name.upper()}_TARGET": f"127.0.0.1:{grpc}" for name, (grpc, _) in SERVICE_PORTS.items()},
+    }
+    if service in SERVICE_PORTS:
+        grpc_port, http_port = SERVICE_PORTS[service]
+        environment["CHART_GRPC_LISTEN"] = f"127.0.0.1:{grpc_port}"
+        environment["CHART_HTTP_LISTEN"] = f"127.0.0.1:{http_port}"
+    else:
+        environment["CHART_HTTP_LISTEN"] = f"127.0.0.1:{settings.gateway_port}"
+    if service in ("registry", "reservations", "archiver"):
+        environment["CHART_DATABASE_URL"] = settings.database_url(service)
+    return environment
+
+
+def service_programs(settings: PlatformSettings) -> list[Program]:
+    """The Python services; each is the console script that its distribution installs."""
+    scripts = Path(sys.executable).parent
+    programs = []
+    for name in (*SERVICE_PORTS, "gateway"):
+        port = settings.gateway_port if name == "gateway" else SERVICE_PORTS[name][1]
+        programs.append(
+            Program(
+                name=name,
+                command=(str(scripts / f"chart-{name}"),),
+                stage=2 if name != "gateway" else 3,
+                health=f"http://127.0.0.1:{port}/readyz",
+                environment=service_environment(settings, name),
+            )
+        )
+    return programs

@@ -1,0 +1,60 @@
+"""Where the local platform keeps its state and on which addresses its parts listen.
+
+Everything can be overridden in the environment or in the `.env` file at the root of the checkout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def repository_root() -> Path:
+    """The checkout that this module was installed from (editable install)."""
+    return Path(__file__).resolve().parents[3]
+
+
+class PlatformSettings(BaseSettings):
+    """Settings of the embedded platform, prefix ``CHART_``."""
+
+    model_config = SettingsConfigDict(env_prefix="CHART_", env_file=str(repository_root() / ".env"), extra="ignore")
+
+    state_dir: Path = Field(default_factory=lambda: repository_root() / "var")
+    build_dir: Path = Field(default_factory=lambda: repository_root() / "build")
+    web_dir: Path = Field(default_factory=lambda: repository_root() / "web" / "dist")
+    environment: str = "development"
+    log_level: str = "info"
+
+    kafka_port: int = 19092
+    kafka_node_port: int = 19093
+    kafka_controller_port: int = 19094
+    kafka_heap_mb: int = 512
+    postgres_port: int = 15432
+    gateway_port: int = 18080
+    management_address: str = "10.254.0.1"
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """Where the services reach the broker."""
+        return f"127.0.0.1:{self.kafka_port}"
+
+    @property
+    def node_bootstrap(self) -> str:
+        """Where agents and pods inside the lab's namespaces reach the broker."""
+        return f"{self.management_address}:{self.kafka_node_port}"
+
+    @property
+    def gateway_url(self) -> str:
+        """Base address of REST and dashboard."""
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def platform_dir(self) -> Path:
+        """State of broker, database and process manager."""
+        return self.state_dir / "platform"
+
+    def database_url(self, role: str) -> str:
+        """Connection address for one role; one role and schema per service."""
+        return f"postgresql://{role}@127.0.0.1:{self.postgres_port}/chart"
