@@ -7,6 +7,7 @@ its files stay in the state directory wherever that is and belong to whoever own
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def unprivileged(*command: str) -> tuple[str, ...]:
     """The command as an ordinary user when the caller is root, unchanged otherwise."""
     if os.geteuid() != 0:
         return command
-    return ("unshare", "--user", "--map-user=65533", "--map-group=65533", *command)
+    # The package's own user: initdb looks the name up.
+    user = pwd.getpwnam("postgres")
+    return ("unshare", "--user", f"--map-user={user.pw_uid}", f"--map-group={user.pw_gid}", *command)
 
 
 def prepare(settings: PlatformSettings) -> Program:
