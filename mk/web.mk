@@ -1,0 +1,33 @@
+# The dashboard: build, lint, unit tests, browser tests.
+SETUP += web
+LINT += lint-web
+UNIT += unit-web
+BROWSER += browser-web
+
+WEB_SOURCES := $(shell find web/src web/public web/index.html web/vite.config.ts -type f)
+
+##@ Dashboard
+.PHONY: web lint-web unit-web browser-web web-pictures
+web: web/dist/index.html
+
+web/node_modules/.installed: web/package.json web/package-lock.json
+	@echo "web: installing the locked packages"
+	@cd web && npm ci --no-fund --no-audit --loglevel=error >/dev/null
+	@touch $@
+
+web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
+	@echo "web: building the dashboard"
+	@cd web && npx vite build --logLevel error
+
+lint-web: web/node_modules/.installed
+	@cd web && npm run --silent lint
+
+unit-web: web/node_modules/.installed
+	@cd web && npm test --silent
+
+browser-web: setup
+	@$(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test'
+
+web-pictures: setup ## take the pictures of the dashboard for the documentation
+	@mkdir -p docs/images
+	@CHART_PICTURES=$(ROOT)/docs/images $(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test -g theme'

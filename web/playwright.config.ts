@@ -1,0 +1,29 @@
+import { defineConfig } from "@playwright/test";
+
+/**
+ * Browser tests against a running gateway (CHART_SERVER). Chromium comes from the distribution; the flags keep it from
+ * asking for anything outside this machine.
+ */
+export default defineConfig({
+  testDir: "tests",
+  timeout: 30_000,
+  workers: 1,
+  reporter: [["list"]],
+  outputDir: "test-results",
+  use: {
+    baseURL: process.env.CHART_SERVER ?? "http://127.0.0.1:18080",
+    viewport: { width: 1360, height: 900 },
+    launchOptions: {
+      executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+      args: [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+      ],
+    },
+  },
+});

@@ -1,0 +1,41 @@
+import { describe, expect, it } from "vitest";
+
+import { append, columns, rowsOfSeries, WINDOW_S } from "./window";
+
+describe("window of samples", () => {
+  it("keeps time rising and forgets what is too old", () => {
+    const rows = append([{ at: 0, values: [1] }], [{ at: WINDOW_S, values: [2] }], WINDOW_S + 10);
+    expect(rows).toEqual([{ at: WINDOW_S, values: [2] }]);
+    expect(append(rows, [{ at: WINDOW_S - 1, values: [3] }], WINDOW_S + 10)).toEqual(rows);
+  });
+
+  it("draws a silence as a gap", () => {
+    const [times, values] = columns(
+      [
+        { at: 1, values: [10] },
+        { at: 2, values: [11] },
+        { at: 9, values: [12] },
+      ],
+      1,
+    );
+    expect(times).toHaveLength(4);
+    expect(values).toEqual([10, 11, null, 12]);
+  });
+
+  it("joins series by time", () => {
+    const rows = rowsOfSeries([
+      { unit: "bps", points: [{ at: "1970-01-01T00:00:01Z", value: 5 }] },
+      {
+        unit: "bps",
+        points: [
+          { at: "1970-01-01T00:00:01Z", value: 6 },
+          { at: "1970-01-01T00:00:02Z", value: 7 },
+        ],
+      },
+    ]);
+    expect(rows).toEqual([
+      { at: 1, values: [5, 6] },
+      { at: 2, values: [null, 7] },
+    ]);
+  });
+});

@@ -1,0 +1,62 @@
+/** The samples of the last minutes of one link, with gaps where nothing was heard. Pure. */
+import type uPlot from "uplot";
+
+import type { LinkLoad, Series } from "../../api/types";
+
+export const WINDOW_S = 300;
+/** Longer silence than this is drawn as a gap. */
+export const GAP_S = 3;
+
+export interface Row {
+  /** Seconds since the epoch. */
+  at: number;
+  values: (number | null)[];
+}
+
+export const LOAD_METRICS = ["sent_bps", "explicit_rate_bps", "legacy_bps", "queue_bytes"] as const;
+
+export function rowOfLoad(load: LinkLoad): Row {
+  return { at: Date.parse(load.at) / 1000, values: LOAD_METRICS.map((metric) => load[metric]) };
+}
+
+/** Rows of several series that were fetched for the same steps. */
+export function rowsOfSeries(series: Series[]): Row[] {
+  const rows = new Map<number, (number | null)[]>();
+  series.forEach((one, index) => {
+    for (const point of one.points) {
+      const at = Date.parse(point.at) / 1000;
+      const values = rows.get(at) ?? series.map(() => null);
+      values[index] = point.value;
+      rows.set(at, values);
+    }
+  });
+  return [...rows].sort(([a], [b]) => a - b).map(([at, values]) => ({ at, values }));
+}
+
+/** Appends newer rows, forgets what left the window, and keeps time strictly rising. */
+export function append(rows: Row[], newer: Row[], nowS: number): Row[] {
+  const result = rows.filter((row) => row.at >= nowS - WINDOW_S);
+  for (const row of newer) {
+    const last = result.at(-1);
+    if (last && row.at <= last.at) continue;
+    if (row.at >= nowS - WINDOW_S) result.push(row);
+  }
+  return result;
+}
+
+/** Column arrays for the chart; a null row is put into every silence longer than GAP_S. */
+export function columns(rows: Row[], width: number): uPlot.AlignedData {
+  const times: number[] = [];
+  const values: (number | null)[][] = Array.from({ length: width }, () => []);
+  let previous: number | null = null;
+  for (const row of rows) {
+    if (previous !== null && row.at - previous > GAP_S) {
+      times.push(previous + GAP_S / 2);
+      for (const column of values) column.push(null);
+    }
+    times.push(row.at);
+    values.forEach((column, index) => column.push(row.values[index] ?? null));
+    previous = row.at;
+  }
+  return [times, ...values];
+}

@@ -1,0 +1,43 @@
+/** What the map writes on a link, and how it draws it. */
+import type { Link, NetworkNode } from "../../api/types";
+import { formatMs, formatRate, formatShare } from "../../shared/units";
+import { utilisationColor } from "../../theme";
+
+/** A load older than this says nothing about now. */
+export const LOAD_STALE_MS = 3000;
+
+export function loadIsStale(link: Link, now: number): boolean {
+  return link.load === null || now - Date.parse(link.load.at) > LOAD_STALE_MS;
+}
+
+export function linkLabel(link: Link, now: number): string {
+  const load = link.load && !loadIsStale(link, now) ? link.load : null;
+  const first = load ? `${formatShare(load.utilisation)} · ${formatRate(load.sent_bps)}` : "no load known";
+  const loss = link.measured?.loss_ratio;
+  const rtt = link.measured?.rtt_us;
+  const second = [
+    loss ? `${formatShare(loss.value, 1)} loss` : null,
+    rtt ? `${formatMs(rtt.value)} RTT` : null,
+  ]
+    .filter((part) => part !== null)
+    .join(" · ");
+  return second ? `${first}\n${second}` : first;
+}
+
+export function linkStyle(link: Link, now: number): { color: string; width: number; dashed: boolean } {
+  const stale = loadIsStale(link, now);
+  const utilisation = stale ? null : link.load?.utilisation;
+  return {
+    color: utilisationColor(utilisation),
+    width: 2 + 6 * Math.min(1, utilisation ?? 0),
+    dashed: stale,
+  };
+}
+
+export function nodeStatus(node: NetworkNode): { text: string; color: string } {
+  if (!node.state) return { text: "no agent seen", color: "#868e96" };
+  if (node.state.stale) return { text: "agent silent", color: "#e03131" };
+  if (node.state.faults.length > 0) return { text: "degraded", color: "#e67700" };
+  const colors = { enforce: "#0b7285", observe: "#5f3dc4", off: "#868e96" };
+  return { text: node.state.enforcement, color: colors[node.state.enforcement] };
+}

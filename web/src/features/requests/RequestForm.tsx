@@ -1,0 +1,179 @@
+/** Ask for a rate: the form previews the answer while it is filled in, and names the field that a refusal is about. */
+import {
+  Alert,
+  Button,
+  Group,
+  NumberInput,
+  SegmentedControl,
+  Select,
+  SimpleGrid,
+  Stack,
+  Text,
+  TextInput,
+} from "@mantine/core";
+import { useForm } from "@mantine/form";
+import { useDebouncedValue } from "@mantine/hooks";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { api, ApiError } from "../../api/client";
+import type { RateRequest, ServiceType } from "../../api/types";
+import { useNodes } from "../../api/useLive";
+import { Failed } from "../../shared/Notices";
+import { formatRate } from "../../shared/units";
+import { type FormValues, toBody } from "./formValues";
+
+const SERVICES: { value: ServiceType; label: string }[] = [
+  { value: "guaranteed", label: "guaranteed" },
+  { value: "variable", label: "variable" },
+  { value: "available", label: "available" },
+  { value: "maximum", label: "maximum" },
+];
+
+/** Field of the REST body -> field of this form. */
+const FORM_FIELDS: Record<string, keyof FormValues> = {
+  source: "source",
+  destination: "destination",
+  guaranteed_bps: "rateMbit",
+  minimum_bps: "rateMbit",
+  destination_port: "destinationPort",
+  protocol: "protocol",
+  priority: "priority",
+  duration_s: "durationMin",
+  end: "durationMin",
+};
+
+export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) => void }) {
+  const nodes = useNodes();
+  const [idempotencyKey, setIdempotencyKey] = useState(() => crypto.randomUUID());
+  const form = useForm<FormValues>({
+    initialValues: {
+      source: "",
+      destination: "",
+      service: "variable",
+      rateMbit: 10,
+      protocol: "tcp",
+      destinationPort: "",
+      priority: 0,
+      durationMin: 60,
+      description: "",
+    },
+    validate: {
+      source: (value) => (value ? null : "Choose the node that sends"),
+      destination: (value, values) =>
+        !value
+          ? "Choose the node that receives"
+          : value === values.source
+            ? "Choose another node than the sender"
+            : null,
+    },
+  });
+  const complete =
+    form.values.source !== "" &&
+    form.values.destination !== "" &&
+    form.values.source !== form.values.destination;
+  const [debounced] = useDebouncedValue(form.values, 300);
+  const preview = useQuery({
+    queryKey: ["preview", debounced],
+    queryFn: () => api.previewRateRequest(toBody(debounced)),
+    enabled: complete,
+    retry: false,
+  });
+  const create = useMutation({
+    mutationFn: (values: FormValues) => api.createRateRequest(toBody(values), idempotencyKey),
+    onSuccess: onCreated,
+    onError: (error) => {
+      setIdempotencyKey(crypto.randomUUID());
+      const field =
+        error instanceof ApiError && error.problem.field ? FORM_FIELDS[error.problem.field] : undefined;
+      if (field) form.setFieldError(field, error.message);
+    },
+  });
+  const options = (nodes.data ?? []).map((node) => node.id);
+
+  return (
+    <form
+      onSubmit={form.onSubmit((values) => {
+        create.mutate(values);
+      })}
+    >
+      <Stack>
+        <SimpleGrid cols={{ base: 1, sm: 2 }}>
+          <Select label="Sender" data={options} searchable required {...form.getInputProps("source")} />
+          <Select
+            label="Receiver"
+            data={options}
+            searchable
+            required
+            {...form.getInputProps("destination")}
+          />
+        </SimpleGrid>
+        <div>
+          <Text size="sm" fw={500} id="service-label">
+            Service
+          </Text>
+          <SegmentedControl
+            aria-labelledby="service-label"
+            data={SERVICES}
+            fullWidth
+            {...form.getInputProps("service")}
+          />
+        </div>
+        <SimpleGrid cols={{ base: 1, sm: 2 }}>
+          <NumberInput
+            label="Guaranteed rate"
+            suffix=" Mb/s"
+            min={0}
+            decimalScale={3}
+            disabled={form.values.service === "available"}
+            {...form.getInputProps("rateMbit")}
+          />
+          <NumberInput label="Duration" suffix=" min" min={1} {...form.getInputProps("durationMin")} />
+          <Select
+            label="Protocol"
+            data={["tcp", "udp"]}
+            allowDeselect={false}
+            {...form.getInputProps("protocol")}
+          />
+          <NumberInput
+            label="Receiver's port"
+            description="Empty: any port"
+            min={1}
+            max={65535}
+            allowDecimal={false}
+            {...form.getInputProps("destinationPort")}
+          />
+          <NumberInput
+            label="Priority"
+            description="0 lowest, 255 highest"
+            min={0}
+            max={255}
+            allowDecimal={false}
+            {...form.getInputProps("priority")}
+          />
+          <TextInput label="Description" {...form.getInputProps("description")} />
+        </SimpleGrid>
+        {complete && preview.data ? (
+          preview.data.granted ? (
+            <Alert color="teal" variant="outline" title="This would be granted" data-testid="preview">
+              {formatRate(preview.data.granted_bps)} guaranteed over {preview.data.path.join(", ")}
+            </Alert>
+          ) : (
+            <Alert color="orange" variant="outline" title="This would be refused" data-testid="preview">
+              {preview.data.refusal?.detail}
+              {preview.data.ceiling_bps
+                ? ` Up to ${formatRate(preview.data.ceiling_bps)} would be accepted.`
+                : ""}
+            </Alert>
+          )
+        ) : null}
+        {create.isError ? <Failed error={create.error} /> : null}
+        <Group justify="flex-end">
+          <Button type="submit" loading={create.isPending}>
+            Ask for this rate
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}

@@ -1,0 +1,44 @@
+/** Entry of the dashboard: theme, query cache, event stream, routes. */
+import "@mantine/core/styles.css";
+import "@mantine/notifications/styles.css";
+
+import { MantineProvider } from "@mantine/core";
+import { Notifications } from "@mantine/notifications";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+
+import { LiveEvents } from "./api/events";
+import { ApiError } from "./api/client";
+import { LiveEventsContext } from "./api/useLive";
+import { router } from "./router";
+import { theme } from "./theme";
+
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 5000,
+      retry: (count, error) =>
+        !(error instanceof ApiError && error.problem.status >= 400 && error.problem.status < 500) &&
+        count < 3,
+    },
+  },
+});
+const live = new LiveEvents(queries);
+
+const root = document.getElementById("root");
+if (!root) throw new Error("the page has no #root element");
+
+createRoot(root).render(
+  <StrictMode>
+    <MantineProvider theme={theme} defaultColorScheme="auto">
+      <Notifications position="bottom-right" />
+      <QueryClientProvider client={queries}>
+        <LiveEventsContext.Provider value={live}>
+          <RouterProvider router={router} />
+        </LiveEventsContext.Provider>
+      </QueryClientProvider>
+    </MantineProvider>
+  </StrictMode>,
+);
