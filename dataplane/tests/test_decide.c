@@ -1,0 +1,629 @@
+/* Tests of decide.h: which rate a grant gets here and what is told about it. Times in the tests count from T0. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../agent/decide.h"
+
+#define T0 1700000000000000ll
+#define SECOND 1000000ll
+#define MBPS 1000000ull
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *const PATH[] = {"alpha:to-bravo", "bravo:to-charlie", "charlie:to-delta"};
+
+struct told {
+    int n;
+    int refuse;
+    struct decide_status last;
+    char reason[DECIDE_REASON_LEN];
+    char traceparent[DECIDE_TRACEPARENT_LEN];
+};
+
+static int take(const struct decide_status *status, void *context) {
+    struct told *told = context;
+
+    if (told->refuse)
+        return -EAGAIN;
+    told->n++;
+    told->last = *status;
+    snprintf(told->reason, sizeof(told->reason), "%s", status->reason);
+    snprintf(told->traceparent, sizeof(told->traceparent), "%s", status->traceparent);
+    return 0;
+}
+
+static struct decide *node(const char *name, const char *link_id) {
+    struct decide *decide = decide_new(name);
+    struct decide_link link = {.ifindex = 7, .up = true, .capacity_bps = 100 * MBPS};
+
+    assert_non_null(decide);
+    snprintf(link.id, sizeof(link.id), "%s", link_id);
+    assert_int_equal(decide_set_links(decide, &link, 1), 1);
+    return decide;
+}
+
+static struct decide *alpha(void) {
+    return node("alpha", "alpha:to-bravo");
+}
+
+static struct decide_grant grant(const char *id) {
+    return (struct decide_grant){.request_id = id,
+                                 .generation = 1,
+                                 .link_ids = PATH,
+                                 .n_link_ids = COUNT(PATH),
+                                 .guaranteed_bps = 10 * MBPS,
+                                 .valid_from_us = T0,
+                                 .valid_until_us = T0 + 60 * SECOND,
+                                 .with_available_rate = true};
+}
+
+static void rate(struct decide *decide, const char *from, const char *link_id, uint64_t bps, uint64_t generation,
+                 int64_t until_us) {
+    struct decide_link_rate rate = {.available_bps = bps, .legacy_share_bps = 5 * MBPS};
+
+    snprintf(rate.link_id, sizeof(rate.link_id), "%s", link_id);
+    assert_true(decide_put_link_rates(decide, from, generation, until_us, &rate, 1, T0) >= 0);
+}
+
+static void rates(struct decide *decide, uint64_t a, uint64_t b, uint64_t c) {
+    rate(decide, "alpha", PATH[0], a, 1, T0 + 10 * SECOND);
+    rate(decide, "bravo", PATH[1], b, 1, T0 + 10 * SECOND);
+    rate(decide, "charlie", PATH[2], c, 1, T0 + 10 * SECOND);
+}
+
+static const struct decide_applied *only(struct decide *decide, int64_t now_us) {
+    const struct decide_applied *table = NULL;
+    int64_t next;
+
+    assert_int_equal(decide_desired(decide, now_us, &table, &next), 1);
+    return table;
+}
+
+static int desired(struct decide *decide, int64_t now_us, int64_t *next_us) {
+    const struct decide_applied *table;
+
+    return decide_desired(decide, now_us, &table, next_us);
+}
+
+static void apply(struct decide *decide, const char *id, int64_t now_us, uint64_t kernel_rate_bps) {
+    struct decide_observed observed = {.kernel_rate_bps = kernel_rate_bps, .matching_flows = 1};
+    int64_t next;
+
+    desired(decide, now_us, &next);
+    decide_set_result(decide, id, 0, &observed, now_us);
+}
+
+static void put(struct decide *decide, struct decide_grant grant) {
+    assert_int_equal(decide_put_grant(decide, &grant, "00-aa-bb-01", T0), 1);
+}
+
+static void available_is_the_least_of_the_path(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+
+    put(decide, grant("r1"));
+    rates(decide, 50 * MBPS, 20 * MBPS, 90 * MBPS);
+    const struct decide_applied *row = only(decide, T0);
+    assert_int_equal(row->gr_bps, 10 * MBPS);
+    assert_int_equal(row->ar_bps, 20 * MBPS);
+    assert_int_equal(row->ar_valid_until_us, T0 + 10 * SECOND);
+    assert_int_equal(row->valid_until_us, T0 + 60 * SECOND);
+    assert_int_equal(row->ifindex, 7);
+    assert_true(row->sending);
+    decide_free(decide);
+}
+
+static void without_available_rate_only_gr(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+
+    g.with_available_rate = false;
+    put(decide, g);
+    rates(decide, 50 * MBPS, 20 * MBPS, 90 * MBPS);
+    assert_int_equal(only(decide, T0)->ar_bps, 0);
+    assert_int_equal(only(decide, T0)->ar_valid_until_us, 0);
+    decide_free(decide);
+}
+
+static void one_missing_link_rate_makes_available_zero(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+
+    put(decide, grant("r1"));
+    rate(decide, "alpha", PATH[0], 50 * MBPS, 1, T0 + 10 * SECOND);
+    rate(decide, "bravo", PATH[1], 50 * MBPS, 1, T0 + 10 * SECOND);
+    assert_int_equal(only(decide, T0)->ar_bps, 0);
+    rate(decide, "charlie", "charlie:elsewhere", 50 * MBPS, 1, T0 + 10 * SECOND);
+    assert_int_equal(only(decide, T0)->ar_bps, 0);
+    decide_free(decide);
+}
+
+static void ended_link_rate_leaves_gr(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    int64_t next;
+
+    put(decide, grant("r1"));
+    rates(decide, 50 * MBPS, 20 * MBPS, 90 * MBPS);
+    assert_int_equal(desired(decide, T0, &next), 1);
+    assert_int_equal(next, T0 + 10 * SECOND);
+    const struct decide_applied *row = only(decide, T0 + 10 * SECOND);
+    assert_int_equal(row->ar_bps, 0);
+    assert_int_equal(row->gr_bps, 10 * MBPS);
+    assert_int_equal(desired(decide, T0 + 10 * SECOND, &next), 1);
+    assert_int_equal(next, T0 + 60 * SECOND);
+    assert_int_equal(desired(decide, T0 + 60 * SECOND, &next), 0);
+    decide_free(decide);
+}
+
+static void maximum_bounds_the_sum(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+
+    g.maximum_bps = 15 * MBPS;
+    put(decide, g);
+    rates(decide, 50 * MBPS, 20 * MBPS, 90 * MBPS);
+    assert_int_equal(only(decide, T0)->ar_bps, 5 * MBPS);
+    g.maximum_bps = 8 * MBPS;
+    g.generation = 2;
+    put(decide, g);
+    assert_int_equal(only(decide, T0)->gr_bps, 8 * MBPS);
+    assert_int_equal(only(decide, T0)->ar_bps, 0);
+    decide_free(decide);
+}
+
+static void older_generations_are_ignored_while_in_force(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+
+    g.generation = 5;
+    put(decide, g);
+    g.generation = 4;
+    g.guaranteed_bps = 99 * MBPS;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0), 0);
+    assert_int_equal(only(decide, T0)->gr_bps, 10 * MBPS);
+    g.valid_until_us = T0 + 200 * SECOND;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + 61 * SECOND), 1);
+    assert_int_equal(only(decide, T0 + 61 * SECOND)->gr_bps, 99 * MBPS);
+    decide_free(decide);
+}
+
+static void older_link_rates_are_ignored_until_the_lease_ends(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_link_rate r = {.link_id = "alpha:to-bravo", .available_bps = 1 * MBPS};
+
+    rate(decide, "alpha", PATH[0], 50 * MBPS, 9, T0 + 10 * SECOND);
+    assert_int_equal(decide_put_link_rates(decide, "alpha", 8, T0 + 20 * SECOND, &r, 1, T0 + 9 * SECOND), 0);
+    assert_int_equal(decide_link_rate(decide, PATH[0], T0 + 9 * SECOND)->available_bps, 50 * MBPS);
+    assert_int_equal(decide_put_link_rates(decide, "alpha", 1, T0 + 30 * SECOND, &r, 1, T0 + 10 * SECOND), 1);
+    assert_int_equal(decide_link_rate(decide, PATH[0], T0 + 11 * SECOND)->available_bps, 1 * MBPS);
+    assert_null(decide_link_rate(decide, PATH[0], T0 + 30 * SECOND));
+    assert_int_equal(decide_remove_link_rates(decide, "alpha"), 1);
+    assert_int_equal(decide_remove_link_rates(decide, "alpha"), 0);
+    assert_null(decide_link_rate(decide, PATH[0], T0 + 11 * SECOND));
+    decide_free(decide);
+}
+
+static void grants_of_other_paths_are_not_ours(void **state) {
+    (void)state;
+    struct decide *decide = node("alph", "alph:to-bravo");
+    struct decide_grant g = grant("r1");
+    int64_t next;
+
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0), 0);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    assert_int_equal(decide_counts(decide).grants, 0);
+    decide_free(decide);
+}
+
+static void a_node_in_the_middle_does_not_send(void **state) {
+    (void)state;
+    struct decide *decide = node("bravo", "bravo:to-charlie");
+
+    put(decide, grant("r1"));
+    const struct decide_applied *row = only(decide, T0);
+    assert_false(row->sending);
+    assert_string_equal(row->link_id, "bravo:to-charlie");
+    decide_free(decide);
+}
+
+static void a_new_path_without_us_removes(void **state) {
+    (void)state;
+    static const char *const other[] = {"bravo:to-charlie"};
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    int64_t next;
+
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    g.generation = 2;
+    g.link_ids = other;
+    g.n_link_ids = 1;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0), 1);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    decide_free(decide);
+}
+
+static void policy_of_the_node_beats_default(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    int64_t next;
+
+    put(decide, grant("r1"));
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_ENFORCE);
+    assert_int_equal(decide_put_policy(decide, "default", DECIDE_MODE_OFF), 1);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OFF);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    decide_put_policy(decide, "bravo", DECIDE_MODE_ENFORCE);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OFF);
+    decide_put_policy(decide, "alpha", DECIDE_MODE_ENFORCE);
+    assert_int_equal(desired(decide, T0, &next), 1);
+    assert_int_equal(decide_remove_policy(decide, "alpha"), 1);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OFF);
+    assert_int_equal(decide_put_policy(decide, "alpha", (enum decide_mode)0), -EINVAL);
+    decide_free(decide);
+}
+
+static void a_grant_in_the_future_waits(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    int64_t next;
+
+    g.valid_from_us = T0 + 5 * SECOND;
+    put(decide, g);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    assert_int_equal(next, T0 + 5 * SECOND);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    assert_int_equal(desired(decide, T0 + 5 * SECOND, &next), 1);
+    decide_free(decide);
+}
+
+static void expedited_needs_gr_priority_and_a_small_bucket(void **state) {
+    (void)state;
+    const struct {
+        uint64_t gr;
+        uint32_t delay_priority, burst_tolerance;
+        enum decide_class class;
+    } cases[] = {{1, 128, 3, DECIDE_CLASS_EXPEDITED},
+                 {1, 128, 4, DECIDE_CLASS_EXPLICIT_RATE},
+                 {1, 127, 0, DECIDE_CLASS_EXPLICIT_RATE},
+                 {0, 255, 0, DECIDE_CLASS_EXPLICIT_RATE}};
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct decide *decide = alpha();
+        struct decide_grant g = grant("r1");
+
+        g.guaranteed_bps = cases[i].gr;
+        g.delay_priority = cases[i].delay_priority;
+        g.burst_tolerance = cases[i].burst_tolerance;
+        put(decide, g);
+        assert_int_equal(only(decide, T0)->class, cases[i].class);
+        decide_free(decide);
+    }
+}
+
+static void applied_once_then_refreshed(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0 + 5, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 5, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(told.last.applied_at_us, T0 + 5);
+    assert_int_equal(told.last.observed.kernel_rate_bps, 10 * MBPS);
+    assert_string_equal(told.reason, "");
+    assert_string_equal(told.traceparent, "00-aa-bb-01");
+    apply(decide, "r1", T0 + SECOND, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 9 * SECOND, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + 5 + 10 * SECOND, take, &told), 1);
+    assert_int_equal(told.last.applied_at_us, T0 + 5);
+    decide_free(decide);
+}
+
+static void a_new_generation_is_told_at_once(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    g.generation = 2;
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 1, take, &told), 1);
+    assert_int_equal(told.last.generation, 2);
+    decide_free(decide);
+}
+
+static void a_moved_rate_is_told_after_a_second(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    apply(decide, "r1", T0, 40 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND - 1, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
+    apply(decide, "r1", T0, 41 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 3 * SECOND, take, &told), 0);
+    decide_free(decide);
+}
+
+static void off_and_observe_are_observed(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    decide_put_policy(decide, "default", DECIDE_MODE_OBSERVE);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(told.last.state, DECIDE_OBSERVED);
+    assert_string_equal(told.reason, "enforcement is observe on this node");
+    assert_int_equal(told.last.observed.kernel_rate_bps, 0);
+    decide_put_policy(decide, "default", DECIDE_MODE_OFF);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "enforcement is off on this node");
+    decide_put_policy(decide, "default", DECIDE_MODE_ENFORCE);
+    desired(decide, T0, &next);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    apply(decide, "r1", T0 + 3, 10 * MBPS);
+    decide_statuses(decide, T0 + 3, take, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(told.last.applied_at_us, T0 + 3);
+    decide_free(decide);
+}
+
+static void failures_say_why(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct decide_link link = {.id = "alpha:to-bravo", .ifindex = 7};
+    struct told told = {0};
+    int64_t next;
+
+    g.selector_error = "source_prefix \"x\" is no address";
+    put(decide, g);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(told.last.state, DECIDE_FAILED);
+    assert_string_equal(told.reason, "source_prefix \"x\" is no address");
+
+    put(decide, (g = grant("r1"), g.generation = 2, g));
+    desired(decide, T0, &next);
+    decide_set_result(decide, "r1", -ENOSPC, NULL, T0);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "the kernel refused it: No space left on device");
+
+    assert_int_equal(decide_set_links(decide, &link, 1), 1);
+    assert_int_equal(decide_set_links(decide, &link, 1), 0);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "link alpha:to-bravo is down");
+
+    assert_int_equal(decide_set_links(decide, NULL, 0), 1);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "this node has no link alpha:to-bravo");
+    decide_free(decide);
+}
+
+static void no_rate_at_all_fails_after_the_grace(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+
+    g.guaranteed_bps = 0;
+    put(decide, g);
+    apply(decide, "r1", T0, 0);
+    assert_int_equal(decide_statuses(decide, T0 + DECIDE_GRACE_US - 1, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + DECIDE_GRACE_US, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_FAILED);
+    assert_string_equal(told.reason, "link alpha:to-bravo has no fresh rate");
+    rates(decide, 5 * MBPS, 6 * MBPS, 7 * MBPS);
+    apply(decide, "r1", T0 + 2 * SECOND, 5 * MBPS);
+    decide_statuses(decide, T0 + 2 * SECOND, take, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    decide_free(decide);
+}
+
+static void a_tombstone_removes_and_is_remembered_for_a_while(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(decide_remove_grant(decide, "r1", "00-cc-dd-01", T0 + SECOND), 1);
+    assert_int_equal(decide_remove_grant(decide, "r1", NULL, T0 + SECOND), 0);
+    assert_int_equal(desired(decide, T0 + SECOND, &next), 0);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    assert_string_equal(told.reason, "released");
+    assert_string_equal(told.traceparent, "00-cc-dd-01");
+    assert_int_equal(decide_statuses(decide, T0 + 30 * SECOND, take, &told), 0);
+    decide_undelivered(decide, "r1");
+    assert_int_equal(decide_statuses(decide, T0 + 31 * SECOND, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    decide_statuses(decide, T0 + SECOND + DECIDE_FORGET_US, take, &told);
+    assert_int_equal(decide_counts(decide).grants, 0);
+    decide_free(decide);
+}
+
+static void a_tombstone_of_an_untold_grant_is_silent(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+
+    put(decide, grant("r1"));
+    decide_remove_grant(decide, "r1", NULL, T0);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    assert_int_equal(decide_counts(decide).grants, 0);
+    assert_int_equal(decide_remove_grant(decide, "nobody", NULL, T0), 0);
+    decide_free(decide);
+}
+
+static void validity_that_ends_is_told_and_a_renewal_applies_again(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    int64_t next, late = T0 + 60 * SECOND;
+
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    desired(decide, late, &next);
+    decide_statuses(decide, late, take, &told);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    assert_string_equal(told.reason, "its validity ended");
+    g.generation = 2;
+    g.valid_until_us = late + 60 * SECOND;
+    put(decide, g);
+    apply(decide, "r1", late + 1, 10 * MBPS);
+    decide_statuses(decide, late + 1, take, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(told.last.applied_at_us, late + 1);
+    decide_free(decide);
+}
+
+static void a_refused_status_stays_due(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {.refuse = 1};
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    told.refuse = 0;
+    assert_int_equal(decide_statuses(decide, T0 + 1, take, &told), 1);
+    decide_free(decide);
+}
+
+static void ten_thousand_grants_are_ordered(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    const struct decide_applied *table;
+    int64_t next;
+    char id[32];
+
+    for (int i = 0; i < 10000; i++) {
+        snprintf(id, sizeof(id), "request-%05d", i * 7919 % 10000);
+        put(decide, grant(id));
+    }
+    rates(decide, 50 * MBPS, 20 * MBPS, 90 * MBPS);
+    assert_int_equal(decide_desired(decide, T0, &table, &next), 10000);
+    for (int i = 0; i < 10000; i++) {
+        snprintf(id, sizeof(id), "request-%05d", i);
+        assert_string_equal(table[i].request_id, id);
+        assert_int_equal(table[i].ar_bps, 20 * MBPS);
+    }
+    decide_free(decide);
+}
+
+static void bad_ids_are_refused(void **state) {
+    (void)state;
+    static char long_id[DECIDE_ID_LEN + 1];
+    static const char *const bad_path[] = {"alpha:to-bravo", ""};
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+
+    memset(long_id, 'x', DECIDE_ID_LEN);
+    g.request_id = long_id;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0), -EINVAL);
+    g.request_id = "";
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0), -EINVAL);
+    g = grant("r1");
+    g.link_ids = bad_path;
+    g.n_link_ids = 2;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0), -EINVAL);
+    assert_int_equal(decide_counts(decide).grants, 0);
+    assert_null(decide_new(""));
+    decide_free(decide);
+}
+
+static void prefixes(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"10.0.0.0/33", "10.0.0/8", "x",          "10.0.0.0/",
+                                        "10.0.0.0/8x", "::/129",   "10.0.0.0/-1"};
+    struct decide_prefix prefix;
+    char text[64];
+
+    assert_int_equal(decide_parse_prefix("", &prefix), 0);
+    assert_int_equal(prefix.family, 0);
+    assert_int_equal(decide_parse_prefix("10.1.2.3/15", &prefix), 0);
+    assert_int_equal(prefix.bits, 15);
+    assert_string_equal(inet_ntop(AF_INET, prefix.address, text, sizeof(text)), "10.0.0.0");
+    assert_int_equal(decide_parse_prefix("10.1.2.3", &prefix), 0);
+    assert_int_equal(prefix.bits, 32);
+    assert_int_equal(decide_parse_prefix("fe80::1/10", &prefix), 0);
+    assert_int_equal(prefix.family, AF_INET6);
+    assert_string_equal(inet_ntop(AF_INET6, prefix.address, text, sizeof(text)), "fe80::");
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        assert_int_equal(decide_parse_prefix(wrong[i], &prefix), -EINVAL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(available_is_the_least_of_the_path),
+        cmocka_unit_test(without_available_rate_only_gr),
+        cmocka_unit_test(one_missing_link_rate_makes_available_zero),
+        cmocka_unit_test(ended_link_rate_leaves_gr),
+        cmocka_unit_test(maximum_bounds_the_sum),
+        cmocka_unit_test(older_generations_are_ignored_while_in_force),
+        cmocka_unit_test(older_link_rates_are_ignored_until_the_lease_ends),
+        cmocka_unit_test(grants_of_other_paths_are_not_ours),
+        cmocka_unit_test(a_node_in_the_middle_does_not_send),
+        cmocka_unit_test(a_new_path_without_us_removes),
+        cmocka_unit_test(policy_of_the_node_beats_default),
+        cmocka_unit_test(a_grant_in_the_future_waits),
+        cmocka_unit_test(expedited_needs_gr_priority_and_a_small_bucket),
+        cmocka_unit_test(applied_once_then_refreshed),
+        cmocka_unit_test(a_new_generation_is_told_at_once),
+        cmocka_unit_test(a_moved_rate_is_told_after_a_second),
+        cmocka_unit_test(off_and_observe_are_observed),
+        cmocka_unit_test(failures_say_why),
+        cmocka_unit_test(no_rate_at_all_fails_after_the_grace),
+        cmocka_unit_test(a_tombstone_removes_and_is_remembered_for_a_while),
+        cmocka_unit_test(a_tombstone_of_an_untold_grant_is_silent),
+        cmocka_unit_test(validity_that_ends_is_told_and_a_renewal_applies_again),
+        cmocka_unit_test(a_refused_status_stays_due),
+        cmocka_unit_test(ten_thousand_grants_are_ordered),
+        cmocka_unit_test(bad_ids_are_refused),
+        cmocka_unit_test(prefixes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
