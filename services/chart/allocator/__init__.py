@@ -1,0 +1,1 @@
+"""Allocator: one explicit rate per link, computed from the link's load ten times a second."""

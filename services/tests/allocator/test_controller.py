@@ -1,0 +1,288 @@
+"""The control loop against its goals (docs: signalling, link rate control): stable, fair, full, and quick to re-converge."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from chart.allocator.controller import (
+    SMALLEST_RATE_BPS,
+    TARGET_UTILISATION,
+    LinkController,
+    LinkSample,
+    newcomer_rate_bps,
+)
+from chart.allocator.legacy import LegacyDemand, fair_share_bps
+from chart.allocator.simulator import FlowGroup, LinkSimulator, jain_index
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MEGA = 1e6
+LAWS = ["nec", "rcp"]
+capacities = st.floats(min_value=1e6, max_value=100e9)
+
+
+def simulator(law: str = "nec", capacity: float = 100 * MEGA, delay: int = 1, **more: object) -> LinkSimulator:
+    return LinkSimulator(LinkController(law), capacity, delay_periods=delay, **more)  # type: ignore[arg-type]
+
+
+def settling_periods(delay: int, law: str) -> int:
+    return (80 if law == "nec" else 120) + 20 * (delay + 2)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("delay", [0, 1, 2, 5, 16])
+def test_one_flow_gets_the_capacity_at_once_and_keeps_it(law: str, delay: int) -> None:
+    link = simulator(law, delay=delay)
+    link.run(5)
+    assert link.controller.rate_bps == pytest.approx(97 * MEGA)
+    link.groups = [FlowGroup(1)]
+    for step in link.run(100):
+        assert step.rates_bps[0] >= 0.96 * 100 * MEGA
+        assert step.queue_us == 0
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_flow_that_sends_slightly_less_than_its_rate_does_not_move_it(law: str) -> None:
+    link = simulator(law)
+    link.groups = [FlowGroup(1, limit_bps=94 * MEGA)]
+    link.run(10)
+    assert {step.decision.available_bps for step in link.run(100)} == {97_000_000}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("delay", [0, 1, 2])
+def test_join_and_leave_converge_within_a_second(law: str, delay: int) -> None:
+    link = simulator(law, delay=delay)
+    link.groups = [FlowGroup(1)]
+    link.run(30)
+    link.groups.append(FlowGroup(1))
+    after_join = link.run(10)[-1]
+    # A part of C_er still goes to the queue that the join left.
+    assert after_join.rates_bps == pytest.approx([48.5 * MEGA] * 2, rel=0.1)
+    assert after_join.utilisation >= 0.95
+    assert jain_index(after_join.rates_bps) >= 0.99
+    link.run(20)
+    link.groups.pop()
+    assert link.run(10)[-1].rates_bps == pytest.approx([97 * MEGA], rel=0.05)
+
+
+@given(
+    law=st.sampled_from(LAWS),
+    delay=st.integers(0, 16),
+    flows=st.integers(1, 10_000),
+    limited_share=st.floats(0, 1),
+    limit_factor=st.floats(0.01, 2),
+    capacity=capacities,
+)
+@settings(max_examples=150, deadline=None)
+def test_stable_full_and_bounded_for_any_delay_and_number_of_flows(
+    law: str, delay: int, flows: int, limited_share: float, limit_factor: float, capacity: float
+) -> None:
+    """Some flows are limited below (or just above) the fair rate: the others must get what those leave."""
+    limited = int(flows * limited_share)
+    fair = TARGET_UTILISATION * capacity / flows
+    link = simulator(law, capacity, delay)
+    link.groups = [FlowGroup(limited, limit_factor * fair), FlowGroup(flows - limited)]
+    target = min(TARGET_UTILISATION * capacity, limited * limit_factor * fair if limited == flows else math.inf)
+    link.run(settling_periods(delay, law))
+    tail = link.run(40)
+    loads = [step.explicit_bps for step in tail]
+    if max(fair, 1) < 2000:
+        return  # below two of the smallest rates on the wire, rounding is all there is
+    assert min(loads) >= 0.95 * target / TARGET_UTILISATION * 0.99
+    assert max(loads) <= target * 1.03
+    assert max(loads) - min(loads) <= 0.03 * target, "oscillates"
+    assert all(step.decision.available_bps <= step.decision.explicit_rate_capacity_bps for step in tail)
+
+
+@given(delay=st.integers(0, 4), flows=st.integers(1, 200), joins=st.integers(1, 50), law=st.sampled_from(LAWS))
+@settings(max_examples=60, deadline=None)
+def test_joins_and_leaves_reconverge_in_a_second_beyond_the_delay(delay: int, flows: int, joins: int, law: str) -> None:
+    link = simulator(law, delay=delay)
+    link.groups = [FlowGroup(flows)]
+    link.run(60)
+    link.groups.append(FlowGroup(joins))
+    last = link.run(10 + 2 * delay)[-1]
+    assert last.utilisation >= 0.95
+    assert jain_index(last.rates_bps) >= 0.99
+    link.groups.pop()
+    last = link.run(10 + 2 * delay)[-1]
+    assert 0.95 <= last.utilisation <= 1
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_queue_of_a_join_drains(law: str) -> None:
+    link = simulator(law, delay=1)
+    link.groups = [FlowGroup(1)]
+    link.run(30)
+    link.groups.append(FlowGroup(1))
+    steps = link.run(40)
+    assert max(step.queue_us for step in steps[20:]) <= 5_000
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("delay", [0, 1, 4])
+def test_idle_flow_gives_its_part_to_the_other_and_takes_it_back(law: str, delay: int) -> None:
+    link = simulator(law, delay=delay)
+    link.groups = [FlowGroup(1), FlowGroup(1, limit_bps=5 * MEGA)]
+    link.run(settling_periods(delay, law))
+    assert link.step().rates_bps[0] == pytest.approx(92 * MEGA, rel=0.03)
+    link.groups[1].limit_bps = math.inf
+    link.run(15 + 4 * delay)
+    tail = link.run(20)
+    assert tail[-1].rates_bps == pytest.approx([48.5 * MEGA] * 2, rel=0.05)
+    assert max(step.queue_us for step in tail) <= 5_000
+
+
+def test_application_limited_flow_does_not_wind_up() -> None:
+    """After minutes below its rate a flow is still told no more than C_er, and a second one gets half soon."""
+    link = simulator(delay=1)
+    link.groups = [FlowGroup(1, limit_bps=1 * MEGA)]
+    assert max(step.decision.available_bps for step in link.run(3_000)) <= 97 * MEGA
+    link.groups = [FlowGroup(1), FlowGroup(1)]
+    assert link.run(10)[-1].rates_bps == pytest.approx([48.5 * MEGA] * 2, rel=0.1)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_flow_that_comes_and_goes_leaves_the_other_alone(law: str) -> None:
+    """A flow that sends every third interval must not throw the busy one between C and C/2."""
+    link = simulator(law, delay=1)
+    link.groups = [FlowGroup(1), FlowGroup(1, limit_bps=1 * MEGA)]
+    link.run(60)
+    rates = []
+    for period in range(60):
+        link.groups[1].limit_bps = 1 * MEGA if period % 3 == 0 else 0.0
+        rates.append(link.step().rates_bps[0])
+    assert min(rates) >= 0.9 * 97 * MEGA
+
+
+def test_guaranteed_rates_are_kept_out_of_what_is_shared() -> None:
+    link = simulator()
+    link.groups = [FlowGroup(1, guaranteed_bps=40 * MEGA), FlowGroup(1)]
+    link.run(40)
+    step = link.step()
+    assert step.decision.explicit_rate_capacity_bps == pytest.approx(57 * MEGA)
+    assert step.rates_bps == pytest.approx([68.5 * MEGA, 28.5 * MEGA], rel=0.02)
+
+
+def test_reserved_but_idle_guarantee_is_not_handed_out() -> None:
+    controller = LinkController()
+    for _ in range(50):
+        decision = controller.update(
+            LinkSample(100_000, 100 * MEGA, 20 * MEGA, active_flows=1, guaranteed_reserved_bps=80 * MEGA)
+        )
+    assert decision.available_bps == pytest.approx(17 * MEGA)
+
+
+@pytest.mark.parametrize("explicit", [1, 2, 4])
+@pytest.mark.parametrize("legacy", [1, 3])
+def test_greedy_legacy_flows_grow_to_their_fair_fraction(explicit: int, legacy: int) -> None:
+    link = simulator()
+    link.groups = [FlowGroup(explicit)]
+    link.run(30)
+    link.legacy_flows, link.legacy_demand_bps = legacy, 1e12
+    link.run(30)
+    tail = link.run(30)
+    fair = 97 * MEGA * legacy / (legacy + explicit)
+    assert min(step.legacy_bps for step in tail) >= 0.97 * fair
+    assert min(step.utilisation for step in tail) >= 0.95
+    assert tail[-1].rates_bps[0] == pytest.approx(97 * MEGA / (legacy + explicit), rel=0.1)
+
+
+def test_legacy_share_that_is_not_used_is_given_back() -> None:
+    link = simulator()
+    link.groups = [FlowGroup(1)]
+    link.legacy_flows, link.legacy_demand_bps = 1, 1e12
+    link.run(40)
+    link.legacy_demand_bps = 5 * MEGA
+    link.run(40)
+    assert link.step().rates_bps[0] >= 85 * MEGA
+    link.legacy_demand_bps = 0.0
+    link.run(10)
+    assert link.step().rates_bps[0] == pytest.approx(97 * MEGA, rel=0.01)
+
+
+def test_trickle_of_probes_costs_next_to_nothing() -> None:
+    demand = LegacyDemand()
+    for _ in range(100):
+        estimate = demand.update(0.3 * MEGA, 0, 0.0, 97 * MEGA)
+    assert estimate <= 0.4 * MEGA
+
+
+def test_newcomer_on_a_link_full_of_legacy_traffic_finds_its_fair_part() -> None:
+    link = simulator(legacy_demand_bps=1e12, legacy_flows=1)
+    link.run(60)
+    assert link.controller.rate_bps >= 0.45 * 100 * MEGA
+
+
+@given(st.floats(0, 1e9), st.floats(1e3, 1e9), st.integers(0, 100), st.integers(0, 100))
+def test_legacy_share_is_never_more_than_demand_or_fair_fraction(
+    demand: float, usable: float, legacy: int, explicit: int
+) -> None:
+    share = fair_share_bps(demand, usable, legacy, explicit)
+    assert 0 <= share <= demand
+    assert share <= usable * max(1, legacy) / (max(1, legacy) + max(1, explicit)) * 1.000001
+
+
+def test_uncounted_flows_cannot_hold_a_queue() -> None:
+    """Four flows where one is reported: the floor C_er / N would keep four times the capacity coming."""
+    link = simulator(delay=1)
+    link.groups = [FlowGroup(1), FlowGroup(0)]
+    link.run(20)
+    real_update = link.controller.update
+    link.groups = [FlowGroup(4)]
+
+    def undercounting(sample: LinkSample) -> object:
+        fields = {name: getattr(sample, name) for name in LinkSample.__dataclass_fields__}
+        return real_update(LinkSample(**{**fields, "active_flows": 1}))
+
+    link.controller.update = undercounting  # type: ignore[method-assign,assignment]
+    link.run(100)
+    tail = link.run(100)
+    assert sum(step.queue_us for step in tail) / len(tail) <= 40_000
+    assert min(step.utilisation for step in tail) >= 0.6
+
+
+def test_restored_rate_is_the_first_rate() -> None:
+    controller = LinkController("nec", 20 * MEGA)
+    first = controller.update(LinkSample(100_000, 100 * MEGA, 60 * MEGA, active_flows=3))
+    assert first.available_bps <= 97 * MEGA / 3 * 1.01
+
+
+def test_newcomer_rate() -> None:
+    assert newcomer_rate_bps(97.0, 97.0, 0) == 97.0
+    assert newcomer_rate_bps(97.0, 97.0, 1) == 48.5
+    assert newcomer_rate_bps(10.0, 97.0, 1) == 10.0
+
+
+@given(
+    st.lists(
+        st.builds(
+            LinkSample,
+            interval_us=st.integers(1_000, 1_000_000),
+            capacity_bps=st.floats(1e5, 1e11),
+            explicit_bps=st.floats(0, 1e11),
+            legacy_bps=st.floats(0, 1e11),
+            explicit_queue_bytes=st.integers(0, 10**9),
+            legacy_queue_bytes=st.integers(0, 10**9),
+            active_flows=st.integers(0, 10_000),
+            legacy_flows=st.integers(0, 10_000),
+            guaranteed_reserved_bps=st.floats(0, 1e11),
+            guaranteed_in_use_bps=st.floats(0, 1e11),
+            rtt_us=st.integers(0, 5_000_000),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.sampled_from(LAWS),
+)
+@settings(max_examples=200, deadline=None)
+def test_any_sequence_of_samples_gives_finite_rates_within_the_link(samples: list[LinkSample], law: str) -> None:
+    controller = LinkController(law)
+    for sample, _ in zip(samples, itertools.count(), strict=False):
+        decision = controller.update(sample)
+        assert 0 < decision.available_bps <= decision.explicit_rate_capacity_bps
+        given = decision.explicit_rate_capacity_bps + decision.legacy_share_bps
+        assert given <= TARGET_UTILISATION * sample.capacity_bps + SMALLEST_RATE_BPS
