@@ -127,15 +127,16 @@ class Supervisor:
         self.directory = directory
         self.identifier = identifier
 
-    @property
-    def _rpc(self) -> Any:
+    def _call(self, method: str, *arguments: object) -> Any:
+        """One call of supervisord's XML-RPC interface, on a connection of its own."""
         transport = SupervisorTransport(None, None, f"unix://{socket_path(self.directory)}")
-        return ServerProxy("http://127.0.0.1", transport=transport).supervisor
+        with contextlib.closing(transport), ServerProxy("http://127.0.0.1", transport=transport) as proxy:
+            return getattr(proxy.supervisor, method)(*arguments)
 
     def running(self) -> bool:
         """Whether a supervisord answers on the socket."""
         try:
-            return bool(self._rpc.getState()["statename"] == "RUNNING")
+            return bool(self._call("getState")["statename"] == "RUNNING")
         except (OSError, Fault):
             return False
 
@@ -146,12 +147,12 @@ class Supervisor:
         config.write_text(configuration(self.directory, programs, self.identifier))
         config.chmod(0o600)
         if self.running():
-            added, changed, removed = self._rpc.reloadConfig()[0]
+            added, changed, removed = self._call("reloadConfig")[0]
             for name in removed + changed:
-                self._rpc.stopProcessGroup(name)
-                self._rpc.removeProcessGroup(name)
+                self._call("stopProcessGroup", name)
+                self._call("removeProcessGroup", name)
             for name in added + changed:
-                self._rpc.addProcessGroup(name)
+                self._call("addProcessGroup", name)
             return
         executable = Path(sys.executable).parent / "supervisord"
         done = subprocess.run(
@@ -169,10 +170,10 @@ class Supervisor:
             SupervisorError: it gave up, or was not healthy within the limit; names the log and its last lines.
         """
         with contextlib.suppress(Fault):  # already started
-            self._rpc.startProcess(program.name, False)
+            self._call("startProcess", program.name, False)
         end = time.monotonic() + limit_s
         while not healthy(program.health):
-            state = self._rpc.getProcessInfo(program.name)["statename"]
+            state = self._call("getProcessInfo", program.name)["statename"]
             if state == "FATAL" or time.monotonic() > end:
                 log = self.directory / "logs" / f"{program.name}.log"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:]) if log.exists() else ""
@@ -189,14 +190,14 @@ class Supervisor:
             members = [program for program in programs if program.stage == stage]
             for program in members:
                 with contextlib.suppress(Fault):
-                    self._rpc.startProcess(program.name, False)
+                    self._call("startProcess", program.name, False)
             for program in members:
                 self.start(program)
                 progress(program.name)
 
     def status(self, programs: list[Program]) -> list[ProgramStatus]:
         """State of every program; all of them STOPPED when no supervisord runs."""
-        known = {info["name"]: info for info in self._rpc.getAllProcessInfo()} if self.running() else {}
+        known = {info["name"]: info for info in self._call("getAllProcessInfo")} if self.running() else {}
         rows = []
         for program in programs:
             info = known.get(program.name, {"statename": "STOPPED", "pid": 0, "now": 0, "start": 0})
@@ -220,9 +221,9 @@ class Supervisor:
         pid = int((self.directory / "supervisord.pid").read_text())
         for program in sorted(programs, key=lambda p: -p.stage):
             with contextlib.suppress(Fault):
-                self._rpc.stopProcess(program.name, True)
+                self._call("stopProcess", program.name, True)
         with contextlib.suppress(OSError, Fault):
-            self._rpc.shutdown()
+            self._call("shutdown")
         try:
             self._until(lambda: not _alive(pid), 30.0, "supervisord did not stop")
         except SupervisorError:
