@@ -1,0 +1,21 @@
+# Sensors in C: ping, pathchirp, sensor-responder.
+SETUP += sensors
+LINT += lint-sensors
+UNIT += unit-sensors
+LONG += fuzz-sensors
+
+SENSORS := $(MAKE) -C sensors OUT=$(BUILD)/sensors
+
+##@ Sensors
+.PHONY: sensors lint-sensors unit-sensors fuzz-sensors
+sensors: packages ## build the sensor programs into build/sensors
+	@$(SENSORS) all
+
+lint-sensors: packages
+	@$(SENSORS) format-check tidy
+
+unit-sensors: sensors
+	@$(SENSORS) unit
+
+fuzz-sensors: packages ## fuzz everything in the sensors that parses outside bytes (FUZZ_SECONDS each, 60)
+	@$(SENSORS) fuzz

@@ -1,0 +1,39 @@
+/* Precise waiting; see pacing.h. */
+#include "pacing.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+#define NS_PER_S 1000000000LL
+
+static int64_t read_clock(clockid_t clock) {
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+void pacing_prepare(void) {
+    prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+}
+
+int64_t pacing_now_ns(void) {
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t pacing_wall_ns(void) {
+    return read_clock(CLOCK_REALTIME);
+}
+
+void pacing_wait_until(int64_t deadline_ns) {
+    int64_t sleep_until_ns = deadline_ns - PACING_SPIN_NS;
+
+    if (sleep_until_ns > pacing_now_ns()) {
+        struct timespec until = {.tv_sec = sleep_until_ns / NS_PER_S, .tv_nsec = sleep_until_ns % NS_PER_S};
+
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+            ;
+    }
+    while (pacing_now_ns() < deadline_ns)
+        ;
+}

@@ -1,0 +1,20 @@
+/* Precise waiting: sleep until shortly before the moment, then spin. A sleeping process wakes tens of microseconds late
+ * even with timer slack 1; chirps and trains need single microseconds. */
+#ifndef CHART_SENSORS_PACING_H
+#define CHART_SENSORS_PACING_H
+
+#include <stdint.h>
+
+/* The last part of a wait is spent spinning. */
+#define PACING_SPIN_NS 100000
+
+/* Set timer slack to 1 ns for this thread. */
+void pacing_prepare(void);
+/* CLOCK_MONOTONIC, ns. */
+int64_t pacing_now_ns(void);
+/* CLOCK_REALTIME, ns: the clock of kernel packet timestamps. */
+int64_t pacing_wall_ns(void);
+/* Return at `deadline_ns` of CLOCK_MONOTONIC or as little later as can be. */
+void pacing_wait_until(int64_t deadline_ns);
+
+#endif
