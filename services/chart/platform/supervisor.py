@@ -201,7 +201,7 @@ class Supervisor:
         rows = []
         for program in programs:
             info = known.get(program.name, {"statename": "STOPPED", "pid": 0, "now": 0, "start": 0})
-            up = info["statename"] == "RUNNING"
+            up = info["statename"] in ("STARTING", "RUNNING")
             rows.append(
                 ProgramStatus(
                     name=program.name,
