@@ -2,14 +2,16 @@
 
 Two laws behind one interface:
 
-* NEC (Kolarov and Ramamurthy, "An Integrated Approach to ABR Congestion Control", 1999): proportional plus derivative control
-  of a queue. The queue is virtual, drained at the explicit-rate capacity C_er and allowed below zero within bounds: with the
-  real queue a set point small enough for 5 ms leaves no drive upwards.
-* RCP (Dukkipati, "Rate Control Protocol", 2007): R grows with spare capacity and falls with the queue, once per round trip.
+* NEC (Kolarov and Ramamurthy, "An Integrated Approach to ABR Congestion Control", 1999): proportional plus
+  derivative control of a queue. The queue is virtual, drained at the explicit-rate capacity C_er and allowed below
+  zero within bounds: with the real queue a set point small enough for 5 ms leaves no drive upwards.
+* RCP (Dukkipati, "Rate Control Protocol", 2007): R grows with spare capacity and falls with the queue, once per
+  round trip.
 
-Around either law, `LinkController` keeps what is known without feedback: C_er = 0.97 C - GR - legacy share; R is never above
-C_er and never below C_er / N (the max-min fair rate lies between); arrivals and departures of flows and large overloads are
-fed forward, so the law itself only works on what is left. Rates are bits per second with IP headers, times microseconds.
+Around either law, `LinkController` keeps what is known without feedback: C_er = 0.97 C - GR - legacy share; R is
+never above C_er and never below C_er / N (the max-min fair rate lies between); arrivals and departures of flows
+and large overloads are fed forward, so the law itself only works on what is left. Rates are bits per second with
+IP headers, times microseconds.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ MAXIMUM_DELAY_PERIODS = 32
 DEPARTURE_SAMPLES = 3
 # Load above C_er beyond which R is set by proportion at once instead of by the law.
 OVERLOAD = 1.1
+# Load below this share of C_er does the same upwards, once per feedback delay.
+UNDERLOAD = 0.975
 # A full queue hides what arrives: one this long that does not shrink counts as that much load.
 FULL_QUEUE_US = 20_000
 FULL_QUEUE_LOAD = 1.4
@@ -84,7 +88,9 @@ class LinkDecision:
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """What a law sees: `load_bps` is the load without guaranteed rates, caused by `applied_bps`, the rate d periods ago."""
+    """What a law sees: `load_bps` is the load without guaranteed rates, caused by `applied_bps`, the rate d
+    periods ago.
+    """
 
     period_s: float
     rtt_s: float
@@ -122,8 +128,8 @@ class Nec:
     def propose(self, rate_bps: float, loop: LoopState) -> float:
         """R - a0 q - a1 (q - q'), the set point of the virtual queue being 0.
 
-        The queue is bounded tightly, its change is not: every bit of credit kept below zero would be sent above C_er later,
-        and only the slack between C_er and C can take that without a real queue.
+        The queue is bounded tightly, its change is not: every bit of credit kept below zero would be sent above
+        C_er later, and only the slack between C_er and C can take that without a real queue.
         """
         change = (loop.load_bps - loop.capacity_bps) * loop.period_s
         bound = NEC_QUEUE_BOUND * loop.capacity_bps * loop.period_s * (loop.delay_periods + 2)
@@ -203,6 +209,8 @@ class LinkController:
         # Trust in the count of flows: falls while a queue stands although R is at C_er / N.
         self._trust = 1.0
         self._queue_periods = 0
+        self._short_periods = 0
+        self._settling = 0
 
     def update(self, sample: LinkSample) -> LinkDecision:
         """Take one interval's load and return what holds from now on."""
@@ -250,22 +258,36 @@ class LinkController:
         delay = min(MAXIMUM_DELAY_PERIODS, math.ceil((sample.rtt_us + PIPELINE_US) / period_us))
         capacity = self.capacity_bps * self._drained_share(sample, delay)
         applied = self._history[-min(delay, len(self._history))] if self._history else self.rate_bps
+        self._settling = max(0, self._settling - 1)
         if joined > 0:
-            self.rate_bps = self._after_join(joined)
-            self.law.reset()
-        elif joined < 0 and 0 < load < capacity:
-            # The flows that stayed took `load` at the rate `applied`; those limited elsewhere take no more than that.
-            self.rate_bps = max(self.rate_bps, applied * capacity / load)
-            self.law.reset()
+            self._jump(self._after_join(joined), delay)
+        elif self._falls_short(joined, load, capacity, delay):
+            # The flows took `load` at the rate `applied`; those limited elsewhere take no more than they did.
+            lowest = min([self.rate_bps, *list(self._history)[-delay - 1 :]])
+            self._jump(max(self.rate_bps, lowest * capacity / load), delay)
         elif load > OVERLOAD * self.capacity_bps:
-            self.rate_bps = min(self.rate_bps, applied * capacity / load)
-            self.law.reset()
-        else:
+            self._jump(min(self.rate_bps, applied * capacity / load), delay)
+        elif self._settling == 0:
             queue_bits = sample.explicit_queue_bytes * 8.0
             rtt_s = sample.rtt_us / 1e6
             loop = LoopState(period_us / 1e6, rtt_s, delay, capacity, load, applied, queue_bits, self.flows.count)
             self.rate_bps = self.law.propose(self.rate_bps, loop)
         self._bound(capacity)
+
+    def _jump(self, rate_bps: float, delay: int) -> None:
+        """Set R by feed-forward; the law waits until the load shows it, or it would correct the same error twice."""
+        self.rate_bps = rate_bps
+        self._settling = delay + 1
+        self._short_periods = 0
+        self.law.reset()
+
+    def _falls_short(self, joined: int, load: float, capacity: float, delay: int) -> bool:
+        """Whether to raise R by proportion: a flow left, or the load has been far below C_er for a whole delay."""
+        if load >= UNDERLOAD * capacity or load <= 0 or self._queue_periods > 0:
+            self._short_periods = 0
+            return joined < 0 and 0 < load < capacity
+        self._short_periods += 1
+        return joined < 0 or self._short_periods > delay + 1
 
     def _bound(self, capacity: float) -> None:
         """C_er / N <= R <= C_er: N flows at the lower bound fit, so the max-min fair rate is not below it."""
@@ -278,7 +300,9 @@ class LinkController:
             self.law.bounded(pushed_up=False)
 
     def _after_join(self, joined: int) -> float:
-        """Scale so that the old load and the newcomers at R fit: the load before them is known, theirs is at most R each."""
+        """Scale so that the old load and the newcomers at R fit: the load before them is known, theirs is at most
+        R each.
+        """
         wanted = self._load_bps + joined * self.rate_bps
         return self.rate_bps * min(1.0, self.capacity_bps / wanted)
 

@@ -1,8 +1,9 @@
 """How much of a link the ordinary (legacy) flows get: min(their demand, their fair fraction of the users).
 
-The demand of a TCP flow cannot be read off its rate: it takes what it is left. So the estimate probes: while legacy traffic
-fills what it was given (or queues) the estimate grows until the fair fraction stops it; what stays unused is given back.
-The papers want legacy flows beside CHART no worse off than beside each other (Brassil et al., The CHART System, section 5).
+The demand of a TCP flow cannot be read off its rate: it takes what it is left. So the estimate probes: while
+legacy traffic fills what it was given (or queues) the estimate grows until the fair fraction stops it; what stays
+unused is given back. The papers want legacy flows beside CHART no worse off than beside each other (Brassil et
+al., The CHART System, section 5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The control loop of one link in fast motion: flows that obey a delayed rate, a queue, and the counters an agent would report.
+"""The control loop of one link in fast motion: flows that obey a delayed rate, a queue, and the counters an agent
+would report.
 
-For property tests and for choosing gains; production code does not use it. One step is one control period. Flows come in groups
-of equal ones, so ten thousand flows cost no more than one.
+For property tests and for choosing gains; production code does not use it. One step is one control period. Flows
+come in groups of equal ones, so ten thousand flows cost no more than one.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class LinkSimulator:
         )
 
     def _known_rate(self) -> float:
-        """The rate decided `delay_periods` before the newest; before there is any, what a restarted agent has: nothing."""
+        """The rate decided `delay_periods` before the newest; before there is any, what a restarted agent has:
+        nothing.
+        """
         while len(self._decisions) > self.delay_periods + 1:
             self._decisions.popleft()
         return self._decisions[0] if self._decisions else self.controller.rate_bps

@@ -1,4 +1,6 @@
-"""The control loop against its goals (docs: signalling, link rate control): stable, fair, full, and quick to re-converge."""
+"""The control loop against its goals (docs: signalling, link rate control): stable, fair, full, and quick to
+re-converge.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,9 @@ import itertools
 import math
 
 import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
 from chart.allocator.controller import (
     SMALLEST_RATE_BPS,
     TARGET_UTILISATION,
@@ -15,8 +20,6 @@ from chart.allocator.controller import (
 )
 from chart.allocator.legacy import LegacyDemand, fair_share_bps
 from chart.allocator.simulator import FlowGroup, LinkSimulator, jain_index
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 MEGA = 1e6
 LAWS = ["nec", "rcp"]
@@ -89,6 +92,7 @@ def test_stable_full_and_bounded_for_any_delay_and_number_of_flows(
     link.run(settling_periods(delay, law))
     tail = link.run(40)
     loads = [step.explicit_bps for step in tail]
+    note(f"{law} {delay} {flows} {limited} {limit_factor} {capacity} {loads[:3]} {loads[-3:]} {target}")
     if max(fair, 1) < 2000:
         return  # below two of the smallest rates on the wire, rounding is all there is
     assert min(loads) >= 0.95 * target / TARGET_UTILISATION * 0.99
