@@ -30,13 +30,17 @@ class Program:
     stop_wait_s: int = 15
 
 
-# name -> (gRPC port, health and metrics port), as in docs/operations.md.
-SERVICE_PORTS = {
-    "registry": (18101, 18201),
-    "allocator": (18102, 18202),
-    "reservations": (18103, 18203),
-    "archiver": (18104, 18204),
-}
+SERVICES = ("registry", "allocator", "reservations", "archiver")
+
+
+def grpc_port(settings: PlatformSettings, service: str) -> int:
+    """Port of a service's gRPC interface on loopback."""
+    return settings.service_port_base + 1 + SERVICES.index(service)
+
+
+def http_port(settings: PlatformSettings, program: str) -> int:
+    """Port where a service answers /healthz, /readyz and /metrics; of the gateway also everything else."""
+    return settings.gateway_port if program == "gateway" else grpc_port(settings, program) + 100
 
 
 def service_environment(settings: PlatformSettings, service: str) -> dict[str, str]:
@@ -47,14 +51,11 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
         "CHART_ENVIRONMENT": settings.environment,
         "CHART_LOG_LEVEL": settings.log_level,
         "CHART_WEB_DIR": str(settings.web_dir),
-        **{f"CHART_{name.upper()}_TARGET": f"127.0.0.1:{grpc}" for name, (grpc, _) in SERVICE_PORTS.items()},
+        "CHART_HTTP_LISTEN": f"127.0.0.1:{http_port(settings, service)}",
+        **{f"CHART_{name.upper()}_TARGET": f"127.0.0.1:{grpc_port(settings, name)}" for name in SERVICES},
     }
-    if service in SERVICE_PORTS:
-        grpc_port, http_port = SERVICE_PORTS[service]
-        environment["CHART_GRPC_LISTEN"] = f"127.0.0.1:{grpc_port}"
-        environment["CHART_HTTP_LISTEN"] = f"127.0.0.1:{http_port}"
-    else:
-        environment["CHART_HTTP_LISTEN"] = f"127.0.0.1:{settings.gateway_port}"
+    if service in SERVICES:
+        environment["CHART_GRPC_LISTEN"] = f"127.0.0.1:{grpc_port(settings, service)}"
     if service in ("registry", "reservations", "archiver"):
         environment["CHART_DATABASE_URL"] = settings.database_url(service)
     return environment
@@ -63,16 +64,13 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
 def service_programs(settings: PlatformSettings) -> list[Program]:
     """The Python services; each is the console script that its distribution installs."""
     scripts = Path(sys.executable).parent
-    programs = []
-    for name in (*SERVICE_PORTS, "gateway"):
-        port = settings.gateway_port if name == "gateway" else SERVICE_PORTS[name][1]
-        programs.append(
-            Program(
-                name=name,
-                command=(str(scripts / f"chart-{name}"),),
-                stage=2 if name != "gateway" else 3,
-                health=f"http://127.0.0.1:{port}/readyz",
-                environment=service_environment(settings, name),
-            )
+    return [
+        Program(
+            name=name,
+            command=(str(scripts / f"chart-{name}"),),
+            stage=2 if name != "gateway" else 3,
+            health=f"http://127.0.0.1:{http_port(settings, name)}/readyz",
+            environment=service_environment(settings, name),
         )
-    return programs
+        for name in (*SERVICES, "gateway")
+    ]

@@ -33,6 +33,8 @@ class PlatformSettings(BaseSettings):
     kafka_heap_mb: int = 512
     postgres_port: int = 15432
     gateway_port: int = 18080
+    # gRPC of a service is at base + n, its health and metrics at base + 100 + n.
+    service_port_base: int = 18100
     management_address: str = "10.254.0.1"
 
     @property
