@@ -1,0 +1,321 @@
+/* linkem: emulates one bidirectional link between two TUN devices, each in a network namespace of its own.
+ *
+ * It is the "nominal 100 Mb/sec capacity link" with loss and delay of Brassil et al., The CHART System, section 7.
+ * One thread waits with ppoll until spin_us before the next departure and spins the rest; an idle link costs nothing.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "device.h"
+#include "json.h"
+
+#define NS_PER_S 1000000000ULL
+#define READ_BATCH 32
+/* When a departure is closer than this the loop only looks at the clock. */
+#define QUIET_NS 3000ULL
+
+struct options {
+    const char *left, *right, *control_path, *series_path;
+    const char *parameters[3]; /* both, forward, reverse */
+    uint64_t seed, spin_us, series_interval_ms;
+    int mtu, queue_packets;
+    bool realtime;
+};
+
+struct emulator {
+    struct link link;
+    struct control control;
+    int left, right;
+    FILE *series;
+    uint64_t series_interval_ns, series_next_ns;
+};
+
+static volatile sig_atomic_t stop_requested;
+
+static void request_stop(int signal_number) {
+    (void)signal_number;
+    stop_requested = 1;
+}
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+static int write_packet(void *context, const struct packet *packet) {
+    int descriptor = *(int *)context;
+    return write(descriptor, packet->data, packet->length) < 0 ? -errno : 0;
+}
+
+/* Reads packets until none is left, a batch is full or a departure is due. Returns how many came. */
+static unsigned read_packets(int descriptor, struct direction *direction) {
+    unsigned count = 0;
+    while (count < READ_BATCH) {
+        struct packet *packet = packet_new();
+        if (!packet)
+            return count;
+        ssize_t length = read(descriptor, packet->data, PACKET_CAPACITY_BYTES);
+        if (length <= 0) {
+            packet_free(packet);
+            return count;
+        }
+        packet->length = (uint32_t)length;
+        count++;
+        uint64_t now_ns = now();
+        direction_offer(direction, packet, now_ns);
+        if (direction_next_ns(direction) <= now_ns)
+            return count;
+    }
+    return count;
+}
+
+static void write_series(struct emulator *emulator, uint64_t now_ns) {
+    const struct direction *directions[] = {&emulator->link.forward, &emulator->link.reverse};
+    if (!emulator->series || now_ns < emulator->series_next_ns)
+        return;
+    for (int i = 0; i < 2; i++) {
+        const struct counters *counters = &directions[i]->counters;
+        uint64_t dropped = 0;
+        for (int cause = 0; cause < DROP_CAUSES; cause++)
+            dropped += counters->dropped[cause].packets;
+        fprintf(emulator->series, "%llu,%s,%llu,%llu,%llu,%llu,%llu\n", (unsigned long long)now_ns / 1000,
+                i ? "reverse" : "forward", (unsigned long long)counters->offered.bytes,
+                (unsigned long long)counters->carried.bytes, (unsigned long long)dropped,
+                (unsigned long long)directions[i]->queue_bytes, (unsigned long long)directions[i]->wire_bytes);
+    }
+    fflush(emulator->series);
+    emulator->series_next_ns = now_ns + emulator->series_interval_ns;
+}
+
+static uint64_t earliest(const struct emulator *emulator) {
+    uint64_t forward = direction_next_ns(&emulator->link.forward);
+    uint64_t reverse = direction_next_ns(&emulator->link.reverse);
+    return forward < reverse ? forward : reverse;
+}
+
+/* Waits for packets, commands or the time until spin_ns before the next departure. */
+static void wait_for_work(struct emulator *emulator) {
+    struct pollfd entries[3 + CONTROL_CLIENTS] = {
+        {.fd = emulator->left, .events = POLLIN},
+        {.fd = emulator->right, .events = POLLIN},
+    };
+    size_t controls = control_poll_entries(&emulator->control, entries + 2);
+    uint64_t wake_ns = earliest(emulator);
+    if (wake_ns != NEVER)
+        wake_ns -= emulator->link.spin_ns;
+    if (emulator->series && emulator->series_next_ns < wake_ns)
+        wake_ns = emulator->series_next_ns;
+    uint64_t now_ns = now();
+    uint64_t sleep_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
+    struct timespec timeout = {.tv_sec = (time_t)(sleep_ns / NS_PER_S), .tv_nsec = (long)(sleep_ns % NS_PER_S)};
+    if (ppoll(entries, 2 + controls, wake_ns == NEVER ? NULL : &timeout, NULL) > 0)
+        control_serve(&emulator->control, entries + 2, controls, &emulator->link, now());
+}
+
+static void run(struct emulator *emulator) {
+    struct link *link = &emulator->link;
+    uint64_t polled_ns = 0;
+    while (!stop_requested && !link->stop) {
+        uint64_t next_ns = earliest(emulator);
+        uint64_t now_ns = now();
+        if (next_ns <= now_ns) {
+            direction_run(&link->forward, now_ns, write_packet, &emulator->right);
+            direction_run(&link->reverse, now(), write_packet, &emulator->left);
+        } else if (next_ns - now_ns < QUIET_NS && link->spin_ns >= QUIET_NS) {
+            continue;
+        }
+        unsigned came = read_packets(emulator->left, &link->forward);
+        came += read_packets(emulator->right, &link->reverse);
+        next_ns = earliest(emulator);
+        now_ns = now();
+        /* Commands are looked at once per millisecond at least, however busy the link is. */
+        if (now_ns - polled_ns > 1000000 || (came == 0 && next_ns > now_ns + link->spin_ns)) {
+            wait_for_work(emulator);
+            polled_ns = now();
+            write_series(emulator, polled_ns);
+        }
+    }
+}
+
+static int usage(const char *complaint) {
+    fprintf(stderr,
+            "linkem: %s\n"
+            "usage: linkem --left NAMESPACE/INTERFACE --right NAMESPACE/INTERFACE --control SOCKET\n"
+            "  [--parameters JSON] [--forward JSON] [--reverse JSON]   see json.h; forward is left to right\n"
+            "  [--seed N] [--spin-us 25] [--mtu 1500] [--device-queue-packets 10000] [--realtime]\n"
+            "  [--series FILE] [--series-interval-ms 10]               CSV of counters over time\n"
+            "A namespace of - is the caller's own.\n",
+            complaint);
+    return 2;
+}
+
+static int parse_options(int argc, char **argv, struct options *options) {
+    static const struct option table[] = {
+        {"left", 1, 0, 'l'},
+        {"right", 1, 0, 'r'},
+        {"control", 1, 0, 'c'},
+        {"forward", 1, 0, 'f'},
+        {"reverse", 1, 0, 'b'},
+        {"parameters", 1, 0, 'p'},
+        {"seed", 1, 0, 's'},
+        {"spin-us", 1, 0, 'u'},
+        {"mtu", 1, 0, 'm'},
+        {"series", 1, 0, 'o'},
+        {"realtime", 0, 0, 't'},
+        {"series-interval-ms", 1, 0, 'i'},
+        {"help", 0, 0, 'h'},
+        {"device-queue-packets", 1, 0, 'q'},
+        {0, 0, 0, 0},
+    };
+    int choice;
+    while ((choice = getopt_long(argc, argv, "", table, NULL)) != -1) {
+        switch (choice) {
+        case 'l':
+            options->left = optarg;
+            break;
+        case 'r':
+            options->right = optarg;
+            break;
+        case 'c':
+            options->control_path = optarg;
+            break;
+        case 'p':
+            options->parameters[0] = optarg;
+            break;
+        case 'f':
+            options->parameters[1] = optarg;
+            break;
+        case 'b':
+            options->parameters[2] = optarg;
+            break;
+        case 's':
+            options->seed = strtoull(optarg, NULL, 10);
+            break;
+        case 'u':
+            options->spin_us = strtoull(optarg, NULL, 10);
+            break;
+        case 'm':
+            options->mtu = atoi(optarg);
+            break;
+        case 'q':
+            options->queue_packets = atoi(optarg);
+            break;
+        case 'o':
+            options->series_path = optarg;
+            break;
+        case 'i':
+            options->series_interval_ms = strtoull(optarg, NULL, 10);
+            break;
+        case 't':
+            options->realtime = true;
+            break;
+        default:
+            return usage("unknown option");
+        }
+    }
+    if (!options->left || !options->right || !options->control_path)
+        return usage("--left, --right and --control are needed");
+    if (!strchr(options->left, '/') || !strchr(options->right, '/'))
+        return usage("an end is NAMESPACE/INTERFACE");
+    if (options->spin_us > 1000 || options->mtu < 576 || options->series_interval_ms == 0)
+        return usage("--spin-us is at most 1000, --mtu at least 576, --series-interval-ms at least 1");
+    return 0;
+}
+
+static int open_end(const char *end, const struct options *options) {
+    char namespace_name[128];
+    const char *slash = strchr(end, '/');
+    snprintf(namespace_name, sizeof(namespace_name), "%.*s", (int)(slash - end), end);
+    return device_open(namespace_name, slash + 1, options->mtu, options->queue_packets);
+}
+
+static int apply(struct direction *direction, const char *text, const char *option) {
+    char message[256];
+    if (!text)
+        return 0;
+    cJSON *object = cJSON_Parse(text);
+    struct parameters parameters = direction->parameters;
+    int error = json_to_parameters(object, &parameters, message, sizeof(message));
+    cJSON_Delete(object);
+    if (error) {
+        fprintf(stderr, "linkem: %s: %s\n", option, message);
+        return error;
+    }
+    direction_set(direction, &parameters, now());
+    return 0;
+}
+
+static int start(struct emulator *emulator, const struct options *options) {
+    struct link *link = &emulator->link;
+    link->spin_ns = options->spin_us * 1000;
+    direction_start(&link->forward, options->seed * 2, now());
+    direction_start(&link->reverse, options->seed * 2 + 1, now());
+    if (apply(&link->forward, options->parameters[0], "--parameters") ||
+        apply(&link->reverse, options->parameters[0], "--parameters") ||
+        apply(&link->forward, options->parameters[1], "--forward") ||
+        apply(&link->reverse, options->parameters[2], "--reverse"))
+        return 2;
+    emulator->left = open_end(options->left, options);
+    emulator->right = emulator->left < 0 ? -1 : open_end(options->right, options);
+    if (emulator->left < 0 || emulator->right < 0)
+        return 1;
+    if (options->series_path) {
+        emulator->series = fopen(options->series_path, "we");
+        if (!emulator->series) {
+            fprintf(stderr, "linkem: cannot write %s: %s\n", options->series_path, strerror(errno));
+            return 1;
+        }
+        fputs("at_us,direction,offered_bytes,carried_bytes,dropped_packets,queue_bytes,wire_bytes\n", emulator->series);
+        emulator->series_interval_ns = options->series_interval_ms * 1000000;
+    }
+    int error = control_open(&emulator->control, options->control_path);
+    if (error) {
+        fprintf(stderr, "linkem: cannot listen on %s: %s\n", options->control_path, strerror(-error));
+        return 1;
+    }
+    return 0;
+}
+
+static void prefer_realtime(void) {
+    struct sched_param priority = {.sched_priority = 1};
+    if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &priority) < 0)
+        fprintf(stderr, "linkem: no realtime priority (%s), departures will be less exact\n", strerror(errno));
+}
+
+int main(int argc, char **argv) {
+    static struct emulator emulator = {.left = -1, .right = -1, .control = {.listener = -1}};
+    struct options options = {.spin_us = 25, .mtu = 1500, .queue_packets = 10000, .series_interval_ms = 10};
+    int status = parse_options(argc, argv, &options);
+    if (status)
+        return status;
+    struct sigaction action = {.sa_handler = request_stop};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    status = start(&emulator, &options);
+    if (status)
+        return status;
+    if (options.realtime)
+        prefer_realtime();
+    run(&emulator);
+    control_close(&emulator.control);
+    unlink(options.control_path);
+    if (emulator.series)
+        fclose(emulator.series);
+    direction_stop(&emulator.link.forward);
+    direction_stop(&emulator.link.reverse);
+    return 0;
+}

@@ -1,0 +1,19 @@
+# The lab's C programs: the link emulator and the traffic tools; the Python part is linted and tested by mk/python.mk.
+SETUP += lab
+LINT += lint-lab
+UNIT += unit-lab
+
+LAB_C := $(wildcard lab/linkem/*.[ch] lab/linkem/tests/*.[ch] lab/tools/*.[ch])
+
+##@ Lab
+.PHONY: lab lint-lab unit-lab
+lab: $(BUILD)/.packages ## build the link emulator and the traffic tools of the lab
+	@$(MAKE) -C lab/linkem BUILD=$(BUILD) all
+	@$(MAKE) -C lab/tools BUILD=$(BUILD) all
+
+lint-lab: $(BUILD)/.packages
+	@clang-format-19 --dry-run --Werror $(LAB_C)
+	@cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,performance,portability --inline-suppr lab/linkem lab/tools
+
+unit-lab: $(BUILD)/.packages
+	@$(MAKE) -C lab/linkem BUILD=$(BUILD) unit

@@ -1,0 +1,280 @@
+"""`chart lab`: build, watch, impair and remove networks on this machine, and run the experiments on them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from chart.lab import network, topology
+from chart.lab.errors import LabError, NoisyMachineError
+from chart.lab.network import Lab
+
+app = typer.Typer(no_args_is_help=True, help="Networks on this machine: namespaces, emulated links, experiments.")
+output = Console()
+progress = Console(stderr=True)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LabOption = Annotated[str | None, typer.Option("--lab", help="id of the lab; not needed while only one is up")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+EXIT_FAILED = 1
+EXIT_NOISY = 75
+
+
+def reported(function: Callable[P, R]) -> Callable[P, R]:
+    """Turns what the lab cannot do into a sentence and an exit status."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except NoisyMachineError as error:
+            progress.print(f"[yellow]too noisy:[/yellow] {error}")
+            raise typer.Exit(EXIT_NOISY) from None
+        except LabError as error:
+            progress.print(f"[red]error:[/red] {error}", highlight=False)
+            raise typer.Exit(EXIT_FAILED) from None
+
+    return wrapper
+
+
+def show(value: object) -> None:
+    """Prints JSON for programs."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def chosen(lab_id: str | None) -> Lab:
+    """The lab a command speaks of: the named one, or the only one that is up."""
+    known = network.list_ids()
+    if lab_id is None:
+        if len(known) != 1:
+            raise LabError("no lab is up" if not known else f"several labs are up, say --lab: {', '.join(known)}")
+        lab_id = known[0]
+    return Lab.load(lab_id)
+
+
+@app.command()
+@reported
+def up(
+    name: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="name in lab/topologies or path of a YAML file")],
+    lab_id: LabOption = None,
+    seed: Annotated[int, typer.Option(help="of the links' chances")] = 1,
+    management: Annotated[bool, typer.Option("--management", help="join the nodes to the management bridge")] = False,
+    series: Annotated[bool, typer.Option("--series", help="links write their counters over time as CSV")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a lab."""
+    lab = Lab(topology.load(name), lab_id, seed=seed, management=management, series=series)
+    with progress.status(f"lab {lab.id}") as status:
+        try:
+            lab.up(lambda step: status.update(f"lab {lab.id}: {step}"))
+        except LabError:
+            if not (lab.directory / "lab.json").exists() or lab.id not in network.list_ids():
+                lab.down()
+            raise
+    if as_json:
+        show(describe(lab))
+    else:
+        output.print(f"lab {lab.id} is up: {len(lab.topology.nodes)} nodes, {len(lab.topology.links)} links")
+
+
+@app.command()
+@reported
+def down(
+    lab_id: LabOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="every lab, and what crashes left behind")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a lab; nothing of it outlives this."""
+    with progress.status("removing") as status:
+        if everything:
+            removed = network.remove_all(lambda step: status.update(f"removing {step}"))
+        else:
+            lab = chosen(lab_id)
+            lab.down(lambda step: status.update(f"removing {step}"))
+            removed = [lab.id]
+    if as_json:
+        show({"removed": removed})
+    else:
+        output.print(f"removed: {', '.join(removed) or 'nothing was up'}")
+
+
+def describe(lab: Lab) -> dict[str, Any]:
+    """A lab as JSON: nodes with their addresses, links with parameters and ground truth."""
+    return {
+        "lab": lab.id,
+        "topology": lab.topology.name,
+        "nodes": [
+            {
+                "name": node.name,
+                "address": lab.address(node.name),
+                "networks": [str(item) for item in topology.node_networks(lab.topology, node.name)],
+                "management_address": lab.management_address(node.name) if lab.management else None,
+                "namespace": lab.namespace(node.name),
+                "cgroup": str(lab.node_cgroup(node.name)),
+                "processes": lab.processes(node.name),
+            }
+            for node in lab.topology.nodes
+        ],
+        "links": [
+            {
+                "name": link.name,
+                "ends": [end.link_id for end in topology.link_ends(lab.topology, link)],
+                "parameters": lab.parameters(link.name),
+                "ground_truth": lab.ground_truth(link.name),
+            }
+            for link in lab.topology.links
+        ],
+    }
+
+
+@app.command()
+@reported
+def status(lab_id: LabOption = None, as_json: JsonOption = False) -> None:
+    """What is up, what its links are set to and what they carried."""
+    labs = [chosen(lab_id)] if lab_id else [Lab.load(known) for known in network.list_ids()]
+    described = [describe(lab) for lab in labs]
+    if as_json:
+        show(described)
+        return
+    if not described:
+        output.print("no lab is up")
+    for lab in described:
+        table = Table("link", "direction", "rate Mb/s", "delay ms", "loss", "carried MB", "dropped", "queue kB")
+        for link in lab["links"]:
+            for direction in ("forward", "reverse"):
+                settings, truth = link["parameters"][direction], link["ground_truth"][direction]
+                table.add_row(
+                    link["name"],
+                    direction,
+                    f"{settings['rate_bps'] / 1e6:g}",
+                    f"{settings['delay_us'] / 1e3:g}",
+                    "outage" if settings["outage"] else f"{settings['loss']:g}",
+                    f"{truth['carried']['bytes'] / 1e6:.3f}",
+                    str(sum(cause["packets"] for cause in truth["dropped"].values())),
+                    f"{truth['queue']['bytes'] / 1e3:.1f}",
+                )
+        output.print(f"lab {lab['lab']} (topology {lab['topology']})", table)
+
+
+@app.command("list")
+@reported
+def list_(as_json: JsonOption = False) -> None:
+    """The topologies and experiments there are."""
+    from chart.lab import experiments
+
+    topologies = {name: topology.load(name).description for name in topology.available()}
+    known = {name: experiment.description for name, experiment in experiments.REGISTRY.items()}
+    if as_json:
+        show({"topologies": topologies, "experiments": known})
+        return
+    for title, entries in (("topology", topologies), ("experiment", known)):
+        table = Table(title, "what it is")
+        for name, description in entries.items():
+            table.add_row(name, description)
+        output.print(table)
+
+
+def queue_from(packets: int | None, kilobytes: float | None, red: str | None) -> topology.Queue | None:
+    """The queue that the options of `impair` describe; None when they describe none."""
+    if red is not None:
+        try:
+            minimum, maximum, *rest = [float(item) for item in red.split(",")]
+        except ValueError:
+            raise LabError("--queue-red is MIN,MAX[,MAX_PROBABILITY[,WEIGHT]] in packets") from None
+        names = ("maximum_probability", "weight")
+        extra = dict(zip(names, rest, strict=False))
+        return topology.Queue(
+            red=topology.Red.model_validate({"minimum_packets": minimum, "maximum_packets": maximum, **extra})
+        )
+    if packets is None and kilobytes is None:
+        return None
+    return topology.Queue(packets=packets, bytes=None if kilobytes is None else round(kilobytes * 1000))
+
+
+@app.command()
+@reported
+def impair(
+    link: Annotated[str, typer.Argument(help="pair of nodes (bravo-charlie) or directed link (bravo:to-charlie)")],
+    lab_id: LabOption = None,
+    rate_mbit: Annotated[float | None, typer.Option(help="with IP headers; 0 is no limit")] = None,
+    delay_ms: Annotated[float | None, typer.Option(help="one way")] = None,
+    jitter_ms: float | None = None,
+    loss: Annotated[float | None, typer.Option(help="a fraction, 0 to 1")] = None,
+    burst: Annotated[
+        str | None, typer.Option(help="Gilbert-Elliott: ENTER,LEAVE[,LOSS_GOOD[,LOSS_BAD]], or none")
+    ] = None,
+    duplicate: Annotated[float | None, typer.Option(help="a fraction")] = None,
+    reorder: Annotated[float | None, typer.Option(help="fraction of packets held back")] = None,
+    reorder_extra_ms: Annotated[float | None, typer.Option(help="by how much")] = None,
+    queue_packets: int | None = None,
+    queue_kb: float | None = None,
+    queue_red: Annotated[str | None, typer.Option(help="MIN,MAX[,MAX_PROBABILITY[,WEIGHT]] in packets")] = None,
+    queue_default: Annotated[
+        bool, typer.Option("--queue-default", help="what passes in max(2 x delay, 100 ms)")
+    ] = False,
+    outage: Annotated[bool | None, typer.Option("--outage/--no-outage", help="nothing passes")] = None,
+    outage_s: Annotated[float | None, typer.Option(help="an outage that ends by itself")] = None,
+    direction: Annotated[str | None, typer.Option(help="forward (left to right), reverse or both")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a link while it runs."""
+    if direction not in (None, "forward", "reverse", "both"):
+        raise LabError("--direction is forward, reverse or both")
+    wanted: dict[str, object] = {
+        "rate_mbit": rate_mbit,
+        "delay_ms": delay_ms,
+        "jitter_ms": jitter_ms,
+        "loss": loss,
+        "duplicate": duplicate,
+        "reorder": reorder,
+        "reorder_extra_ms": reorder_extra_ms,
+        "outage": outage,
+        "queue": "default" if queue_default else queue_from(queue_packets, queue_kb, queue_red),
+        "burst": burst_from(burst),
+    }
+    try:
+        impairment = topology.Impairment.model_validate({k: v for k, v in wanted.items() if v is not None})
+    except ValueError as error:
+        raise LabError(str(error)) from error
+    lab = chosen(lab_id)
+    lab.impair(link, impairment, direction)  # type: ignore[arg-type] # checked above
+    if outage_s is not None:
+        lab.outage(link, outage_s, direction)  # type: ignore[arg-type] # checked above
+    if as_json:
+        show(lab.parameters(link))
+
+
+def burst_from(text: str | None) -> topology.Burst | str | None:
+    """The Gilbert-Elliott parameters that --burst describes."""
+    if text is None or text == "none":
+        return text
+    try:
+        numbers = [float(item) for item in text.split(",")]
+        return topology.Burst.model_validate(
+            dict(zip(("enter", "leave", "loss_good", "loss_bad"), numbers, strict=False))
+        )
+    except ValueError:
+        raise LabError("--burst is ENTER,LEAVE[,LOSS_GOOD[,LOSS_BAD]], four probabilities, or none") from None
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@reported
+def exec_(
+    node: str,
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...")],
+    lab_id: LabOption = None,
+) -> None:
+    """Run a command in a node; its exit status is passed on."""
+    lab = chosen(lab_id)
+    raise typer.Exit(subprocess.run(lab.command_line(node, command), check=False).returncode)

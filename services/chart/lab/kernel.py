@@ -1,0 +1,179 @@
+"""The kernel objects a lab is made of: namespaces, the management bridge, cgroups."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pyroute2 import IPRoute, NetlinkError, netns
+
+from chart.lab.errors import LabError
+from chart.lab.topology import MANAGEMENT_HOST
+
+NAMESPACES = Path("/run/netns")
+BRIDGE = "chart-mgmt"
+CGROUP_FALLBACK_MOUNT = Path("/sys/fs/cgroup/unified")
+KILL_TIMEOUT_S = 5.0
+
+# Windows up to 64 MB and 1 MB from the start (Brassil et al., The CHART System, section 7: "1-MByte initial windows at
+# both sender and receiver"); no memory of earlier connections; forwarding without reverse path checks; silent IPv6.
+SYSCTLS = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/tcp_rmem": "4096 1048576 67108864",
+    "net/ipv4/tcp_wmem": "4096 1048576 67108864",
+    "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv6/conf/all/addr_gen_mode": "1",
+    "net/ipv6/conf/default/addr_gen_mode": "1",
+}
+
+
+def require_root() -> None:
+    """Raises LabError unless this process may build networks."""
+    if os.geteuid() != 0:
+        raise LabError("the lab builds network namespaces and needs root: run it with sudo")
+    if not Path("/dev/net/tun").exists():
+        raise LabError("/dev/net/tun is missing: the kernel needs CONFIG_TUN")
+
+
+def cgroup_root() -> Path:
+    """Mount point of the cgroup v2 hierarchy; mounts it beside the v1 hierarchies when there is none."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount_point, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(mount_point)
+    CGROUP_FALLBACK_MOUNT.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "cgroup2", "none", str(CGROUP_FALLBACK_MOUNT)], check=True)
+    return CGROUP_FALLBACK_MOUNT
+
+
+def remove_cgroup(path: Path) -> None:
+    """Kills every process in a cgroup and below, waits until they are gone, and removes the folders.
+
+    Raises LabError when a process survives SIGKILL for 5 s.
+    """
+    if not path.exists():
+        return
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            (path / "cgroup.kill").write_text("1")
+        busy = None
+        for folder, _, _ in os.walk(path, topdown=False):
+            try:
+                Path(folder).rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                    raise
+                busy = folder
+        if busy is None:
+            return
+        if time.monotonic() > deadline:
+            raise LabError(f"processes in cgroup {busy} do not end")
+        time.sleep(0.01)
+
+
+def namespace_path(name: str) -> Path:
+    """The file that stands for a named namespace."""
+    return NAMESPACES / name
+
+
+def create_namespace(name: str) -> None:
+    """A new network namespace with lo up and the lab's sysctls.
+
+    Raises LabError when one of that name exists: somebody else's lab must not be touched.
+    """
+    if namespace_path(name).exists():
+        raise LabError(f"network namespace {name} exists already: `chart lab down` removes what is left of a lab")
+    netns.create(name)
+    with IPRoute(netns=name) as route:
+        route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
+    script = "; ".join(f'echo "{value}" > /proc/sys/{key}' for key, value in SYSCTLS.items())
+    subprocess.run(in_namespace(name, ["/bin/sh", "-ec", script]), check=True)
+
+
+def remove_namespace(name: str) -> None:
+    """Unmounts and forgets a namespace; its devices go when the last process in it is gone."""
+    if namespace_path(name).exists():
+        netns.remove(name)
+
+
+def in_namespace(name: str, command: Sequence[str]) -> list[str]:
+    """The command line that runs a command in a namespace, with the machine's own /sys and /run."""
+    return ["nsenter", f"--net={namespace_path(name)}", "--", *command]
+
+
+def in_cgroup(path: Path, command: Sequence[str]) -> list[str]:
+    """The command line that runs a command in a cgroup; the process is in it before the command starts."""
+    return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(path / "cgroup.procs"), *command]
+
+
+def create_bridge() -> bool:
+    """The management bridge; returns whether it is new."""
+    with IPRoute() as route:
+        if route.link_lookup(ifname=BRIDGE):
+            return False
+        route.link("add", ifname=BRIDGE, kind="bridge")
+        index = route.link_lookup(ifname=BRIDGE)[0]
+        route.addr("add", index=index, address=str(MANAGEMENT_HOST.ip), prefixlen=MANAGEMENT_HOST.network.prefixlen)
+        route.link("set", index=index, state="up")
+    return True
+
+
+def remove_bridge() -> None:
+    """Removes the management bridge when no node is on it."""
+    with IPRoute() as route:
+        found = route.link_lookup(ifname=BRIDGE)
+        if found and not list(route.link("dump", master=found[0])):
+            route.link("del", index=found[0])
+
+
+def join_bridge(namespace: str, host_interface: str, address: str, prefix_length: int) -> None:
+    """Gives a namespace the interface `mgmt` on the management bridge."""
+    with IPRoute() as route:
+        bridge = route.link_lookup(ifname=BRIDGE)[0]
+        try:
+            route.link(
+                "add",
+                ifname=host_interface,
+                kind="veth",
+                peer={"ifname": "mgmt", "net_ns_fd": str(namespace_path(namespace))},
+            )
+        except NetlinkError as error:
+            raise LabError(f"cannot create {host_interface} for {namespace}: {error}") from error
+        index = route.link_lookup(ifname=host_interface)[0]
+        route.link("set", index=index, master=bridge, state="up")
+    configure_interface(namespace, "mgmt", address, prefix_length)
+
+
+def configure_interface(namespace: str, interface: str, address: str, prefix_length: int) -> None:
+    """Gives an interface its address and takes it up."""
+    with IPRoute(netns=namespace) as route:
+        index = route.link_lookup(ifname=interface)[0]
+        route.addr("add", index=index, address=address, prefixlen=prefix_length)
+        route.link("set", index=index, state="up")
+
+
+def add_routes(namespace: str, routes: Iterable[tuple[str, str, str]]) -> None:
+    """Static routes: destination prefix, gateway, preferred source."""
+    with IPRoute(netns=namespace) as route:
+        for destination, gateway, source in routes:
+            route.route("add", dst=destination, gateway=gateway, prefsrc=source)
+
+
+def device_drops(namespace: str) -> dict[str, int]:
+    """Packets that each interface of a namespace dropped before the emulator saw them."""
+    with IPRoute(netns=namespace) as route:
+        return {
+            str(link.get("ifname")): int(link.get("stats64")["tx_dropped"])
+            for link in route.link("dump")
+            if link.get("stats64")
+        }
