@@ -1,0 +1,1 @@
+"""What every service of CHART shares: streams, outbox, database, settings, telemetry, health, errors, clocks, units."""

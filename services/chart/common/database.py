@@ -1,0 +1,74 @@
+"""PostgreSQL: a bounded pool of connections that waits with a limit and never runs a statement without one.
+
+Each service has a role and a schema of the same name, so the default search path finds its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from psycopg import AsyncConnection
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from chart.common.settings import BaseServiceSettings
+
+# Rows come as dictionaries.
+Connection = AsyncConnection[DictRow]
+Pool = AsyncConnectionPool[Connection]
+
+OPEN_LIMIT_S = 30.0
+
+_log = structlog.get_logger("chart.database")
+
+
+@asynccontextmanager
+async def pool(settings: BaseServiceSettings) -> AsyncIterator[Pool]:
+    """A pool for the service's role, open inside the context.
+
+    Waiting for a free connection is limited by ``database_wait_s`` (psycopg_pool.PoolTimeout), a statement by
+    ``database_statement_timeout_ms``. A connection that the server closed is replaced before it is handed out.
+
+    Raises:
+        psycopg_pool.PoolTimeout: no connection within 30 s of opening.
+    """
+    if not settings.database_url:
+        msg = "CHART_DATABASE_URL is not set: this service needs postgresql://<role>@<host>:<port>/chart"
+        raise ValueError(msg)
+    kwargs: dict[str, Any] = {
+        "row_factory": dict_row,
+        "connect_timeout": 5,
+        "application_name": "chart",
+        "options": (
+            f"-c statement_timeout={settings.database_statement_timeout_ms}"
+            " -c idle_in_transaction_session_timeout=30000 -c lock_timeout=5000 -c timezone=UTC"
+        ),
+    }
+    opened: Pool = AsyncConnectionPool(
+        settings.database_url,
+        connection_class=AsyncConnection[DictRow],
+        kwargs=kwargs,
+        min_size=1,
+        max_size=settings.database_pool_size,
+        timeout=settings.database_wait_s,
+        max_waiting=500,
+        max_idle=300,
+        reconnect_timeout=60,
+        check=AsyncConnectionPool.check_connection,
+        open=False,
+        name="chart",
+    )
+    try:
+        await opened.open(wait=True, timeout=OPEN_LIMIT_S)
+        yield opened
+    finally:
+        await opened.close(timeout=5)
+
+
+async def reachable(pool: Pool) -> None:
+    """Health check: a connection can be had and answers; raises what psycopg raises when not."""
+    async with pool.connection(timeout=2.0) as connection:
+        await connection.execute("SELECT 1")

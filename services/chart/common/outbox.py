@@ -1,0 +1,201 @@
+"""Transactional outbox: a service's events are rows of the transaction that made the change, and a relay publishes them.
+
+A committed change is published at least once, in order of each key, whatever dies in between: a row is marked after the
+broker acknowledged it. One relay per schema works at a time (advisory lock); others stand by. `NOTIFY` at commit wakes
+it at once; polling catches what a lost notification would miss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import structlog
+from google.protobuf.message import Message
+from prometheus_client import Counter, Gauge, Histogram
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from chart.common import telemetry
+from chart.common.database import Connection, Pool
+from chart.common.records import StreamError
+from chart.common.streams import Broker
+
+BATCH_ROWS = 500
+POLL_S = 1.0
+STANDBY_S = 1.0
+KEEP_PUBLISHED_S = 3600
+PRUNE_EVERY_S = 60.0
+BACK_OFF_S = (0.1, 5.0)
+
+PUBLISHED = Counter("chart_outbox_published_records_total", "Records that the relay published", ["schema"])
+FAILED = Counter("chart_outbox_failed_records_total", "Attempts to publish that failed", ["schema"])
+OLDEST = Gauge("chart_outbox_oldest_seconds", "Age of the oldest record that waits", ["schema"])
+DELAY = Histogram(
+    "chart_outbox_delay_seconds",
+    "From the row's insertion to its acknowledgement",
+    ["schema"],
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 30, 120),
+)
+
+_log = structlog.get_logger("chart.outbox")
+
+
+def channel(schema: str) -> str:
+    """Name of the notification channel of a schema's outbox."""
+    return f"outbox_{schema}"
+
+
+async def add(
+    connection: Connection | psycopg.AsyncConnection[Any],
+    topic: str,
+    key: str,
+    value: Message | None,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Queue a record in the caller's transaction; it is published after the commit, or never was. None is a tombstone.
+
+    The current trace goes along, so that the record carries it although the relay publishes it.
+    """
+    carried = telemetry.inject(headers)
+    if value is not None:
+        carried["type"] = value.DESCRIPTOR.full_name
+    payload = None if value is None else value.SerializeToString()
+    await connection.execute(
+        "INSERT INTO outbox (topic, key, payload, headers) VALUES (%s, %s, %s, %s)",
+        (topic, key, payload, Jsonb(carried)),
+    )
+    await connection.execute("SELECT pg_notify('outbox_' || current_schema(), '')")
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: int
+    topic: str
+    key: str
+    payload: bytes | None
+    headers: dict[str, str]
+    created_at_s: float
+
+
+class OutboxRelay:
+    """Publishes the outbox of one schema."""
+
+    def __init__(self, pool: Pool, broker: Broker, schema: str) -> None:
+        self._pool = pool
+        self._broker = broker
+        self._schema = schema
+        self._table = sql.Identifier(schema, "outbox")
+        self._pruned_at = 0.0
+
+    async def run(self) -> None:
+        """Publish until cancelled; survives an absent database and an absent broker."""
+        wait_s = BACK_OFF_S[0]
+        while True:
+            try:
+                async with self._pool.connection() as connection:
+                    await connection.set_autocommit(True)
+                    try:
+                        if await self._lead(connection):
+                            wait_s = BACK_OFF_S[0]
+                            await self._relay(connection)
+                    finally:
+                        await self._retire(connection)
+            except (psycopg.Error, OSError) as error:
+                _log.warning("the relay lost its database, trying again", schema=self._schema, reason=str(error))
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, BACK_OFF_S[1])
+            else:
+                await asyncio.sleep(STANDBY_S)
+
+    async def _lead(self, connection: Connection) -> bool:
+        """Whether this relay now works for the schema; the lock falls with its connection."""
+        cursor = await connection.execute("SELECT pg_try_advisory_lock(hashtext(%s)) AS got", (channel(self._schema),))
+        row = await cursor.fetchone()
+        assert row is not None
+        return bool(row["got"])
+
+    async def _retire(self, connection: Connection) -> None:
+        """Give the connection back without the lock and without notifications."""
+        if connection.closed:
+            return
+        try:
+            await connection.execute("UNLISTEN *")
+            await connection.execute("SELECT pg_advisory_unlock_all()")
+            await connection.set_autocommit(False)
+        except psycopg.Error:
+            await connection.close()
+
+    async def _relay(self, connection: Connection) -> None:
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self._schema))))
+        _log.info("the relay works", schema=self._schema)
+        back_off_s = BACK_OFF_S[0]
+        while True:
+            rows = await self._waiting(connection)
+            OLDEST.labels(schema=self._schema).set(max(0.0, time.time() - rows[0].created_at_s) if rows else 0.0)
+            if rows:
+                if await self._publish(connection, rows):
+                    back_off_s = BACK_OFF_S[0]
+                    continue
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
+                continue
+            await self._prune(connection)
+            async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
+                break
+
+    async def _waiting(self, connection: Connection) -> list[_Row]:
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT id, topic, key, payload, headers, extract(epoch FROM created_at)::float8 AS created_at_s"
+                " FROM {} WHERE published_at IS NULL ORDER BY id LIMIT %s"
+            ).format(self._table),
+            (BATCH_ROWS,),
+        )
+        return [_Row(**row) for row in await cursor.fetchall()]
+
+    async def _publish(self, connection: Connection, rows: list[_Row]) -> bool:
+        """Publish a batch, keys beside each other and each key in order; returns whether every row got through."""
+        by_key: dict[tuple[str, str], list[_Row]] = {}
+        for row in rows:
+            by_key.setdefault((row.topic, row.key), []).append(row)
+        done: list[int] = []
+        reasons: list[str] = []
+
+        async def publish_key(queue: list[_Row]) -> None:
+            for row in queue:
+                try:
+                    await self._broker.publish_raw(row.topic, row.key, row.payload, row.headers)
+                except StreamError as error:
+                    reasons.append(str(error))
+                    return  # later records of the key must not overtake this one
+                done.append(row.id)
+                DELAY.labels(schema=self._schema).observe(max(0.0, time.time() - row.created_at_s))
+
+        try:
+            await asyncio.gather(*(publish_key(queue) for queue in by_key.values()))
+        finally:
+            if done:
+                await connection.execute(
+                    sql.SQL("UPDATE {} SET published_at = now() WHERE id = ANY(%s)").format(self._table), (done,)
+                )
+                PUBLISHED.labels(schema=self._schema).inc(len(done))
+        if reasons:
+            FAILED.labels(schema=self._schema).inc(len(reasons))
+            _log.warning(
+                "records stay in the outbox", schema=self._schema, records=len(rows) - len(done), reason=reasons[0]
+            )
+        return not reasons
+
+    async def _prune(self, connection: Connection) -> None:
+        if time.monotonic() - self._pruned_at < PRUNE_EVERY_S:
+            return
+        self._pruned_at = time.monotonic()
+        await connection.execute(
+            sql.SQL("DELETE FROM {} WHERE published_at < now() - make_interval(secs => %s)").format(self._table),
+            (KEEP_PUBLISHED_S,),
+        )

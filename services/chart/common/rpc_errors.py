@@ -1,0 +1,44 @@
+"""Refusals as exceptions, on both sides of a gRPC call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+
+from chart.v1 import reservations_pb2
+
+REFUSAL_METADATA = "chart-refusal-bin"
+
+
+class RefusalError(Exception):
+    """A service says no, why, and what would be accepted."""
+
+    def __init__(
+        self,
+        refusal: reservations_pb2.Refusal,
+        status: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION,
+    ) -> None:
+        super().__init__(f"{refusal.code}: {refusal.detail}")
+        self.refusal = refusal
+        self.status = status
+
+
+def invalid(field: str, detail: str, *suggestions: str, code: str = "invalid-value") -> RefusalError:
+    """A value that is not acceptable; names the field at fault."""
+    refusal = reservations_pb2.Refusal(code=code, detail=detail, field=field, suggestions=suggestions)
+    return RefusalError(refusal, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def not_found(what: str, identity: str, known: Sequence[str] = ()) -> RefusalError:
+    """There is no such thing; offers a few that there are."""
+    refusal = reservations_pb2.Refusal(
+        code="not-found", detail=f"there is no {what} {identity!r}", field="id", suggestions=list(known)[:5]
+    )
+    return RefusalError(refusal, grpc.StatusCode.NOT_FOUND)
+
+
+def conflict(detail: str) -> RefusalError:
+    """It was changed meanwhile."""
+    refusal = reservations_pb2.Refusal(code="revision-conflict", detail=detail, field="expected_revision")
+    return RefusalError(refusal, grpc.StatusCode.ABORTED)

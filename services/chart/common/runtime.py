@@ -1,0 +1,84 @@
+"""Running a service: signals, graceful stop with a limit, exit codes.
+
+Exit codes: 0 stopped by SIGTERM or SIGINT or done, 1 failed (the log says why), 3 did not stop within the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from chart.common import telemetry
+
+STOP_LIMIT_S = 10.0
+
+_log = structlog.get_logger("chart.runtime")
+
+
+def run(main: Coroutine[Any, Any, None], *, stop_limit_s: float = STOP_LIMIT_S) -> int:
+    """Run a service until it ends or a signal asks it to; returns the exit code.
+
+    A signal cancels ``main``: its context managers close what they opened. After ``stop_limit_s`` the process ends
+    anyway, because a supervisor would kill it next and the log would not say so.
+    """
+    try:
+        return asyncio.run(_supervise(main, stop_limit_s))
+    finally:
+        telemetry.shutdown()
+
+
+async def _supervise(main: Coroutine[Any, Any, None], stop_limit_s: float) -> int:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(main)
+    asked: list[str] = []
+
+    def stop(name: str) -> None:
+        if not asked:
+            _log.info("stopping because of a signal", signal=name)
+            loop.call_later(stop_limit_s, _give_up, stop_limit_s)
+        asked.append(name)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+    except Exception as error:
+        if asked:
+            _log.warning("an error came up while stopping", error=repr(error))
+            return 0
+        _log.critical("the service failed and ends", error=repr(error), exc_info=error)
+        return 1
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    if asked:
+        _log.info("stopped")
+    return 0
+
+
+def _give_up(limit_s: float) -> None:
+    _log.critical("did not stop within the limit, ending now", limit_s=limit_s)
+    os._exit(3)
+
+
+async def run_together(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Run several loops of one service; when one fails or ends with an error all are cancelled and it is raised.
+
+    Raises:
+        Exception: the first error, not a group.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from failures

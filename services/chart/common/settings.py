@@ -1,0 +1,39 @@
+"""Settings of a service: the environment with prefix ``CHART_``, then the `.env` file at the root of the checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from chart.common.places import repository_root
+
+
+class BaseServiceSettings(BaseSettings):
+    """What every service may be told. A service derives from it and sets its own defaults (listen addresses, role)."""
+
+    model_config = SettingsConfigDict(env_prefix="CHART_", env_file=str(repository_root() / ".env"), extra="ignore")
+
+    # "HOST:PORT[,...]" of the brokers; "local:" keeps the streams in this process (unit tests).
+    kafka_bootstrap: str = "127.0.0.1:19092"
+    database_url: str = ""
+    state_dir: Path = Field(default_factory=lambda: repository_root() / "var")
+    environment: Literal["development", "production"] = "development"
+    log_level: str = "info"
+    # host:port of an OTLP gRPC collector; empty: spans are written to <state_dir>/traces/<service>.jsonl.
+    otlp_endpoint: str = ""
+    grpc_listen: str = "127.0.0.1:0"
+    http_listen: str = "127.0.0.1:0"
+    registry_target: str = "127.0.0.1:18101"
+    allocator_target: str = "127.0.0.1:18102"
+    reservations_target: str = "127.0.0.1:18103"
+    archiver_target: str = "127.0.0.1:18104"
+    # Name of the node that this process serves (sensor pod).
+    node: str = ""
+
+    database_pool_size: int = Field(default=8, ge=2, le=100)
+    database_wait_s: float = Field(default=5.0, gt=0)
+    database_statement_timeout_ms: int = Field(default=10_000, ge=100)
+    kafka_delivery_timeout_ms: int = Field(default=10_000, ge=1000)

@@ -1,0 +1,182 @@
+"""Streams on Kafka: confluent-kafka's plain Producer and Consumer in threads, awaited from asyncio.
+
+The asyncio classes of confluent-kafka refuse headers, hence threads: one polls the producer for acknowledgements, and
+each subscription has one that fetches while a record is awaited, so a slow reader slows the fetching and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from chart.common import catalogue as catalogues
+from chart.common import telemetry
+from chart.common.compacted import CompactedState
+from chart.common.records import Partition, Start, StreamRejected, StreamUnavailable, encode
+from chart.common.streams_kafka_reader import KafkaSubscription
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from chart.common.catalogue import Catalogue
+
+# Records that may wait for an acknowledgement; further publishers wait their turn.
+MAX_UNACKNOWLEDGED = 10_000
+
+_log = structlog.get_logger("chart.streams")
+
+# What no retry can cure: the record or the topic is wrong.
+_REJECTED = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_RECORD,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+class KafkaBroker:
+    """Streams of a Kafka cluster. Belongs to the event loop in which it is first used."""
+
+    def __init__(
+        self, bootstrap: str, *, delivery_timeout_ms: int = 10_000, catalogue: Catalogue | None = None
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.catalogue = catalogue or catalogues.load()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "compression.type": "lz4",
+                "message.timeout.ms": delivery_timeout_ms,
+                "queue.buffering.max.messages": 2 * MAX_UNACKNOWLEDGED,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 1000,
+                "error_cb": _note_error,
+                "log_level": 3,
+            }
+        )
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._room = asyncio.Semaphore(MAX_UNACKNOWLEDGED)
+        self._closing = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="kafka-producer", daemon=True)
+        self._poller.start()
+        self._states: list[CompactedState] = []
+        self._closed = False
+
+    async def publish(
+        self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
+    ) -> None:
+        """See `Broker.publish`."""
+        payload, kind = encode(self.catalogue, topic, value)
+        await self.publish_raw(topic, key, payload, {"type": kind, **(headers or {})})
+
+    async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
+        """See `Broker.publish_raw`."""
+        async with self._room:
+            loop = asyncio.get_running_loop()
+            acknowledged: asyncio.Future[KafkaError | None] = loop.create_future()
+
+            def delivered(error: KafkaError | None, _message: Any) -> None:
+                try:
+                    loop.call_soon_threadsafe(_settle, acknowledged, error)
+                except RuntimeError:
+                    # The loop ended before the acknowledgement came: nobody waits for it any more.
+                    return
+
+            encoded = [(name, value.encode()) for name, value in telemetry.inject(headers).items()]
+            await self._produce(topic, key, payload, encoded, delivered)
+            error = await acknowledged
+        if error is None:
+            return
+        msg = f"record of {topic} with key {key!r} was not acknowledged: {error.str()}"
+        raise StreamRejected(msg) if error.code() in _REJECTED else StreamUnavailable(msg)
+
+    async def _produce(
+        self, topic: str, key: str, payload: bytes | None, headers: list[tuple[str, bytes]], delivered: Any
+    ) -> None:
+        """Hand a record to librdkafka; its queue is bounded in bytes too, so wait while it is full."""
+        for _ in range(max(1, self._delivery_timeout_ms // 10)):
+            try:
+                self._producer.produce(topic, key=key.encode(), value=payload, headers=headers, on_delivery=delivered)
+            except BufferError:
+                await asyncio.sleep(0.01)
+            except KafkaException as error:
+                msg = f"record of {topic} with key {key!r} was refused: {error}"
+                raise StreamRejected(msg) from error
+            else:
+                return
+        msg = f"record of {topic} with key {key!r} found no room in the producer's queue"
+        raise StreamUnavailable(msg)
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(0.1)
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        *,
+        group: str | None = None,
+        start: Start = "latest",
+        on_partitions: Callable[[frozenset[Partition]], None] | None = None,
+    ) -> KafkaSubscription:
+        """See `Broker.subscribe`."""
+        return KafkaSubscription(self, tuple(topics), group, start, on_partitions)
+
+    async def compacted(self, topic: str) -> CompactedState:
+        """See `Broker.compacted`."""
+        state = CompactedState(topic, self.subscribe([topic], start="earliest"))
+        try:
+            await state.start()
+            await state.wait_ready()
+        except BaseException:
+            await state.close()
+            raise
+        self._states.append(state)
+        return state
+
+    async def reachable(self) -> None:
+        """Health check: the cluster answers within 2 s.
+
+        Raises:
+            StreamUnavailable: it does not.
+        """
+        try:
+            await asyncio.to_thread(self._producer.list_topics, "chart.policy.v1", 2.0)
+        except KafkaException as error:
+            msg = f"Kafka at {self.bootstrap} does not answer: {error.args[0].str()}"
+            raise StreamUnavailable(msg) from error
+
+    async def close(self) -> None:
+        """See `Broker.close`. Waits at most 5 s for acknowledgements."""
+        if self._closed:
+            return
+        self._closed = True
+        for state in self._states:
+            await state.close()
+        left = await asyncio.to_thread(self._producer.flush, 5.0)
+        if left:
+            _log.warning("records were not acknowledged before closing", records=left)
+            self._producer.purge()
+        self._closing.set()
+        await asyncio.to_thread(self._poller.join)
+
+
+def _settle(future: asyncio.Future[KafkaError | None], error: KafkaError | None) -> None:
+    if not future.done():
+        future.set_result(error)
+
+
+def _note_error(error: KafkaError) -> None:
+    """Called by librdkafka for what is wrong with the connection; it tries again by itself."""
+    _log.warning("the broker's connection has a fault, librdkafka tries again", fault=error.str())

@@ -1,0 +1,282 @@
+"""Reading streams from Kafka: one consumer per subscription, fetched in a thread while a record is awaited.
+
+Without a group partitions are assigned by hand and nothing is committed; with one the members share the partitions by
+the cooperative-sticky protocol and commit by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from chart.common.catalogue import DLQ_SUFFIX
+from chart.common.records import (
+    UNREADABLE,
+    Partition,
+    Record,
+    Start,
+    StreamError,
+    StreamUnavailable,
+    UnreadableRecord,
+    dead_letter_headers,
+    dead_letter_key,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from chart.common.streams_kafka import KafkaBroker
+
+# Fetched records held at a time; more wait in librdkafka, which stops fetching when its own queue is full.
+BATCH_RECORDS = 1000
+# How long one fetch waits when there is nothing; closing waits at most this long.
+FETCH_WAIT_S = 0.25
+OPEN_LIMIT_S = 30.0
+
+_log = structlog.get_logger("chart.streams")
+
+
+class KafkaSubscription:
+    """See `Subscription` in streams.py."""
+
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        topics: tuple[str, ...],
+        group: str | None,
+        start: Start,
+        on_partitions: Callable[[frozenset[Partition]], None] | None,
+    ) -> None:
+        self.topics = topics
+        self._broker = broker
+        self._group = group
+        self._start = start
+        self._on_partitions = on_partitions
+        self._consumer: Consumer | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fetched: deque[Any] = deque()
+        self._fetch: asyncio.Future[list[Any]] | None = None
+        self._partitions: frozenset[Partition] = frozenset()
+        self._behind: set[Partition] = set()
+        self._caught_up = asyncio.Event()
+
+    async def __aenter__(self) -> KafkaSubscription:
+        for topic in self.topics:
+            if not topic.endswith(DLQ_SUFFIX):
+                self._broker.catalogue.topic(topic)
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"kafka {self.topics[0]}")
+        self._consumer = Consumer(self._configuration())
+        try:
+            if self._group is None:
+                await self._loop.run_in_executor(self._thread, self._assign_all)
+            else:
+                self._consumer.subscribe(
+                    list(self.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+                )
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is None or self._thread is None or self._loop is None:
+            return
+        # In the thread of the fetches: it runs after the one that is under way.
+        with contextlib.suppress(KafkaException, RuntimeError):
+            await self._loop.run_in_executor(self._thread, consumer.close)
+        self._thread.shutdown(wait=False)
+        self._fetched.clear()
+
+    def _configuration(self) -> dict[str, Any]:
+        configuration: dict[str, Any] = {
+            "bootstrap.servers": self._broker.bootstrap,
+            "group.id": self._group or "chart-ungrouped",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": self._start,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 100,
+            "fetch.error.backoff.ms": 100,
+            "queued.min.messages": 2 * BATCH_RECORDS,
+            "queued.max.messages.kbytes": 16384,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+            "topic.metadata.refresh.interval.ms": 30_000,
+            "error_cb": _note_error,
+            "log_level": 3,
+        }
+        if self._group is not None:
+            configuration["partition.assignment.strategy"] = "cooperative-sticky"
+            configuration["session.timeout.ms"] = 10_000
+            configuration["heartbeat.interval.ms"] = 1_000
+        return configuration
+
+    def _assign_all(self) -> None:
+        """Assign every partition of the topics. `latest` is fixed here, so that nothing published later is missed."""
+        assert self._consumer is not None
+        assignment = []
+        for topic in self.topics:
+            try:
+                metadata = self._consumer.list_topics(topic, OPEN_LIMIT_S).topics[topic]
+            except KafkaException as error:
+                msg = f"Kafka at {self._broker.bootstrap} does not answer: {error.args[0].str()}"
+                raise StreamUnavailable(msg) from error
+            if metadata.error is not None or not metadata.partitions:
+                msg = f"stream {topic} does not exist at the broker: run `chart topics apply`"
+                raise StreamUnavailable(msg)
+            for number in sorted(metadata.partitions):
+                assignment.append(TopicPartition(topic, number, self._start_offset(topic, number)))
+        self._partitions = frozenset((entry.topic, entry.partition) for entry in assignment)
+        self._behind = set(self._partitions)
+        self._consumer.assign(assignment)
+
+    def _start_offset(self, topic: str, number: int) -> int:
+        if self._start == "earliest":
+            return OFFSET_BEGINNING
+        assert self._consumer is not None
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=OPEN_LIMIT_S)
+        except KafkaException as error:
+            msg = f"the end of {topic} is not known: {error.args[0].str()}"
+            raise StreamUnavailable(msg) from error
+        return int(end)
+
+    def _assigned(self, consumer: Consumer, share: list[TopicPartition]) -> None:
+        consumer.incremental_assign(share)
+        self._share(self._partitions | {(entry.topic, entry.partition) for entry in share})
+
+    def _revoked(self, consumer: Consumer, share: list[TopicPartition]) -> None:
+        with contextlib.suppress(KafkaException):
+            consumer.incremental_unassign(share)
+        self._share(self._partitions - {(entry.topic, entry.partition) for entry in share})
+
+    def _share(self, partitions: frozenset[Partition]) -> None:
+        """The members of the group changed; runs in the thread of the fetches."""
+        self._behind = {*(self._behind & partitions), *(partitions - self._partitions)}
+        self._partitions = partitions
+        _log.info("the share of this member changed", group=self._group, partitions=len(partitions))
+        if self._on_partitions is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                self._loop.call_soon_threadsafe(self._on_partitions, partitions)
+
+    @property
+    def partitions(self) -> frozenset[Partition]:
+        """See `Subscription.partitions`."""
+        return self._partitions
+
+    @property
+    def caught_up(self) -> asyncio.Event:
+        """See `Subscription.caught_up`."""
+        return self._caught_up
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        while True:
+            while self._fetched:
+                record = await self._read(self._fetched.popleft())
+                if record is not None:
+                    return record
+            await self._fill()
+
+    async def _fill(self) -> None:
+        """Fetch a batch. A caller that gives up leaves the fetch running, the next one takes it over."""
+        if self._consumer is None or self._loop is None:
+            raise StopAsyncIteration
+        if self._fetch is None:
+            self._fetch = self._loop.run_in_executor(self._thread, self._poll_batch, self._consumer)
+        await asyncio.wait([self._fetch])
+        fetch, self._fetch = self._fetch, None
+        if self._consumer is None:
+            raise StopAsyncIteration
+        self._fetched.extend(fetch.result())
+
+    @staticmethod
+    def _poll_batch(consumer: Consumer) -> list[Any]:
+        # consume() alone would wait for a full batch; poll() returns with the first record.
+        first = consumer.poll(FETCH_WAIT_S)
+        if first is None:
+            return []
+        return [first, *consumer.consume(BATCH_RECORDS - 1, 0)]
+
+    async def _read(self, message: Any) -> Record | None:
+        """The record of a fetched message; None for what is not one."""
+        if (error := message.error()) is not None:
+            self._note_message_error(message, error)
+            return None
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if self._group is not None and (topic, partition) not in self._partitions:
+            # Fetched before the partition went to another member, which reads it again from the last commit.
+            return None
+        headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers() or []}
+        key = (message.key() or b"").decode(errors="replace")
+        payload = message.value()
+        try:
+            value = decode(self._broker.catalogue, topic, payload, headers)
+        except UnreadableRecord as reason:
+            await self._bury(topic, key, partition, offset, payload, str(reason))
+            return None
+        return Record(topic, key, value, headers, message.timestamp()[1] * 1000, partition, offset)
+
+    def _note_message_error(self, message: Any, error: KafkaError) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._behind.discard((message.topic(), message.partition()))
+            if not self._behind:
+                self._caught_up.set()
+            return
+        if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
+            msg = f"not allowed to read {', '.join(self.topics)}: {error.str()}"
+            raise StreamError(msg)
+        _log.warning("fetching has a fault, trying again", topics=self.topics, fault=error.str())
+
+    async def _bury(
+        self, topic: str, key: str, partition: int, offset: int, payload: bytes | None, reason: str
+    ) -> None:
+        UNREADABLE.labels(topic=topic).inc()
+        _log.warning("skipped a record that cannot be read", topic=topic, offset=offset, reason=reason)
+        entry = self._broker.catalogue.topic(topic)
+        if not entry.dlq:
+            return
+        headers = dead_letter_headers(topic, key, partition, offset, reason)
+        try:
+            await self._broker.publish_raw(entry.dlq_name, dead_letter_key(partition, offset), payload, headers)
+        except StreamError as error:
+            # The record itself stays where it is until its retention ends; reading must go on.
+            _log.error("a dead letter could not be written", topic=topic, offset=offset, reason=str(error))
+
+    async def commit(self, record: Record) -> None:
+        """See `Subscription.commit`. After the share moved to another member this has no effect."""
+        if self._group is None or self._consumer is None:
+            msg = "commit needs a group and an open subscription"
+            raise ValueError(msg)
+        done = [TopicPartition(record.topic, record.partition, record.offset + 1)]
+        try:
+            await asyncio.to_thread(self._consumer.commit, offsets=done, asynchronous=False)
+        except KafkaException as error:
+            _log.warning(
+                "not committed, the record may be delivered again", group=self._group, reason=error.args[0].str()
+            )
+
+
+def _note_error(error: KafkaError) -> None:
+    """Called by librdkafka for what is wrong with the connection; it tries again by itself."""
+    _log.warning("the broker's connection has a fault, librdkafka tries again", fault=error.str())

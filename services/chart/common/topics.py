@@ -1,0 +1,229 @@
+"""`chart topics`: make the broker's topics what the catalogue says, and report what differs.
+
+Topics are created with their dead letters; existing ones are never deleted, and their partitions never changed (that
+would move keys). Differing settings are changed, because a retention that is too short loses data silently.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from rich.console import Console
+from rich.table import Table
+
+from chart.common import catalogue as catalogues
+from chart.common.catalogue import Catalogue, Topic
+
+DLQ_RETENTION_MS = 7 * 86400 * 1000
+DEFAULT_BOOTSTRAP = "127.0.0.1:19092"
+LIMIT_S = 30.0
+
+app = typer.Typer(help="Streams of the broker.", no_args_is_help=True)
+console = Console(stderr=True)
+
+BootstrapOption = Annotated[
+    str, typer.Option("--bootstrap", envvar="CHART_KAFKA_BOOTSTRAP", help="HOST:PORT of the broker.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One topic as it should be."""
+
+    name: str
+    partitions: int
+    settings: dict[str, str]
+
+
+@dataclass
+class Changes:
+    """What `apply` did, and what it found and may not change."""
+
+    created: list[str] = field(default_factory=list)
+    changed: dict[str, dict[str, str]] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+
+class TopicsError(RuntimeError):
+    """The broker could not be asked or refused; the message says what."""
+
+
+def wanted(catalogue: Catalogue) -> list[Wanted]:
+    """Every topic of the catalogue with its dead letters."""
+    topics = []
+    for topic in catalogue.topics():
+        topics.append(Wanted(topic.name, topic.partitions, topic_settings(topic)))
+        if topic.dlq:
+            # Keyed by origin, see records.dead_letter_key: the same record buried twice is kept once.
+            settings = {"cleanup.policy": "compact,delete", "retention.ms": str(DLQ_RETENTION_MS)}
+            topics.append(Wanted(topic.dlq_name, 1, {**settings, "segment.bytes": str(16 << 20)}))
+    return topics
+
+
+def topic_settings(topic: Topic) -> dict[str, str]:
+    """Broker settings of one topic."""
+    if topic.cleanup == "compact":
+        # A cold reader reads what is not compacted yet: small segments and an early cleaner keep that short. A tombstone
+        # stays for a day, so that a reader that was away that long still learns of it.
+        return {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.1",
+            "segment.bytes": str(8 << 20),
+            "segment.ms": str(3600 * 1000),
+            "max.compaction.lag.ms": str(6 * 3600 * 1000),
+            "delete.retention.ms": str(86400 * 1000),
+        }
+    assert topic.retention_ms is not None
+    segment_ms = max(600_000, min(86400 * 1000, topic.retention_ms // 4))
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(topic.retention_ms),
+        "segment.bytes": str(64 << 20),
+        "segment.ms": str(segment_ms),
+    }
+
+
+def apply(bootstrap: str, *, catalogue: Catalogue | None = None, replication: int | None = None) -> Changes:
+    """Create what is missing, set what differs, report what cannot be changed; safe to repeat.
+
+    ``replication`` defaults to CHART_KAFKA_REPLICATION or 1.
+
+    Raises:
+        TopicsError: the broker does not answer or refuses.
+    """
+    replication = replication or int(os.environ.get("CHART_KAFKA_REPLICATION", "1"))
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    changes = Changes()
+    try:
+        existing = admin.list_topics(timeout=LIMIT_S).topics
+        topics = wanted(catalogue or catalogues.load())
+        missing = [topic for topic in topics if topic.name not in existing]
+        _create(admin, missing, replication, changes)
+        present = [topic for topic in topics if topic.name in existing]
+        for topic in present:
+            actual = len(existing[topic.name].partitions)
+            if actual != topic.partitions:
+                changes.differences.append(
+                    f"{topic.name} has {actual} partitions, the catalogue says {topic.partitions}"
+                )
+        _configure(admin, present, changes)
+    except KafkaException as error:
+        reason = error.args[0]
+        words = reason.str() if isinstance(reason, KafkaError) else str(error)
+        msg = f"Kafka at {bootstrap}: {words}"
+        raise TopicsError(msg) from error
+    return changes
+
+
+def _create(admin: AdminClient, topics: list[Wanted], replication: int, changes: Changes) -> None:
+    if not topics:
+        return
+    new = [
+        NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=replication, config=topic.settings)
+        for topic in topics
+    ]
+    for name, future in admin.create_topics(new, operation_timeout=LIMIT_S).items():
+        try:
+            future.result(LIMIT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another caller was quicker
+                raise
+        changes.created.append(name)
+
+
+def _configure(admin: AdminClient, topics: list[Wanted], changes: Changes) -> None:
+    if not topics:
+        return
+    settings = {topic.name: topic.settings for topic in topics}
+    described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in settings])
+    updates = []
+    for resource, future in described.items():
+        actual: dict[str, Any] = {name: entry.value for name, entry in future.result(LIMIT_S).items()}
+        differing = {
+            name: value for name, value in settings[resource.name].items() if not _same(actual.get(name), value)
+        }
+        if not differing:
+            changes.unchanged.append(resource.name)
+            continue
+        changes.changed[resource.name] = differing
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in differing.items()
+        ]
+        updates.append(ConfigResource(ResourceType.TOPIC, resource.name, incremental_configs=entries))
+    if updates:
+        for future in admin.incremental_alter_configs(updates).values():
+            future.result(LIMIT_S)
+
+
+def _same(actual: str | None, value: str) -> bool:
+    return actual is not None and sorted(actual.split(",")) == sorted(value.split(","))
+
+
+@app.command("apply")
+def apply_command(
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    replication: Annotated[
+        int, typer.Option(envvar="CHART_KAFKA_REPLICATION", min=1, help="Copies of each record.")
+    ] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Create missing topics, set differing settings, report the rest; exit status 1 when something differs still."""
+    try:
+        changes = apply(bootstrap, replication=replication)
+    except TopicsError as error:
+        console.print(f"[red]topics:[/red] {error}", highlight=False)
+        raise typer.Exit(1) from error
+    if as_json:
+        typer.echo(json.dumps(asdict(changes)))
+    else:
+        for name in changes.created:
+            console.print(f"  [green]+[/green] {name}", highlight=False)
+        for name, settings in changes.changed.items():
+            words = ", ".join(f"{key}={value}" for key, value in settings.items())
+            console.print(f"  [yellow]~[/yellow] {name}: {words}", highlight=False)
+        for words in changes.differences:
+            console.print(f"  [red]![/red] {words}", highlight=False)
+        console.print(
+            f"{len(changes.created)} created, {len(changes.changed)} changed, {len(changes.unchanged)} as they were"
+        )
+    if changes.differences:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_command(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, as_json: JsonOption = False) -> None:
+    """Show the catalogue and whether the broker has each topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    try:
+        existing = set(admin.list_topics(timeout=5.0).topics)
+    except KafkaException as error:
+        console.print(f"[red]topics:[/red] Kafka at {bootstrap} does not answer", highlight=False)
+        raise typer.Exit(1) from error
+    rows = [
+        {"name": topic.name, "message": topic.message, "key": topic.key, "partitions": topic.partitions,
+         "cleanup": topic.cleanup, "retention_ms": topic.retention_ms, "present": topic.name in existing}
+        for topic in catalogues.load().topics()
+    ]  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({"topics": rows}))
+        return
+    table = Table("topic", "message", "key", "partitions", "cleanup", "present")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in ("name", "message", "key", "partitions", "cleanup")),
+                      "[green]yes[/green]" if row["present"] else "[red]no[/red]")  # fmt: skip
+    Console(width=140).print(table)

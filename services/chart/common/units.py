@@ -1,0 +1,89 @@
+"""Rates, sizes and times as people write them, and back. Inside, rates are integers in bit/s and times in microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_RATE_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit/s|bits/s|bps|b/s|bit)?\s*$", re.IGNORECASE)
+_DURATION_US = {
+    "us": 1,
+    "ms": 1000,
+    "s": 10**6,
+    "m": 60 * 10**6,
+    "min": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h|d)\s*$")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_rate(text: str) -> int:
+    """Bits per second of "50M", "1.5 Gbit/s", "800kbps", "1000". Factors are powers of 1000.
+
+    Raises:
+        ValueError: not a rate.
+    """
+    match = _RATE.match(text)
+    if match is None:
+        msg = f"{text!r} is not a rate: write a number with an optional k, M, G or T, for example 50M"
+        raise ValueError(msg)
+    return round(float(match[1]) * _RATE_FACTORS[match[2].lower()])
+
+
+def format_bps(rate_bps: float) -> str:
+    """A rate for people: "93.4 Mbit/s"."""
+    magnitude = abs(rate_bps)
+    for factor, unit in ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")):
+        if magnitude >= factor:
+            return f"{rate_bps / factor:.3g} {unit}" if magnitude < 1000 * factor else f"{rate_bps / factor:.0f} {unit}"
+    return f"{rate_bps:.0f} bit/s"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """A size for people, powers of 1000: "1.5 MB"."""
+    for factor, unit in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if abs(size_bytes) >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def parse_duration_us(text: str) -> int:
+    """Microseconds of "100ms", "10s", "5m", "1h", "7d".
+
+    Raises:
+        ValueError: not a duration.
+    """
+    match = _DURATION.match(text)
+    if match is None:
+        msg = f"{text!r} is not a duration: write a number with us, ms, s, m, h or d, for example 30s"
+        raise ValueError(msg)
+    return round(float(match[1]) * _DURATION_US[match[2]])
+
+
+def format_duration_us(duration_us: float) -> str:
+    """A duration for people: "12.3 ms"."""
+    for factor, unit in ((86400 * 10**6, "d"), (3600 * 10**6, "h"), (60 * 10**6, "min"), (10**6, "s"), (1000, "ms")):
+        if abs(duration_us) >= factor:
+            return f"{duration_us / factor:.3g} {unit}"
+    return f"{duration_us:.0f} us"
+
+
+def rfc3339(time_us: int) -> str:
+    """RFC 3339 in UTC with microseconds of a time since the epoch."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_rfc3339_us(text: str) -> int:
+    """Microseconds since the epoch of an RFC 3339 time.
+
+    Raises:
+        ValueError: not a time, or one without a zone.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        msg = f"{text!r} has no time zone: write it in UTC with a Z, for example 2026-01-31T12:00:00Z"
+        raise ValueError(msg)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
