@@ -1,0 +1,8 @@
+# Shell scripts: lint.
+LINT += lint-shell
+
+SHELL_SCRIPTS := platform/install-packages .ci/run
+
+.PHONY: lint-shell
+lint-shell: packages
+	@shellcheck $(SHELL_SCRIPTS)
