@@ -31,7 +31,7 @@ def simulator(law: str = "nec", capacity: float = 100 * MEGA, delay: int = 1, **
 
 
 def settling_periods(delay: int, law: str) -> int:
-    return (80 if law == "nec" else 120) + 20 * (delay + 2)
+    return 300 + 60 * (delay + 2)
 
 
 @pytest.mark.parametrize("law", LAWS)
