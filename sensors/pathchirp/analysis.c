@@ -1,0 +1,208 @@
+/* Analysis of one chirp; see analysis.h. */
+#include "analysis.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "statistics.h"
+
+#define POINTS_MIN 5
+#define NOISE_MIN_US 1.0
+#define NOISE_MAX_GAP_SHARE 0.1
+/* Loss this many gaps before or after the turning point makes it doubtful. */
+#define DOUBT_BEFORE 2
+#define DOUBT_AFTER 3
+
+/* What is left of a chirp after merging: `count` points and the gaps between each and its successor. */
+struct series {
+    size_t count;
+    double sent_us[CHIRP_PACKETS_MAX];
+    double arrived_us[CHIRP_PACKETS_MAX];
+    double queue_us[CHIRP_PACKETS_MAX]; /* queueing delay relative to the first packet */
+    double gap_us[CHIRP_PACKETS_MAX];
+    double rate_bps[CHIRP_PACKETS_MAX];
+    unsigned lost[CHIRP_PACKETS_MAX];    /* packets missing within the gap */
+    unsigned packets[CHIRP_PACKETS_MAX]; /* sent within the gap, the closing one included */
+};
+
+const char *chirp_verdict_name(enum chirp_verdict verdict) {
+    static const char *const NAMES[] = {"within", "below", "above", "reordered", "incomplete"};
+
+    return NAMES[verdict];
+}
+
+/* Shortest gap sent; a batch shows by arrivals closer than half of it. */
+static double shortest_gap_us(const struct chirp_packet *packets, size_t count) {
+    double shortest = INFINITY;
+
+    for (size_t k = 1; k < count; k++)
+        shortest = fmin(shortest, packets[k].sent_us - packets[k - 1].sent_us);
+    return shortest;
+}
+
+/* Points of the packets that arrived, batches merged into their last packet. False when packets overtook another. */
+static bool build_series(const struct chirp_packet *packets, size_t count, struct series *series,
+                         unsigned *ret_coalesced) {
+    double batch_us = shortest_gap_us(packets, count) / 2;
+    size_t previous = 0;
+
+    series->count = 0;
+    for (size_t k = 0; k < count; k++) {
+        size_t at = series->count;
+
+        if (!packets[k].arrived)
+            continue;
+        if (at > 0 && packets[k].arrived_us < packets[previous].arrived_us)
+            return false;
+        if (at > 1 && packets[k].arrived_us - packets[previous].arrived_us < batch_us) {
+            /* Same batch: replace the point, keep the gap's beginning. */
+            at--;
+            (*ret_coalesced)++;
+            series->packets[at - 1] += (unsigned)(k - previous);
+            series->lost[at - 1] += (unsigned)(k - previous - 1);
+        } else {
+            if (at > 0) {
+                series->packets[at - 1] = (unsigned)(k - previous);
+                series->lost[at - 1] = (unsigned)(k - previous - 1);
+            }
+            series->count++;
+        }
+        series->sent_us[at] = packets[k].sent_us;
+        series->arrived_us[at] = packets[k].arrived_us;
+        previous = k;
+    }
+    return true;
+}
+
+static void fill_gaps(struct series *series, double packet_bits) {
+    for (size_t k = 0; k < series->count; k++)
+        series->queue_us[k] =
+            (series->arrived_us[k] - series->arrived_us[0]) - (series->sent_us[k] - series->sent_us[0]);
+    for (size_t k = 0; k + 1 < series->count; k++) {
+        series->gap_us[k] = series->sent_us[k + 1] - series->sent_us[k];
+        series->rate_bps[k] = series->packets[k] * packet_bits / series->gap_us[k] * 1e6;
+    }
+}
+
+/* Usual difference between successive delays in the low-rate half, where an idle path shows none. */
+static double measure_noise_us(const struct series *series) {
+    double differences[CHIRP_PACKETS_MAX];
+    size_t half = (series->count - 1) / 2;
+
+    for (size_t k = 0; k < half; k++)
+        differences[k] = fabs(series->queue_us[k + 1] - series->queue_us[k]);
+    return fmax(NOISE_MIN_US, 2 * statistics_percentile(differences, half, 0.5));
+}
+
+static bool grows(const struct series *series, size_t k, double noise_us) {
+    double limit_us = fmin(noise_us, fmax(NOISE_MIN_US, NOISE_MAX_GAP_SHARE * series->gap_us[k]));
+
+    return series->queue_us[k + 1] - series->queue_us[k] > limit_us;
+}
+
+static size_t next_growth(const struct series *series, size_t from, double noise_us) {
+    while (from + 1 < series->count && !grows(series, from, noise_us))
+        from++;
+    return from;
+}
+
+/* The rate at which the queue starts to grow in gap k: between this gap's rate and that of the gap before. */
+static double turning_rate(const struct series *series, size_t k) {
+    size_t gaps = series->count - 1;
+
+    if (k >= gaps)
+        return series->rate_bps[gaps - 1];
+    if (k == 0 || series->rate_bps[k - 1] > series->rate_bps[k])
+        return series->rate_bps[k];
+    return sqrt(series->rate_bps[k - 1] * series->rate_bps[k]);
+}
+
+/* End of the excursion that begins at gap `start`: the first point at which the queue has fallen enough, or the number
+ * of points when it never does. Falls over gaps with loss are taken back (analysis.h). */
+static size_t excursion_end(const struct series *series, size_t start, double packet_bits, double decrease_factor,
+                            double noise_us) {
+    double service_us = packet_bits / series->rate_bps[start] * 1e6;
+    double taken_back_us = 0;
+    double peak_us = 0;
+
+    for (size_t j = start + 1; j < series->count; j++) {
+        double height_us;
+
+        if (series->lost[j - 1]) {
+            double fall_us = series->queue_us[j - 1] - series->queue_us[j];
+
+            taken_back_us += fmax(0, fmin(fall_us, series->lost[j - 1] * service_us));
+        }
+        height_us = series->queue_us[j] + taken_back_us - series->queue_us[start];
+        peak_us = fmax(peak_us, height_us);
+        /* Within the noise nothing can be said, so nothing has begun either. */
+        if (height_us < peak_us / decrease_factor || height_us <= noise_us / 2)
+            return j;
+    }
+    return series->count;
+}
+
+static bool loss_around(const struct series *series, size_t turning) {
+    size_t from = turning > DOUBT_BEFORE ? turning - DOUBT_BEFORE : 0;
+
+    for (size_t k = from; k <= turning + DOUBT_AFTER && k + 1 < series->count; k++)
+        if (series->lost[k])
+            return true;
+    return false;
+}
+
+/* Excursion segmentation; returns the gap at which the last, unterminated excursion begins (the number of gaps when
+ * there is none) and marks the estimates of finished excursions. */
+static size_t segment(const struct series *series, double packet_bits, const struct chirp_settings *settings,
+                      double noise_us, double *estimates_bps) {
+    size_t start = next_growth(series, 0, noise_us);
+
+    while (start + 1 < series->count) {
+        size_t end = excursion_end(series, start, packet_bits, settings->decrease_factor, noise_us);
+
+        if (end == series->count)
+            return start;
+        if (end - start >= settings->busy_period)
+            for (size_t k = start; k < end; k++)
+                if (grows(series, k, noise_us))
+                    estimates_bps[k] = series->rate_bps[k];
+        start = next_growth(series, end, noise_us);
+    }
+    return series->count - 1;
+}
+
+struct chirp_result chirp_analyse(const struct chirp_packet *packets, size_t count, double packet_bits,
+                                  const struct chirp_settings *settings) {
+    struct chirp_result result = {.verdict = CHIRP_INCOMPLETE};
+    double estimates_bps[CHIRP_PACKETS_MAX] = {0};
+    struct series series = {0};
+    double weighted = 0;
+    double weights = 0;
+    double last_bps;
+    size_t turning;
+    size_t gaps;
+
+    if (count > CHIRP_PACKETS_MAX)
+        return result;
+    if (!build_series(packets, count, &series, &result.coalesced)) {
+        result.verdict = CHIRP_REORDERED;
+        return result;
+    }
+    if (series.count < POINTS_MIN || series.count * 2 < count)
+        return result;
+    fill_gaps(&series, packet_bits);
+    gaps = series.count - 1;
+    result.noise_us = measure_noise_us(&series);
+    turning = segment(&series, packet_bits, settings, result.noise_us, estimates_bps);
+    last_bps = turning_rate(&series, turning);
+    for (size_t k = 0; k < gaps; k++) {
+        double estimate_bps = k < turning && estimates_bps[k] > 0 ? estimates_bps[k] : last_bps;
+
+        weighted += estimate_bps * series.gap_us[k];
+        weights += series.gap_us[k];
+    }
+    result.estimate_bps = weighted / weights;
+    result.verdict = turning == 0 ? CHIRP_BELOW : turning >= gaps ? CHIRP_ABOVE : CHIRP_WITHIN;
+    result.doubtful = loss_around(&series, turning);
+    return result;
+}
