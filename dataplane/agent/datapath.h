@@ -1,0 +1,99 @@
+/* The agent's side of the BPF programs: the grants go down, flows and counters come up (Brassil et al., The CHART
+ * System, section 5, "Trinity"; the programs are dataplane/bpf, their maps are dataplane/bpf/maps.h).
+ *
+ * Declarative: datapath_apply takes the whole table of grants every time and changes only what differs, so a caller
+ * never has to remember what it told the kernel. Errors are negative errno. Not safe for threads. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "decide.h"
+
+struct datapath;
+
+struct datapath_options {
+    /* The processes whose flows CHART handles: a cgroup v2 directory. */
+    const char *cgroup_path;
+    /* Congestion control a flow goes back to; NULL: the one it had. */
+    const char *default_control;
+    /* Lock file and what --cleanup needs. */
+    const char *state_dir;
+};
+
+/* A grant as the kernel shall have it. A lease is what is left of it now; a rate without lease is 0. */
+struct datapath_grant {
+    char request_id[DECIDE_ID_LEN];
+    struct decide_selector selector;
+    enum decide_class class;
+    /* This node sends the flows and paces them; otherwise their packets are only counted and put in their class. */
+    bool sending;
+    uint64_t gr_bps;
+    uint64_t ar_bps;
+    uint64_t gr_lease_us;
+    uint64_t ar_lease_us;
+};
+
+/* Counted by the classifier on one interface since it was attached; octets of IP, one figure per HTB class. */
+struct datapath_link_counters {
+    uint64_t expedited_bytes;
+    uint64_t explicit_rate_bytes;
+    uint64_t legacy_bytes;
+    uint64_t background_bytes;
+    /* Grants with packets here within the last full 100 ms, and flows without a grant (estimate). */
+    uint32_t active_grants;
+    uint32_t legacy_flows;
+};
+
+/* A TCP flow of this node's processes that a grant matches. */
+struct datapath_flow {
+    char request_id[DECIDE_ID_LEN];
+    /* As the sender sees it, "10.0.0.1:5001" or "[fe80::1]:5001". */
+    char local[64];
+    char remote[64];
+    char control[16];
+    bool sending;
+    uint64_t cookie;
+    uint64_t rate_bps;
+    uint64_t pacing_bytes_per_s;
+    uint32_t cwnd_packets;
+    uint32_t rtt_us;
+    uint32_t min_rtt_us;
+    uint64_t sent_bytes;
+    uint64_t delivered_bytes;
+    uint64_t retransmitted_packets;
+};
+
+int datapath_open(const struct datapath_options *options, struct datapath **ret);
+/* Every flow back on its own control, every program detached, the maps cleared. */
+void datapath_close(struct datapath *datapath);
+
+/* Make the kernel's grants equal `grants`. ret_errors (may be NULL) has one entry per grant: 0 or why it is not in the
+ * kernel. Returns 0, or the first error. Call it again before leases end. */
+int datapath_apply(struct datapath *datapath, const struct datapath_grant *grants, size_t n_grants, int *ret_errors);
+
+/* OFF and OBSERVE give every flow back to its own control at once; OBSERVE goes on counting. */
+int datapath_set_mode(struct datapath *datapath, enum decide_mode mode);
+enum decide_mode datapath_mode(const struct datapath *datapath);
+
+/* Rate in force, active flows and octets of one grant; -ENOENT when the kernel does not have it. */
+int datapath_observe(struct datapath *datapath, const char *request_id, struct decide_observed *ret);
+
+/* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
+int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
+int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);
+int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret);
+
+/* Walk the node's TCP flows once: engage running flows whose grant is new, give back those whose rate ended, refresh
+ * the counts. Called by the agent once a second and by datapath_apply when a selector changed. */
+int datapath_reconcile(struct datapath *datapath);
+
+/* Flows found by the last walk. The table belongs to `datapath` and lives until the next walk. */
+size_t datapath_flows(struct datapath *datapath, const struct datapath_flow **ret);
+/* Mean smoothed RTT of the sending flows of one grant at the last walk; 0: none. */
+uint32_t datapath_grant_rtt_us(const struct datapath *datapath, const char *request_id);
+
+/* Take away what a killed agent left in the kernel and in the state folder; no agent may be running on it. Returns the
+ * number of things removed or a negative errno. */
+int datapath_cleanup(const struct datapath_options *options);
