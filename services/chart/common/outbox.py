@@ -1,4 +1,4 @@
-"""Transactional outbox: a service's events are rows of the transaction that made the change, and a relay publishes them.
+"""Transactional outbox: a service's events are rows of the transaction of the change, and a relay publishes them.
 
 A committed change is published at least once, in order of each key, whatever dies in between: a row is marked after the
 broker acknowledged it. One relay per schema works at a time (advisory lock); others stand by. `NOTIFY` at commit wakes

@@ -1,8 +1,8 @@
 """Streams: one interface for publishing, following and reading state, whichever broker is behind it.
 
-A record has a key, a protobuf message (or None, a tombstone) and headers; the catalogue (topics.yaml) says which message
-a stream carries. `LocalBroker` keeps streams in memory under a fake clock for unit tests, `KafkaBroker` is the real one;
-both pass the same contract tests (services/tests/common/test_streams_contract.py).
+A record has a key, a protobuf message (or None, a tombstone) and headers; the catalogue (topics.yaml) says which
+message a stream carries. `LocalBroker` keeps streams in memory under a fake clock for unit tests, `KafkaBroker` is the
+real one; both pass the same contract tests (services/tests/common/test_streams_contract.py).
 
 Delivery is at least once. A record that cannot be read goes to <topic>.dlq with the reason, is counted and skipped.
 """

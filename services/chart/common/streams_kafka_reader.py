@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +45,11 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 1000
 # How long one fetch waits when there is nothing; closing waits at most this long.
 FETCH_WAIT_S = 0.25
+# How long opening tries before it gives up, waits for one answer, for a topic to appear, and between tries.
 OPEN_LIMIT_S = 30.0
+ANSWER_LIMIT_S = 5.0
+MISSING_LIMIT_S = 3.0
+RETRY_S = 0.1
 
 _log = structlog.get_logger("chart.streams")
 
@@ -131,33 +136,39 @@ class KafkaSubscription:
 
     def _assign_all(self) -> None:
         """Assign every partition of the topics. `latest` is fixed here, so that nothing published later is missed."""
-        assert self._consumer is not None
-        assignment = []
-        for topic in self.topics:
+        end = time.monotonic() + OPEN_LIMIT_S
+        while True:
             try:
-                metadata = self._consumer.list_topics(topic, OPEN_LIMIT_S).topics[topic]
+                assignment = [entry for topic in self.topics for entry in self._start_of(topic)]
+                break
             except KafkaException as error:
-                msg = f"Kafka at {self._broker.bootstrap} does not answer: {error.args[0].str()}"
-                raise StreamUnavailable(msg) from error
-            if metadata.error is not None or not metadata.partitions:
-                msg = f"stream {topic} does not exist at the broker: run `chart topics apply`"
-                raise StreamUnavailable(msg)
-            for number in sorted(metadata.partitions):
-                assignment.append(TopicPartition(topic, number, self._start_offset(topic, number)))
+                # A broker or a topic that has just come up needs a moment: leaders are elected, metadata spreads.
+                if self._consumer is None or time.monotonic() > end:
+                    msg = f"Kafka at {self._broker.bootstrap} does not tell where {self.topics} end: {error.args[0]}"
+                    raise StreamUnavailable(msg) from error
+                time.sleep(RETRY_S)
+        assert self._consumer is not None
         self._partitions = frozenset((entry.topic, entry.partition) for entry in assignment)
         self._behind = set(self._partitions)
         self._consumer.assign(assignment)
 
-    def _start_offset(self, topic: str, number: int) -> int:
+    def _start_of(self, topic: str) -> list[TopicPartition]:
+        """Where to start in each partition of a topic; runs in the thread of the fetches."""
+        consumer = self._consumer
+        assert consumer is not None
+        missing_until = time.monotonic() + MISSING_LIMIT_S
+        while not (partitions := consumer.list_topics(topic, ANSWER_LIMIT_S).topics[topic].partitions):
+            if time.monotonic() > missing_until:
+                msg = f"stream {topic} does not exist at the broker: run `chart topics apply`"
+                raise StreamUnavailable(msg)
+            time.sleep(RETRY_S)
         if self._start == "earliest":
-            return OFFSET_BEGINNING
-        assert self._consumer is not None
-        try:
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=OPEN_LIMIT_S)
-        except KafkaException as error:
-            msg = f"the end of {topic} is not known: {error.args[0].str()}"
-            raise StreamUnavailable(msg) from error
-        return int(end)
+            return [TopicPartition(topic, number, OFFSET_BEGINNING) for number in sorted(partitions)]
+        starts = []
+        for number in sorted(partitions):
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_LIMIT_S)
+            starts.append(TopicPartition(topic, number, end))
+        return starts
 
     def _assigned(self, consumer: Consumer, share: list[TopicPartition]) -> None:
         consumer.incremental_assign(share)

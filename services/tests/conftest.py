@@ -1,0 +1,56 @@
+"""Fixtures of all services' tests: one Kafka and one PostgreSQL per session, started when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.kafka import KafkaServer
+from support.postgres import PostgresServer
+
+from chart.common import migrate, topics
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A running broker with all topics of the catalogue; a fault test leaves it running when it is done."""
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"))
+    try:
+        server.start()
+        topics.apply(server.bootstrap)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(kafka: KafkaServer) -> str:
+    """HOST:PORT of a running broker with all topics of the catalogue."""
+    return kafka.bootstrap
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A running server with the database migrated; a fault test leaves it running when it is done."""
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    try:
+        server.start()
+        migrate.upgrade(server.create_database())
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: PostgresServer) -> str:
+    """The migrated database as its administrator sees it; `support.postgres.role_url(url, "registry")` is a service's."""
+    return postgres.url
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the machine do not reach the tests."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("CHART_")]:
+        monkeypatch.delenv(name)
