@@ -1,0 +1,232 @@
+"""The allocator over local streams: from load reports to link rates, leases, generations, hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chart.allocator.rpc import AllocatorServicer
+from chart.allocator.service import GrantBook, NodeAllocation, law_of, next_generation
+from chart.allocator.settings import AllocatorSettings
+from chart.allocator.streams import FLOW_GRANT, LINK_LOAD, LINK_RATE, POLICY, TOPOLOGY, Allocator
+from chart.common.clock import FakeClock
+from chart.common.streams import CompactedState, LocalBroker
+from chart.v1 import allocator_pb2, flow_grant_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
+
+LINK = "bravo:to-charlie"
+MEGA = 1_000_000
+
+
+def link_entity(capacity_bps: int = 100 * MEGA) -> topology_pb2.TopologyEntity:
+    return topology_pb2.TopologyEntity(
+        link=topology_pb2.Link(id=LINK, from_node="bravo", to_node="charlie", capacity_bps=capacity_bps)
+    )
+
+
+def load(explicit_bps: int = 0, flows: int = 0, **more: int) -> link_load_pb2.LinkLoadReport:
+    one = link_load_pb2.LinkLoad(
+        link_id=LINK, explicit_rate_bytes=explicit_bps // 80, active_flows=flows, rtt_us=100_000, **more
+    )
+    return link_load_pb2.LinkLoadReport(node="bravo", interval_us=100_000, links=[one])
+
+
+def grant(bps: int, until_us: int) -> flow_grant_pb2.FlowGrant:
+    return flow_grant_pb2.FlowGrant(link_ids=[LINK], guaranteed_bps=bps, valid_until_us=until_us)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.broker = LocalBroker(self.clock)
+        self.rates: CompactedState
+
+    @asynccontextmanager
+    async def allocator(self) -> AsyncIterator[Allocator]:
+        self.rates = await self.broker.compacted(LINK_RATE)
+        settings = AllocatorSettings(kafka_bootstrap="local:", _env_file=None)  # type: ignore[call-arg]
+        allocator = Allocator(self.broker, settings, self.clock)
+        before = self.members()
+        task = asyncio.create_task(allocator.run())
+        await self.until(lambda: self.members() == before + 1)
+        try:
+            yield allocator
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def members(self) -> int:
+        group = self.broker._groups.get("allocator")
+        return len(group.members) if group else 0
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if holds():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("did not come true")
+
+    async def reports(self, count: int, report: link_load_pb2.LinkLoadReport) -> None:
+        for _ in range(count):
+            await self.broker.publish(LINK_LOAD, report.node, report)
+            await self.clock.advance(0.1)
+
+    def newest(self) -> link_rate_pb2.LinkRates:
+        value = self.rates.get("bravo")
+        assert isinstance(value, link_rate_pb2.LinkRates)
+        return value
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    one = Bench()
+    await one.broker.publish(TOPOLOGY, LINK, link_entity())
+    yield one
+    await one.broker.close()
+
+
+async def test_load_report_brings_a_rate_with_a_lease(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(1, load())
+        record = bench.newest()
+        assert record.links[0].available_bps == 97 * MEGA
+        assert record.valid_until_us - record.issued_at_us == 10 * MEGA
+        assert record.controller == "nec"
+        assert record.generation >= record.issued_at_us
+
+
+async def test_unchanged_rate_is_renewed_at_half_lease_only(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(1, load())
+        first = bench.newest()
+        await bench.reports(48, load())
+        assert bench.newest() == first
+        await bench.reports(4, load())
+        assert bench.newest().generation > first.generation
+        assert bench.newest().valid_until_us > first.valid_until_us
+
+
+async def test_silent_node_is_not_renewed_and_says_why(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async with bench.allocator() as allocator:
+        await bench.reports(1, load())
+        first = bench.newest()
+        await bench.clock.advance(20)
+        assert allocator.nodes == {}
+        assert bench.newest() == first
+
+
+async def test_grant_lowers_what_is_shared_and_expires_by_itself(bench: Bench) -> None:
+    async with bench.allocator():
+        until_us = bench.clock.now_us() + 5 * MEGA
+        await bench.broker.publish(FLOW_GRANT, "r1", grant(40 * MEGA, until_us))
+        await bench.reports(2, load(97 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == 57 * MEGA
+        await bench.reports(60, load(97 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == 97 * MEGA
+        await bench.broker.publish(FLOW_GRANT, "r2", grant(10 * MEGA, bench.clock.now_us() + 60 * MEGA))
+        await bench.reports(2, load(97 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == 87 * MEGA
+        await bench.broker.publish(FLOW_GRANT, "r2", None)
+        await bench.reports(2, load(97 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == 97 * MEGA
+
+
+async def test_second_flow_halves_the_rate_in_the_next_record(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(10, load(97 * MEGA, 1))
+        assert bench.newest().links[0].available_bps == 97 * MEGA
+        await bench.reports(1, load(99 * MEGA, 2))
+        assert bench.newest().links[0].available_bps == pytest.approx(48.5 * MEGA, rel=0.02)
+
+
+async def test_restart_goes_on_with_rate_and_a_higher_generation(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(20, load(97 * MEGA, 4))
+        before = bench.newest()
+    async with bench.allocator():
+        await bench.reports(1, load(97 * MEGA, 4))
+        after = bench.newest()
+        assert after.generation > before.generation
+        assert after.links[0].available_bps == pytest.approx(before.links[0].available_bps, rel=0.3)
+
+
+async def test_absent_broker_is_survived(bench: Bench) -> None:
+    async with bench.allocator() as allocator:
+        bench.broker.available = False
+        allocator.take(load())
+        await bench.clock.advance(0.1)
+        bench.broker.available = True
+        await bench.reports(1, load())
+        assert bench.newest().links[0].available_bps == 97 * MEGA
+
+
+async def test_policy_chooses_the_law(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(1, load())
+        await bench.broker.publish(POLICY, "default", policy_pb2.Policy(id="default", link_controller="rcp"))
+        await bench.reports(52, load())
+        assert bench.newest().controller == "rcp"
+
+
+async def test_link_outside_the_topology_gets_no_rate_until_it_is_there(bench: Bench) -> None:
+    await bench.broker.publish(TOPOLOGY, LINK, None)
+    async with bench.allocator():
+        await bench.reports(3, load())
+        assert bench.rates.get("bravo") is None
+        await bench.broker.publish(TOPOLOGY, LINK, link_entity(200 * MEGA))
+        await bench.reports(1, load())
+        assert bench.newest().links[0].available_bps == 194 * MEGA
+
+
+async def test_rpc_lists_what_was_published(bench: Bench) -> None:
+    async with bench.allocator() as allocator:
+        await bench.reports(1, load())
+        servicer = AllocatorServicer(allocator)
+        every = await servicer.ListLinkRates(allocator_pb2.ListLinkRatesRequest(), None)
+        assert [one.node for one in every.nodes] == ["bravo"]
+        assert every.nodes[0] == bench.newest()
+        other = await servicer.ListLinkRates(allocator_pb2.ListLinkRatesRequest(node="charlie"), None)
+        assert list(other.nodes) == []
+
+
+async def test_two_replicas_share_the_nodes(bench: Bench) -> None:
+    async with bench.allocator() as one, bench.allocator() as two:
+        for number in range(16):
+            await bench.reports(1, link_load_pb2.LinkLoadReport(node=f"n{number}", interval_us=100_000))
+        assert one.nodes.keys().isdisjoint(two.nodes.keys())
+        assert len(one.nodes) + len(two.nodes) == 16
+        assert one.nodes
+        assert two.nodes
+
+
+def test_generation_grows_with_a_clock_that_steps_back() -> None:
+    assert next_generation(100, 500) == 501
+    assert next_generation(1000, 500, 700) == 1000
+
+
+def test_grant_book_replaces_and_releases() -> None:
+    book = GrantBook()
+    book.put("a", grant(5, 100))
+    book.put("a", grant(7, 100))
+    book.put("b", grant(1, 50))
+    assert book.reserved_bps(LINK, 10) == 8
+    assert book.reserved_bps(LINK, 50) == 7
+    book.put("a", None)
+    assert book.reserved_bps(LINK, 10) == 1
+
+
+def test_law_by_policy() -> None:
+    assert law_of([], "a") == "nec"
+    assert law_of([("default", "rcp")], "a") == "rcp"
+    assert law_of([("default", "rcp"), ("a", "nec")], "a") == "nec"
+    assert law_of([("default", "")], "a") == "nec"
+
+
+def test_node_without_known_links_has_nothing_to_publish() -> None:
+    allocation = NodeAllocation("bravo", "nec")
+    assert allocation.take(load(), {}, lambda _: 0, 1) == [LINK]
+    assert not allocation.due(1)
