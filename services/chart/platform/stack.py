@@ -46,15 +46,15 @@ class Platform:
         self.supervisor.start_all(services, lambda name: progress(f"{name} is up"))
 
     def _apply_topics(self) -> None:
-        from chart.common import topics
+        from chart.common.topics import apply
 
-        topics.apply(self.settings.kafka_bootstrap)
+        apply(self.settings.kafka_bootstrap)
 
     def migrate(self) -> None:
         """Create the database when missing and bring every schema up to date; safe to repeat."""
-        from chart.common import migrate
+        from chart.common.migrate import upgrade
 
-        migrate.upgrade(postgres.create_database(self.settings))
+        upgrade(postgres.create_database(self.settings))
 
     def running(self) -> bool:
         """Whether the platform's process manager runs."""
