@@ -1,6 +1,7 @@
 /* Precise waiting; see pacing.h. */
 #include "pacing.h"
 
+#include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -15,6 +16,20 @@ static int64_t read_clock(clockid_t clock) {
 
 void pacing_prepare(void) {
     prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+}
+
+bool pacing_begin_precise(struct pacing_priority *ret_before) {
+    struct sched_param wanted = {.sched_priority = PACING_PRIORITY};
+
+    ret_before->policy = sched_getscheduler(0);
+    if (sched_getparam(0, &ret_before->parameters) < 0)
+        return false;
+    return sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &wanted) == 0;
+}
+
+void pacing_end_precise(const struct pacing_priority *before) {
+    /* Going back to the ordinary policy is always allowed. */
+    (void)sched_setscheduler(0, before->policy, &before->parameters);
 }
 
 int64_t pacing_now_ns(void) {

@@ -7,8 +7,18 @@
 #include "statistics.h"
 
 #define POINTS_MIN 5
+/* A spike lasts this many packets at most; less than half of the busy period L. */
+#define SPIKE_PACKETS 2
 #define NOISE_MIN_US 1.0
 #define NOISE_MAX_GAP_SHARE 0.1
+/* Finished excursions lower than this are late wake-ups; one full packet of other traffic takes 30 us at 400 Mb/s. */
+#define EXCURSION_MIN_US 25.0
+/* The foot of the last excursion is fitted over these gaps, and found at most this many gaps after the first growth. */
+#define FIT_BEFORE 3
+#define FIT_AFTER 12
+#define FIT_GAPS_MIN 3
+#define REFINE_GAPS 5
+#define REFINE_STEPS 100
 /* Loss this many gaps before or after the turning point makes it doubtful. */
 #define DOUBT_BEFORE 2
 #define DOUBT_AFTER 3
@@ -84,6 +94,14 @@ static void fill_gaps(struct series *series, double packet_bits) {
     }
 }
 
+/* A delay that is gone by one of the next packets was no queue of the path but a process that woke late: each delay
+ * becomes the least of itself and its successors. A growing queue passes unchanged. */
+static void remove_spikes(struct series *series) {
+    for (size_t k = 0; k < series->count; k++)
+        for (size_t ahead = 1; ahead <= SPIKE_PACKETS && k + ahead < series->count; ahead++)
+            series->queue_us[k] = fmin(series->queue_us[k], series->queue_us[k + ahead]);
+}
+
 /* Usual difference between successive delays in the low-rate half, where an idle path shows none. */
 static double measure_noise_us(const struct series *series) {
     double differences[CHIRP_PACKETS_MAX];
@@ -120,7 +138,7 @@ static double turning_rate(const struct series *series, size_t k) {
 /* End of the excursion that begins at gap `start`: the first point at which the queue has fallen enough, or the number
  * of points when it never does. Falls over gaps with loss are taken back (analysis.h). */
 static size_t excursion_end(const struct series *series, size_t start, double packet_bits, double decrease_factor,
-                            double noise_us) {
+                            double noise_us, double *ret_peak_us) {
     double service_us = packet_bits / series->rate_bps[start] * 1e6;
     double taken_back_us = 0;
     double peak_us = 0;
@@ -135,11 +153,68 @@ static size_t excursion_end(const struct series *series, size_t start, double pa
         }
         height_us = series->queue_us[j] + taken_back_us - series->queue_us[start];
         peak_us = fmax(peak_us, height_us);
+        *ret_peak_us = peak_us;
         /* Within the noise nothing can be said, so nothing has begun either. */
         if (height_us < peak_us / decrease_factor || height_us <= noise_us / 2)
             return j;
     }
     return series->count;
+}
+
+/* Least squares of the delays of points `from`..`to` against b + s * h, where h are the bits that a rate above
+ * `turning_bps` brings in excess; returns the sum of squares, or infinity when nothing grows. */
+static double hinge_misfit(const struct series *series, size_t from, size_t to, double turning_bps, bool lost_entered) {
+    double n = 0, sum_h = 0, sum_q = 0, sum_hh = 0, sum_hq = 0, sum_qq = 0;
+    double excess = 0;
+    double spread, slope;
+
+    for (size_t k = from; k <= to; k++) {
+        double q = series->queue_us[k];
+
+        n++;
+        sum_h += excess;
+        sum_q += q;
+        sum_hh += excess * excess;
+        sum_hq += excess * q;
+        sum_qq += q * q;
+        if (k < to) {
+            double share = lost_entered ? 1 : 1 - (double)series->lost[k] / series->packets[k];
+
+            excess = fmax(0, excess + (series->rate_bps[k] * share - turning_bps) / turning_bps * series->gap_us[k]);
+        }
+    }
+    spread = sum_hh - sum_h * sum_h / n;
+    if (spread <= 0)
+        return INFINITY;
+    slope = (sum_hq - sum_h * sum_q / n) / spread;
+    /* The queue cannot grow faster than what comes in excess; slower, where other traffic shares the link. */
+    slope = fmin(fmax(slope, 0.1), 1.0);
+    return fmax(0, (sum_qq - sum_q * sum_q / n) - 2 * slope * (sum_hq - sum_h * sum_q / n) + slope * slope * spread);
+}
+
+/* The turning rate of the last excursion, which begins at gap `start`: where the rise of the delays, seen as a whole,
+ * has its foot. Searched from the rate of the gap before up to REFINE_GAPS further. */
+static double refine_turning(const struct series *series, size_t start) {
+    size_t gaps = series->count - 1;
+    size_t from = start > FIT_BEFORE ? start - FIT_BEFORE : 0;
+    size_t to = start + FIT_AFTER < gaps ? start + FIT_AFTER : gaps;
+    double low_bps = series->rate_bps[start > 0 ? start - 1 : 0];
+    double high_bps = series->rate_bps[start + REFINE_GAPS < gaps ? start + REFINE_GAPS : gaps - 1];
+    double best_bps = turning_rate(series, start);
+    double best = INFINITY;
+
+    if (start + FIT_GAPS_MIN > gaps || high_bps <= low_bps)
+        return best_bps;
+    for (int step = 0; step <= REFINE_STEPS; step++) {
+        double bps = low_bps * pow(high_bps / low_bps, (double)step / REFINE_STEPS);
+        double misfit = fmin(hinge_misfit(series, from, to, bps, true), hinge_misfit(series, from, to, bps, false));
+
+        if (misfit < best) {
+            best = misfit;
+            best_bps = bps;
+        }
+    }
+    return best_bps;
 }
 
 static bool loss_around(const struct series *series, size_t turning) {
@@ -158,11 +233,12 @@ static size_t segment(const struct series *series, double packet_bits, const str
     size_t start = next_growth(series, 0, noise_us);
 
     while (start + 1 < series->count) {
-        size_t end = excursion_end(series, start, packet_bits, settings->decrease_factor, noise_us);
+        double peak_us = 0;
+        size_t end = excursion_end(series, start, packet_bits, settings->decrease_factor, noise_us, &peak_us);
 
         if (end == series->count)
             return start;
-        if (end - start >= settings->busy_period)
+        if (end - start >= settings->busy_period && peak_us >= EXCURSION_MIN_US)
             for (size_t k = start; k < end; k++)
                 if (grows(series, k, noise_us))
                     estimates_bps[k] = series->rate_bps[k];
@@ -191,10 +267,11 @@ struct chirp_result chirp_analyse(const struct chirp_packet *packets, size_t cou
     if (series.count < POINTS_MIN || series.count * 2 < count)
         return result;
     fill_gaps(&series, packet_bits);
+    remove_spikes(&series);
     gaps = series.count - 1;
     result.noise_us = measure_noise_us(&series);
     turning = segment(&series, packet_bits, settings, result.noise_us, estimates_bps);
-    last_bps = turning_rate(&series, turning);
+    last_bps = turning > 0 && turning < gaps ? refine_turning(&series, turning) : turning_rate(&series, turning);
     for (size_t k = 0; k < gaps; k++) {
         double estimate_bps = k < turning && estimates_bps[k] > 0 ? estimates_bps[k] : last_bps;
 

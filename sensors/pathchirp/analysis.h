@@ -4,10 +4,16 @@
  * Departures from the original, all for links that lose packets and hosts that are busy:
  * - Rates come from measured departure times, not from the plan, so a late sender does not bend the result.
  * - The rate at which the queue starts to grow lies between the last gap that made no queue and the first that did;
- *   the original takes the latter and so reports up to one spread factor too much. We take the geometric middle.
+ *   the original takes the latter and so reports up to one spread factor too much; and noise right before the turning
+ * point begins the excursion early. We fit the foot of the last excursion: the delays are to follow b + s * (bits that
+ * arrived in excess of A), least squares over A, b and s <= 1; A is searched from the gap before the excursion to five
+ * after.
  * - Coalescence: packets that arrive closer than half of the shortest gap that was sent were handed over in one batch
  * by a device, an interrupt or a descheduled emulator. Of each batch the last packet, which waited least, stands for
  * all. The original cuts the chirp there.
+ * - Spikes: late wake-ups of a busy host delay one or two packets by tens of microseconds. Delays that are gone by one
+ * of the two next packets are taken out first; with L = 5 they could not have counted as an excursion anyway, but they
+ * can lie right before the turning point and pull it down.
  * - Timestamp noise: an increase counts only when it exceeds both 1 us and what the low-rate half of the same chirp
  * shows as usual difference, and never more than a tenth of the gap.
  * - Loss: the original drops a chirp that lost a packet, which leaves nothing at 5 % loss. Delays of the packets that

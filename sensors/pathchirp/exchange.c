@@ -140,34 +140,58 @@ static void apply_departures(struct exchange *exchange, int64_t *sent_ns, size_t
     }
 }
 
+/* All made before the first leaves: signing takes time. */
+static int make_packets(struct exchange *exchange, const struct chirp_flight *flight, size_t length) {
+    for (size_t k = 0; k < flight->plan.packets; k++) {
+        struct wire_header header = {
+            .type = WIRE_CHIRP,
+            .train = flight->train,
+            .index = (uint16_t)k,
+            .count = (uint16_t)flight->plan.packets,
+        };
+
+        if (session_make(&exchange->session, &header, length, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES) < 0)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+/* The stretch that must be exact; 0 or a negative errno. `ret_sent_ns` are readings right before each send. */
+static int send_packets(struct exchange *exchange, const struct chirp_plan *plan, size_t length, int64_t *ret_sent_ns) {
+    int64_t start_ns = pacing_now_ns() + PACING_SPIN_NS;
+    struct pacing_priority before;
+    bool precise = pacing_begin_precise(&before);
+    int result = 0;
+
+    for (size_t k = 0; k < plan->packets && result == 0; k++) {
+        pacing_wait_until(start_ns + (int64_t)(plan->departures_us[k] * 1000));
+        ret_sent_ns[k] = pacing_wall_ns();
+        if (send(exchange->descriptor, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES, length, MSG_DONTWAIT) < 0 &&
+            errno != ENOBUFS && errno != EAGAIN)
+            result = -errno;
+        exchange->bytes += plan->packet_bytes;
+        exchange->packets++;
+    }
+    if (precise)
+        pacing_end_precise(&before);
+    return result;
+}
+
 int exchange_send(struct exchange *exchange, struct chirp_flight *flight, struct failure *failure) {
     const struct chirp_plan *plan = &flight->plan;
     size_t length = plan->packet_bytes - exchange->header_bytes;
     int64_t sent_ns[CHIRP_PACKETS_MAX];
     int network_error = 0;
-    int64_t start_ns;
+    int error;
 
     flight->train = ++exchange->trains;
     flight->fetched = false;
-    /* All made before the first leaves: signing takes time. */
-    for (size_t k = 0; k < plan->packets; k++) {
-        struct wire_header header = {
-            .type = WIRE_CHIRP, .train = flight->train, .index = (uint16_t)k, .count = (uint16_t)plan->packets};
-
-        if (session_make(&exchange->session, &header, length, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES) < 0)
-            return failure_set(failure, FAILURE_OTHER, "cannot sign a probe");
-    }
+    if (make_packets(exchange, flight, length) < 0)
+        return failure_set(failure, FAILURE_OTHER, "cannot sign a probe");
     discard_departures(exchange, &network_error);
-    start_ns = pacing_now_ns() + PACING_SPIN_NS;
-    for (size_t k = 0; k < plan->packets; k++) {
-        pacing_wait_until(start_ns + (int64_t)(plan->departures_us[k] * 1000));
-        sent_ns[k] = pacing_wall_ns();
-        if (send(exchange->descriptor, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES, length, MSG_DONTWAIT) < 0 &&
-            errno != ENOBUFS && errno != EAGAIN)
-            return failure_from_errno(failure, errno, "sending a chirp");
-        exchange->bytes += plan->packet_bytes;
-        exchange->packets++;
-    }
+    error = send_packets(exchange, plan, length, sent_ns);
+    if (error < 0)
+        return failure_from_errno(failure, -error, "sending a chirp");
     apply_departures(exchange, sent_ns, plan->packets, pacing_wall_ns());
     for (size_t k = 0; k < plan->packets; k++)
         flight->packets[k] = (struct chirp_packet){.sent_us = (double)(sent_ns[k] - sent_ns[0]) / 1e3};

@@ -78,6 +78,8 @@ static bool affordable(const struct run *run, const struct chirp_plan *plan, uns
 static void print_chirp(const struct run *run, const struct chirp_flight *flight, const struct chirp_result *result,
                         unsigned lost) {
     cJSON *object = cJSON_CreateObject();
+    cJSON *sent = cJSON_CreateArray();
+    cJSON *arrived = cJSON_CreateArray();
 
     if (run->record->id)
         cJSON_AddItemToObject(object, "id", cJSON_Duplicate(run->record->id, false));
@@ -92,6 +94,15 @@ static void print_chirp(const struct run *run, const struct chirp_flight *flight
     cJSON_AddNumberToObject(object, "lost", lost);
     cJSON_AddNumberToObject(object, "coalesced", result->coalesced);
     cJSON_AddNumberToObject(object, "noise_us", result->noise_us);
+    for (size_t k = 0; k < flight->plan.packets; k++) {
+        const struct chirp_packet *packet = &flight->packets[k];
+
+        cJSON_AddItemToArray(sent, cJSON_CreateNumber(round(packet->sent_us * 10) / 10));
+        cJSON_AddItemToArray(arrived, packet->arrived ? cJSON_CreateNumber(round(packet->arrived_us * 10) / 10)
+                                                      : cJSON_CreateNull());
+    }
+    cJSON_AddItemToObject(object, "sent_us", sent);
+    cJSON_AddItemToObject(object, "arrived_us", arrived);
     record_write(stdout, object);
 }
 
