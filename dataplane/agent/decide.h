@@ -149,10 +149,14 @@ int decide_remove_link_rates(struct decide *decide, const char *node);
 int decide_put_policy(struct decide *decide, const char *id, enum decide_mode mode);
 int decide_remove_policy(struct decide *decide, const char *id);
 
-/* The mode of this node: its own policy, else "default", else enforce. */
+/* The local off switch overrules every policy. Returns 1 when that changes something. */
+int decide_set_local_off(struct decide *decide, bool off);
+
+/* The mode of this node: off when switched off locally, its own policy, else "default", else enforce. */
 enum decide_mode decide_mode(const struct decide *decide);
 
-/* Outcome: the grants to apply now, ordered by request id, empty unless the mode is enforce. The table belongs to
+/* Outcome: the grants to apply now, ordered by request id, empty in mode off (in mode observe the
+ * datapath only counts). The table belongs to
  * `decide` and lives until the next call. *ret_next_us: when the outcome changes by itself (a lease ends or a grant
  * starts), INT64_MAX never. Returns the number of grants or -ENOMEM. */
 int decide_desired(struct decide *decide, int64_t now_us, const struct decide_applied **ret_table,

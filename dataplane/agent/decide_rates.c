@@ -60,7 +60,7 @@ struct compute {
     struct decide *decide;
     int64_t now_us;
     int64_t next_us;
-    bool enforce;
+    bool off;
     size_t n;
 };
 
@@ -105,8 +105,7 @@ static int compute_one(const char *key, void *value, void *context) {
     compute_rates(compute, grant, &ar_until_us);
     if (ar_until_us)
         sooner(&compute->next_us, ar_until_us, compute->now_us);
-    if (!compute->enforce || !decide_in_force(grant, compute->now_us) || grant->selector_error[0] || !link ||
-        !link->ifindex)
+    if (compute->off || !decide_in_force(grant, compute->now_us) || grant->selector_error[0] || !link || !link->ifindex)
         return 0;
     grant->desired = true;
     row = &compute->decide->table[compute->n++];
@@ -131,10 +130,8 @@ static int by_request(const void *a, const void *b) {
 
 int decide_desired(struct decide *decide, int64_t now_us, const struct decide_applied **ret_table,
                    int64_t *ret_next_us) {
-    struct compute compute = {.decide = decide,
-                              .now_us = now_us,
-                              .next_us = INT64_MAX,
-                              .enforce = decide_mode(decide) == DECIDE_MODE_ENFORCE};
+    struct compute compute = {
+        .decide = decide, .now_us = now_us, .next_us = INT64_MAX, .off = decide_mode(decide) == DECIDE_MODE_OFF};
 
     if (decide->grants.n_entries > decide->table_size) {
         size_t size = decide->grants.n_entries * 2;

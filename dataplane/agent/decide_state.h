@@ -53,6 +53,7 @@ struct rate_entry {
 
 struct decide {
     char node[DECIDE_ID_LEN];
+    bool local_off;
     struct strmap grants;
     struct strmap rates;
     /* Policy id -> enum decide_mode as a pointer-sized number. */

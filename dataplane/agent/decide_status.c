@@ -82,8 +82,8 @@ static enum decide_state present_state(const struct telling *telling, const stru
     if (telling->now_us < grant->valid_from_us)
         return DECIDE_NONE;
     if (mode != DECIDE_MODE_ENFORCE) {
-        snprintf(reason, DECIDE_REASON_LEN, "enforcement is %s on this node",
-                 mode == DECIDE_MODE_OFF ? "off" : "observe");
+        snprintf(reason, DECIDE_REASON_LEN, "enforcement is %s on this node%s",
+                 mode == DECIDE_MODE_OFF ? "off" : "observe", telling->decide->local_off ? ", switched off there" : "");
         return DECIDE_OBSERVED;
     }
     return enforced_state(telling, grant, reason);
@@ -143,7 +143,9 @@ static int tell_one(const char *key, void *value, void *context) {
         return 0;
     if (!grant->removed_at_us)
         grant->removed_at_us = telling->now_us;
-    if (grant->told_state != DECIDE_NONE && telling->now_us < grant->removed_at_us + DECIDE_FORGET_US)
+    /* An end that could not be told yet is kept until it is. */
+    if (grant->told_state != DECIDE_NONE &&
+        (grant->told_state != DECIDE_REMOVED || telling->now_us < grant->removed_at_us + DECIDE_FORGET_US))
         return 0;
     free(grant->link_ids);
     free(grant);
