@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from chart.lab import network, topology
 from chart.lab.errors import LabError, NoisyMachineError
 from chart.lab.network import Lab
 
-app = typer.Typer(no_args_is_help=True, help="Networks on this machine: namespaces, emulated links, experiments.")
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Networks on this machine: namespaces, emulated links, experiments.",
+)
 output = Console()
 progress = Console(stderr=True)
 
@@ -277,4 +285,88 @@ def exec_(
 ) -> None:
     """Run a command in a node; its exit status is passed on."""
     lab = chosen(lab_id)
+    command = command[1:] if command[0] == "--" else command
     raise typer.Exit(subprocess.run(lab.command_line(node, command), check=False).returncode)
+
+
+def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """A list of numbers with commas; None stays None."""
+    if text is None:
+        return None
+    try:
+        result = tuple(float(item) for item in text.split(","))
+    except ValueError:
+        raise LabError(f"{option} is a number or several with commas, not {text}") from None
+    if any(not value >= 0 for value in result):
+        raise LabError(f"{option} cannot be negative")
+    return result
+
+
+def words(text: str | None, option: str, allowed: tuple[str, ...]) -> tuple[str, ...] | None:
+    """A list of words with commas out of those allowed; None stays None."""
+    if text is None:
+        return None
+    result = tuple(dict.fromkeys(text.split(",")))
+    for word in result:
+        if word not in allowed:
+            raise LabError(f"{option} is one or several of {', '.join(allowed)}, not {word}")
+    return result
+
+
+@app.command()
+@reported
+def run(
+    experiment: Annotated[str, typer.Argument(help="see `chart lab list`")],
+    out: Annotated[Path, typer.Option(help="folder for result.json, table.md, plot.png, details.json")],
+    rate_mbit: Annotated[str | None, typer.Option(help="list, Mb/s with IP headers")] = None,
+    loss: Annotated[str | None, typer.Option(help="list of fractions, both directions")] = None,
+    delay_ms: Annotated[str | None, typer.Option(help="list, one way per link")] = None,
+    duration: Annotated[float | None, typer.Option(min=1.0, help="seconds per transfer")] = None,
+    congestion: Annotated[str | None, typer.Option(help="list of cubic, bbr, reno, chart")] = None,
+    direction: Annotated[str | None, typer.Option(help="list of upload, download")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    repeat: Annotated[int | None, typer.Option(min=1, help="runs per point, in the order A B B A")] = None,
+    ignore_noise: Annotated[bool, typer.Option("--ignore-noise", help="judge on a busy machine too")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an experiment: measure, and write figures, table and plot."""
+    from chart.lab import experiments
+    from chart.lab.experiments import framework
+
+    if experiment not in experiments.REGISTRY:
+        raise LabError(f"there is no experiment {experiment}; there are {', '.join(experiments.REGISTRY)}")
+    losses = numbers(loss, "--loss")
+    if losses and max(losses) >= 1:
+        raise LabError("--loss is a fraction below 1: 0.05 is 5 %")
+    rates = numbers(rate_mbit, "--rate-mbit")
+    if rates and min(rates) <= 0:
+        raise LabError("--rate-mbit must be above 0")
+    settings = framework.Settings(
+        out=out,
+        rate_mbit=rates,
+        loss=losses,
+        delay_ms=numbers(delay_ms, "--delay-ms"),
+        duration_s=duration,
+        congestion=words(congestion, "--congestion", ("cubic", "bbr", "reno", "chart")),
+        direction=words(direction, "--direction", ("upload", "download")),
+        seed=seed,
+        repeat=repeat,
+        judge_noise=not ignore_noise,
+    )
+    # A lab must go when its experiment is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with Progress(console=progress, transient=True) as bar:
+        task = bar.add_task(experiment, total=1.0)
+        outcome = experiments.REGISTRY[experiment].run(
+            settings, lambda text, share: bar.update(task, description=text, completed=share)
+        )
+    framework.write(outcome, shlex.join(["chart", "lab", "run", *sys.argv[sys.argv.index("run") + 1 :]]), out)
+    if as_json:
+        sys.stdout.write((out / "result.json").read_text())
+        return
+    output.print(outcome.table, soft_wrap=True, highlight=False, markup=False)
+    for figure in outcome.figures:
+        if "/" not in figure.name and figure.value is not None:
+            met = {True: "met", False: "[red]missed[/red]", None: ""}[figure.met()]
+            output.print(f"{figure.name} = {figure.value:.4g} {figure.unit}  {figure.goal or ''} {met}")
+    output.print(f"written to {out}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from pyroute2 import IPRoute, NetlinkError, netns
 
 from chart.lab.errors import LabError
 from chart.lab.topology import MANAGEMENT_HOST
@@ -86,6 +85,24 @@ def namespace_path(name: str) -> Path:
     return NAMESPACES / name
 
 
+def ip(*arguments: str, namespace: str | None = None) -> str:
+    """Runs ip(8), in a namespace where one is given, and returns what it prints. Raises LabError with its complaint."""
+    where = ["-n", namespace] if namespace else []
+    result = subprocess.run(["ip", *where, *arguments], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LabError(f"ip {' '.join([*where, *arguments])}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def ip_batch(lines: Sequence[str], namespace: str | None = None) -> None:
+    """Runs several commands of ip(8) in one process. Raises LabError with its complaint."""
+    where = ["-n", namespace] if namespace else []
+    text = "\n".join(lines) + "\n"
+    result = subprocess.run(["ip", *where, "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LabError(f"ip {' '.join(where)}: {result.stderr.strip()}; of: {'; '.join(lines)}")
+
+
 def create_namespace(name: str) -> None:
     """A new network namespace with lo up and the lab's sysctls.
 
@@ -93,9 +110,8 @@ def create_namespace(name: str) -> None:
     """
     if namespace_path(name).exists():
         raise LabError(f"network namespace {name} exists already: `chart lab down` removes what is left of a lab")
-    netns.create(name)
-    with IPRoute(netns=name) as route:
-        route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
+    ip("netns", "add", name)
+    ip("link", "set", "lo", "up", namespace=name)
     script = "; ".join(f'echo "{value}" > /proc/sys/{key}' for key, value in SYSCTLS.items())
     subprocess.run(in_namespace(name, ["/bin/sh", "-ec", script]), check=True)
 
@@ -103,7 +119,7 @@ def create_namespace(name: str) -> None:
 def remove_namespace(name: str) -> None:
     """Unmounts and forgets a namespace; its devices go when the last process in it is gone."""
     if namespace_path(name).exists():
-        netns.remove(name)
+        ip("netns", "delete", name)
 
 
 def in_namespace(name: str, command: Sequence[str]) -> list[str]:
@@ -116,64 +132,55 @@ def in_cgroup(path: Path, command: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(path / "cgroup.procs"), *command]
 
 
+def bridge_exists() -> bool:
+    """Whether the management bridge is there."""
+    return Path("/sys/class/net", BRIDGE).exists()
+
+
 def create_bridge() -> bool:
     """The management bridge; returns whether it is new."""
-    with IPRoute() as route:
-        if route.link_lookup(ifname=BRIDGE):
-            return False
-        route.link("add", ifname=BRIDGE, kind="bridge")
-        index = route.link_lookup(ifname=BRIDGE)[0]
-        route.addr("add", index=index, address=str(MANAGEMENT_HOST.ip), prefixlen=MANAGEMENT_HOST.network.prefixlen)
-        route.link("set", index=index, state="up")
+    if bridge_exists():
+        return False
+    ip_batch(
+        [
+            f"link add {BRIDGE} type bridge",
+            f"address add {MANAGEMENT_HOST} dev {BRIDGE}",
+            f"link set {BRIDGE} up",
+        ]
+    )
     return True
 
 
 def remove_bridge() -> None:
     """Removes the management bridge when no node is on it."""
-    with IPRoute() as route:
-        found = route.link_lookup(ifname=BRIDGE)
-        if found and not list(route.link("dump", master=found[0])):
-            route.link("del", index=found[0])
+    if bridge_exists() and not list(Path("/sys/class/net", BRIDGE, "brif").iterdir()):
+        ip("link", "delete", BRIDGE)
 
 
-def join_bridge(namespace: str, host_interface: str, address: str, prefix_length: int) -> None:
-    """Gives a namespace the interface `mgmt` on the management bridge."""
-    with IPRoute() as route:
-        bridge = route.link_lookup(ifname=BRIDGE)[0]
-        try:
-            route.link(
-                "add",
-                ifname=host_interface,
-                kind="veth",
-                peer={"ifname": "mgmt", "net_ns_fd": str(namespace_path(namespace))},
-            )
-        except NetlinkError as error:
-            raise LabError(f"cannot create {host_interface} for {namespace}: {error}") from error
-        index = route.link_lookup(ifname=host_interface)[0]
-        route.link("set", index=index, master=bridge, state="up")
-    configure_interface(namespace, "mgmt", address, prefix_length)
+def join_bridge(namespace: str, host_interface: str, address: str) -> None:
+    """Gives a namespace the interface `mgmt` with an address (ADDRESS/LENGTH) on the management bridge."""
+    ip_batch(
+        [
+            f"link add {host_interface} type veth peer name mgmt netns {namespace}",
+            f"link set {host_interface} master {BRIDGE} up",
+        ]
+    )
+    configure_interface(namespace, "mgmt", address)
 
 
-def configure_interface(namespace: str, interface: str, address: str, prefix_length: int) -> None:
-    """Gives an interface its address and takes it up."""
-    with IPRoute(netns=namespace) as route:
-        index = route.link_lookup(ifname=interface)[0]
-        route.addr("add", index=index, address=address, prefixlen=prefix_length)
-        route.link("set", index=index, state="up")
+def configure_interface(namespace: str, interface: str, address: str) -> None:
+    """Gives an interface its address (ADDRESS/LENGTH) and takes it up."""
+    ip_batch([f"address add {address} dev {interface}", f"link set {interface} up"], namespace)
 
 
 def add_routes(namespace: str, routes: Iterable[tuple[str, str, str]]) -> None:
     """Static routes: destination prefix, gateway, preferred source."""
-    with IPRoute(netns=namespace) as route:
-        for destination, gateway, source in routes:
-            route.route("add", dst=destination, gateway=gateway, prefsrc=source)
+    lines = [f"route add {destination} via {gateway} src {source}" for destination, gateway, source in routes]
+    if lines:
+        ip_batch(lines, namespace)
 
 
 def device_drops(namespace: str) -> dict[str, int]:
     """Packets that each interface of a namespace dropped before the emulator saw them."""
-    with IPRoute(netns=namespace) as route:
-        return {
-            str(link.get("ifname")): int(link.get("stats64")["tx_dropped"])
-            for link in route.link("dump")
-            if link.get("stats64")
-        }
+    links = json.loads(ip("-j", "-s", "link", "show", namespace=namespace))
+    return {link["ifname"]: int(link["stats64"]["tx"]["dropped"]) for link in links}

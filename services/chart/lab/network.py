@@ -36,6 +36,7 @@ from chart.lab.topology import (
 
 START_TIMEOUT_S = 10.0
 LINKS_CGROUP = "_links"
+RUNTIME = Path("/run/chart-lab")
 Progress = Callable[[str], None]
 
 
@@ -142,8 +143,8 @@ class Lab:
         return self.directory / node
 
     def control_socket(self, link: Link) -> Path:
-        """The control socket of a link's emulator."""
-        return self.directory / f"{link.name}.sock"
+        """The control socket of a link's emulator, on a path short enough for a socket wherever the state lies."""
+        return RUNTIME / self.id / f"{link.name}.sock"
 
     # Life
 
@@ -170,6 +171,7 @@ class Lab:
             raise LabError(f"lab {self.id} is up or was left behind: `chart lab down --lab {self.id}` removes it")
         self._write_state()
         (self.cgroup / LINKS_CGROUP).mkdir(parents=True, exist_ok=True)
+        (RUNTIME / self.id).mkdir(parents=True, exist_ok=True)
         if self.management:
             self.owns_bridge = True
             self._write_state()
@@ -190,15 +192,10 @@ class Lab:
         self.node_cgroup(node).mkdir(parents=True, exist_ok=True)
         self.node_directory(node).mkdir(parents=True, exist_ok=True)
         kernel.create_namespace(namespace)
-        kernel.configure_interface(namespace, "lo", self.address(node), 32)
+        kernel.configure_interface(namespace, "lo", f"{self.address(node)}/32")
         if self.management:
             address = management_address(self.topology, node)
-            kernel.join_bridge(
-                namespace,
-                f"chart-m{self.topology.node_number(node)}",
-                str(address.ip),
-                address.network.prefixlen,
-            )
+            kernel.join_bridge(namespace, f"chart-m{self.topology.node_number(node)}", str(address))
 
     def _start_link(self, link: Link) -> None:
         left, right = link_ends(self.topology, link)
@@ -228,7 +225,7 @@ class Lab:
             )
         self._await_link(link, process, log)
         for end in (left, right):
-            kernel.configure_interface(self.namespace(end.node), end.interface, str(end.address.ip), 30)
+            kernel.configure_interface(self.namespace(end.node), end.interface, str(end.address))
 
     def _await_link(self, link: Link, process: subprocess.Popen[bytes], log: Path) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -258,6 +255,9 @@ class Lab:
             kernel.remove_namespace(self.namespace(node.name))
         if self.owns_bridge:
             kernel.remove_bridge()
+        shutil.rmtree(RUNTIME / self.id, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            RUNTIME.rmdir()
         if self.directory.exists():
             shutil.rmtree(self.directory)
 
@@ -396,6 +396,7 @@ def remove_all(progress: Progress = quiet, state_dir: Path | None = None) -> lis
     for path in kernel.NAMESPACES.glob("chart-*"):
         kernel.remove_namespace(path.name)
     kernel.remove_bridge()
+    shutil.rmtree(RUNTIME, ignore_errors=True)
     with contextlib.suppress(OSError):
         root.rmdir()
     return removed

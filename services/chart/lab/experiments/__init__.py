@@ -1,16 +1,8 @@
 """The experiments of `chart lab run`, each of which regenerates a figure or table of a paper."""
 
-from __future__ import annotations
+from chart.lab.experiments import fair_share, throughput_grid
+from chart.lab.experiments.framework import Experiment
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """What `chart lab list` says of an experiment."""
-
-    name: str
-    description: str
-
-
-REGISTRY: dict[str, Experiment] = {}
+REGISTRY: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (throughput_grid.EXPERIMENT, fair_share.EXPERIMENT)
+}

@@ -1,0 +1,88 @@
+"""CHART in an experiment: an agent per node with a rate from a file, and no broker.
+
+The rate of a flow is what its links' controllers would grant; here the experiment states it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from chart.lab.errors import LabError
+from chart.lab.network import Lab
+from chart.lab.programs import program
+from chart.lab.topology import all_ends
+
+# Share of a link's capacity that one explicit-rate flow is given. What is left lets the queue drain that the sender's
+# own bursts and retransmission timers build, so that the RTT stays within 5 ms of the base.
+RATE_SHARE = 0.985
+START_TIMEOUT_S = 15.0
+FLOW_CONTROL = "trinity"
+
+
+def grant(request_id: str, source: str, destination: str, rate_bps: float, valid_s: float) -> dict[str, Any]:
+    """A grant of a rate file for all TCP flows from one address to another; rate with IP headers."""
+    return {
+        "request_id": request_id,
+        "selector": {
+            "source_prefix": f"{source}/32",
+            "destination_prefix": f"{destination}/32",
+            "protocol": "tcp",
+            "source_port": 0,
+            "destination_port": 0,
+        },
+        "guaranteed_bps": 0,
+        "available_bps": round(rate_bps),
+        "valid_for_ms": round(valid_s * 1000),
+    }
+
+
+def _await_agent(lab: Lab, node: str, process: subprocess.Popen[str], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    command = [str(program("dataplane/chart-agent")), "--status", "--json"]
+    command += ["--node", node, "--state-dir", str(lab.node_directory(node))]
+    while True:
+        if process.poll() is not None:
+            raise LabError(f"chart-agent of {node} ended: {log.read_text().strip()[-800:]}")
+        if lab.exec(node, command, check=False, timeout_s=START_TIMEOUT_S).returncode == 0:
+            return
+        if time.monotonic() > deadline:
+            raise LabError(f"chart-agent of {node} does not answer: {log.read_text().strip()[-800:]}")
+        time.sleep(0.02)
+
+
+@contextmanager
+def agents(lab: Lab, grants: Mapping[str, list[dict[str, Any]]]) -> Iterator[None]:
+    """Runs chart-agent on every node that has grants (and on no other), ready when the block begins."""
+    processes: list[tuple[str, subprocess.Popen[str], IO[str]]] = []
+    try:
+        for node, own in grants.items():
+            directory = lab.node_directory(node)
+            rates = directory / "rates.json"
+            rates.write_text(json.dumps({"enforcement": "enforce", "grants": own}))
+            command = [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(directory)]
+            command += ["--cgroup", str(lab.node_cgroup(node)), "--rate-file", str(rates)]
+            for link, end in all_ends(lab.topology):
+                if end.node == node:
+                    rate_bps = round((link.rate_mbit or 0) * 1e6)
+                    command += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
+            log = directory / "agent.log"
+            output: IO[str] = log.open("w")
+            process = lab.popen(node, command, stdout=output, stderr=output)
+            processes.append((node, process, output))
+            _await_agent(lab, node, process, log)
+        yield
+    finally:
+        for _, process, output in processes:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            output.close()

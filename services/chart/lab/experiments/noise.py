@@ -1,0 +1,88 @@
+"""Whether the machine was quiet enough during a measurement for its figures to mean something.
+
+Two witnesses: CPU time that went to neither the lab nor this process (and what the hypervisor stole), and the link
+emulator's own account of how late its departures were.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chart.lab.network import Lab
+
+# Cores that others may use on average; interrupt work of the lab's own packets is billed to whoever runs.
+OTHER_LIMIT_CORES = 0.35
+STEAL_LIMIT_CORES = 0.1
+LATENESS_P99_LIMIT_US = 1000.0
+
+
+@dataclass(frozen=True)
+class CpuTimes:
+    """CPU seconds since boot."""
+
+    at_s: float
+    busy_s: float
+    steal_s: float
+    own_s: float
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What disturbed a measurement."""
+
+    other_cores: float
+    steal_cores: float
+    lateness_p99_us: float
+    device_dropped_packets: int
+
+    def complaint(self) -> str | None:
+        """Why the measurement cannot be judged; None when it can."""
+        if self.device_dropped_packets:
+            return f"the emulator was too slow: {self.device_dropped_packets} packets never reached it"
+        if self.steal_cores > STEAL_LIMIT_CORES:
+            return f"the hypervisor took {self.steal_cores:.2f} cores (limit {STEAL_LIMIT_CORES})"
+        if self.other_cores > OTHER_LIMIT_CORES:
+            return f"other processes used {self.other_cores:.2f} cores (limit {OTHER_LIMIT_CORES})"
+        if self.lateness_p99_us > LATENESS_P99_LIMIT_US:
+            return f"departures were {self.lateness_p99_us:.0f} us late at p99 (limit {LATENESS_P99_LIMIT_US:.0f})"
+        return None
+
+
+def _cgroup_seconds(cgroup: Path) -> float:
+    for line in (cgroup / "cpu.stat").read_text().splitlines():
+        key, value = line.split()
+        if key == "usage_usec":
+            return int(value) / 1e6
+    return 0.0
+
+
+def cpu_times(lab: Lab) -> CpuTimes:
+    """Reads the clocks of the machine, of the lab's processes and of this one."""
+    fields = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _, _, irq, softirq, steal, *_ = fields
+    tick = os.sysconf("SC_CLK_TCK")
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return CpuTimes(
+        at_s=time.monotonic(),
+        busy_s=(user + nice + system + irq + softirq) / tick,
+        steal_s=steal / tick,
+        own_s=_cgroup_seconds(lab.cgroup) + own.ru_utime + own.ru_stime,
+    )
+
+
+def judge(before: CpuTimes, after: CpuTimes, ground_truth: dict[str, Any]) -> Noise:
+    """What disturbed the time between two readings."""
+    elapsed_s = max(after.at_s - before.at_s, 1e-9)
+    other_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    directions = [ground_truth["forward"], ground_truth["reverse"]]
+    return Noise(
+        other_cores=max(0.0, other_s / elapsed_s),
+        steal_cores=(after.steal_s - before.steal_s) / elapsed_s,
+        lateness_p99_us=max(direction["lateness"]["p99_us"] for direction in directions),
+        device_dropped_packets=sum(direction["device_dropped_packets"] for direction in directions),
+    )
