@@ -1,0 +1,94 @@
+"""The application: routes, errors, OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from chart.gateway import errors
+from chart.gateway.context import Gateway
+from chart.gateway.middleware import Envelope
+from chart.gateway.routes import events, history, links, nodes, operations, policies, rate_requests, session
+from chart.gateway.settings import GatewaySettings
+from chart.gateway.web import Dashboard
+
+VERSION = "1.0.0"
+
+_DESCRIPTION = """CHART gives applications an explicit rate and makes the network keep it.
+
+Rates are integers in bit/s, IP headers included; times are RFC 3339 in UTC; JSON is snake_case. Errors are problem
+documents (RFC 9457) that name the field at fault and what would be accepted.
+"""
+_TAGS = [
+    {"name": "rate requests", "description": "Ask for a rate, follow it, release it."},
+    {"name": "network", "description": "Nodes and links with their live state."},
+    {"name": "policy", "description": "What operators decide: off, observe, enforce."},
+    {"name": "sensing", "description": "What shall be measured."},
+    {"name": "history", "description": "What was measured."},
+    {"name": "events", "description": "Everything live, in one stream."},
+    {"name": "session", "description": "Who is signed in."},
+    {"name": "development", "description": "Tokens on a development platform; absent in production."},
+    {"name": "operations", "description": "Health and metrics."},
+]
+
+
+def create_app(settings: GatewaySettings) -> FastAPI:
+    """The application without what stands behind it; `attach` that before the first request."""
+    app = FastAPI(
+        title="CHART gateway",
+        version=VERSION,
+        description=_DESCRIPTION,
+        openapi_tags=_TAGS,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # The envelope makes the server's span, so that health checks and event streams make none.
+        telemetry={"tracing": False, "metrics": False},
+        generate_unique_id_function=lambda route: route.name,
+    )
+    modules = (rate_requests, nodes, links, policies, history, events, session, operations)
+    routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
+    for router in routers:
+        app.include_router(router)
+    errors.install(app, lambda path: allowed_methods(routers, path), settings.body_limit_bytes)
+    app.router.default = Dashboard(settings.web_dir)
+    app.add_middleware(Envelope, body_limit_bytes=settings.body_limit_bytes)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def allowed_methods(routers: Sequence[APIRouter], path: str) -> list[str]:
+    """Methods that some route has for this path."""
+    methods: set[str] = set()
+    for router in routers:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.path_regex.match(path):
+                methods |= route.methods or set()
+    return sorted(methods)
+
+
+def attach(app: FastAPI, gateway: Gateway) -> None:
+    """Give the application what its routes work with."""
+    app.state.gateway = gateway
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document; the problem document's schema is there although no route returns it by type."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            tags=app.openapi_tags,
+            routes=app.routes,
+        )
+        schemas = document["components"]["schemas"]
+        schemas.setdefault("Problem", errors.Problem.model_json_schema())
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,97 @@
+"""The services behind the gateway, over gRPC; their errors become problem documents."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, cast
+
+from grpc import ChannelConnectivity, aio
+
+from chart.common import rpc
+from chart.common.problems import ProblemError
+from chart.gateway.errors import away
+from chart.gateway.settings import GatewaySettings
+from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc
+
+# Fields of the interface definitions -> fields of the REST body.
+FIELDS = {
+    "preemption_priority": "priority",
+    "start_us": "start",
+    "end_us": "end",
+    "valid_until_us": "valid_until",
+    "selector.protocol": "protocol",
+    "selector.source_prefix": "source",
+    "selector.destination_prefix": "destination",
+    "selector.source_port": "source_port",
+    "selector.destination_port": "destination_port",
+    "selector.dscp_plus_one": "dscp",
+    "selector.cgroup_id": "cgroup_id",
+    "expected_revision": "If-Match",
+    "idempotency_key": "Idempotency-Key",
+    "page_size": "limit",
+}
+
+
+class Backends:
+    """Channels to registry, reservations and archiver; connects when first used."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        deadline_s = settings.backend_deadline_s
+        self._channels: dict[str, aio.Channel] = {
+            "registry": rpc.channel(settings.registry_target, deadline_s=deadline_s),
+            "reservations": rpc.channel(settings.reservations_target, deadline_s=deadline_s),
+            "archiver": rpc.channel(settings.archiver_target, deadline_s=deadline_s),
+        }
+        # The generated stubs work on both kinds of channel; their annotations for the asynchronous one differ.
+        self.registry = cast(
+            "registry_pb2_grpc.RegistryAsyncStub", _stub(registry_pb2_grpc.RegistryStub, self, "registry")
+        )
+        self.reservations = cast(
+            "reservations_pb2_grpc.ReservationsAsyncStub",
+            _stub(reservations_pb2_grpc.ReservationsStub, self, "reservations"),
+        )
+        self.archive = cast("archive_pb2_grpc.ArchiveAsyncStub", _stub(archive_pb2_grpc.ArchiveStub, self, "archiver"))
+
+    def channel(self, name: str) -> aio.Channel:
+        """The channel to one service."""
+        return self._channels[name]
+
+    @property
+    def names(self) -> list[str]:
+        """Services that are needed."""
+        return list(self._channels)
+
+    async def check(self, name: str) -> None:
+        """Return when the service's channel is connected; wait for it (the caller limits how long)."""
+        channel = self._channels[name]
+        while (state := channel.get_state(try_to_connect=True)) != ChannelConnectivity.READY:
+            await channel.wait_for_state_change(state)
+
+    async def close(self) -> None:
+        """Let go of all."""
+        for channel in self._channels.values():
+            await channel.close(None)
+
+
+def _stub(kind: Any, backends: Backends, name: str) -> Any:
+    return kind(backends.channel(name))
+
+
+@contextlib.contextmanager
+def problems(service: str) -> Iterator[None]:
+    """Turn errors of a call into problem documents; what a service refuses names the field of the REST body."""
+    try:
+        with rpc.refusals():
+            yield
+    except (aio.AioRpcError, rpc.RefusalError) as error:
+        problem = rpc.problem_of(error)
+        if problem.status in (503, 504):
+            raise away(f"The service {service}") from error
+        if problem.status in (500, 502):
+            raise ProblemError(
+                500, "Internal error", f"The service {service} failed; its log has the reason."
+            ) from error
+        if problem.field is not None:
+            problem.field = FIELDS.get(problem.field, problem.field.removeprefix("selector."))
+        raise problem from error

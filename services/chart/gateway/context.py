@@ -1,0 +1,43 @@
+"""What the routes work with; made once per process, reached through the application's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from chart.common.clock import Clock
+from chart.common.streams import Broker
+from chart.gateway.auth import TokenVerifier
+from chart.gateway.backends import Backends
+from chart.gateway.events import EventHub
+from chart.gateway.issuer import DevelopmentIssuer
+from chart.gateway.limits import RateLimiter
+from chart.gateway.live import LiveState
+from chart.gateway.settings import GatewaySettings
+from chart.gateway.streams import Followers
+
+
+@dataclass
+class Gateway:
+    """Everything behind the routes."""
+
+    settings: GatewaySettings
+    clock: Clock
+    broker: Broker
+    backends: Backends
+    live: LiveState
+    hub: EventHub
+    followers: Followers
+    limiter: RateLimiter
+    verifier: TokenVerifier
+    issuer: DevelopmentIssuer | None
+
+
+def _of(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+Context = Annotated[Gateway, Depends(_of)]

@@ -1,0 +1,204 @@
+"""The event stream: server-sent events (WHATWG HTML, section 9.2) of everything live, in one connection.
+
+Ids are "<start of this gateway>-<number>". A client that comes back with Last-Event-ID gets what it missed from a
+bounded ring; when the ring does not reach back that far, or another gateway answers, it gets `resync` and should fetch
+its lists anew. A client that does not read fast enough is let go with `closed`, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Gauge
+
+from chart.common.clock import Clock
+from chart.gateway.live import Change
+
+NAMES = ("link-load", "link-rate", "node-state", "measurement", "grant-status", "rate-request", "topology", "policy")
+
+CLIENTS = Gauge("chart_gateway_event_clients", "Open event streams.")
+EVENTS = Counter("chart_gateway_events_total", "Events published.", ["name"])
+SLOW_CLIENTS = Counter("chart_gateway_slow_event_clients_total", "Event streams ended because the client was too slow.")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event, ready to send."""
+
+    number: int
+    name: str
+    owner: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What one client gets: event names, and of owned events only its own unless it may see all."""
+
+    names: frozenset[str]
+    subject: str
+    sees_all: bool
+
+    def admits(self, event: Event) -> bool:
+        """Whether the client gets this event."""
+        return event.name in self.names and (self.sees_all or event.owner is None or event.owner == self.subject)
+
+
+class TooManyClientsError(Exception):
+    """The limit of open event streams is reached."""
+
+
+class EventHub:
+    """Takes changes in, hands events to every client."""
+
+    def __init__(
+        self, clock: Clock, *, ring: int, client_queue: int, clients: int, coalesce_s: float, ping_s: float
+    ) -> None:
+        self._clock = clock
+        self._epoch = f"{clock.now_us():x}"
+        self._ring: deque[Event] = deque(maxlen=ring)
+        self._last = 0
+        self._client_queue = client_queue
+        self._client_limit = clients
+        self._clients: set[EventStream] = set()
+        self._coalesce_s = coalesce_s
+        self._waiting: dict[tuple[str, str], Change] = {}
+        self._ping_s = ping_s
+        self._closing = False
+
+    def publish(self, changes: Iterable[Change]) -> None:
+        """Send changes to the clients; those that are to be coalesced wait for `flush`."""
+        for change in changes:
+            if change.coalesce_key is not None and self._coalesce_s > 0:
+                self._waiting[(change.name, change.coalesce_key)] = change
+            else:
+                self._send(change)
+
+    def flush(self) -> None:
+        """Send the newest of each change that was waiting."""
+        waiting, self._waiting = self._waiting, {}
+        for change in waiting.values():
+            self._send(change)
+
+    async def run(self) -> None:
+        """Flush for ever."""
+        while True:
+            await self._clock.sleep(self._coalesce_s or 1.0)
+            self.flush()
+
+    def _send(self, change: Change) -> None:
+        self._last += 1
+        data = json.dumps(change.data, separators=(",", ":"))
+        text = f"id: {self._epoch}-{self._last}\nevent: {change.name}\ndata: {data}\n\n"
+        event = Event(self._last, change.name, change.owner, text)
+        self._ring.append(event)
+        EVENTS.labels(change.name).inc()
+        for client in tuple(self._clients):
+            client.offer(event)
+
+    def open(self, wanted: Filter, last_event_id: str | None) -> EventStream:
+        """A new client; iterate over it for the text to send, and close it.
+
+        Raises:
+            TooManyClientsError: the limit is reached.
+        """
+        if len(self._clients) >= self._client_limit:
+            raise TooManyClientsError
+        client = EventStream(self, wanted, self._client_queue, self._ping_s)
+        client.push(f"retry: 2000\n: events of {', '.join(sorted(wanted.names))}\n\n")
+        if last_event_id:
+            self._replay(client, last_event_id)
+        self._clients.add(client)
+        CLIENTS.set(len(self._clients))
+        if self._closing:
+            client.end("the gateway stops")
+        return client
+
+    def _replay(self, client: EventStream, last_event_id: str) -> None:
+        epoch, _, number = last_event_id.rpartition("-")
+        oldest = self._ring[0].number if self._ring else self._last + 1
+        if epoch != self._epoch or not number.isdecimal() or not oldest - 1 <= int(number[:18]) <= self._last:
+            client.push(_control("resync", "the events since then are not kept here; fetch the lists anew"))
+            return
+        missed = [event for event in self._ring if event.number > int(number) and client.wanted.admits(event)]
+        if len(missed) > self._client_queue:
+            client.push(_control("resync", "too many events since then; fetch the lists anew"))
+            return
+        for event in missed:
+            client.push(event.text)
+
+    def drop(self, client: EventStream) -> None:
+        """Forget a client."""
+        self._clients.discard(client)
+        CLIENTS.set(len(self._clients))
+
+    def close(self) -> None:
+        """End every stream with a reason; new ones end at once."""
+        self._closing = True
+        for client in tuple(self._clients):
+            client.end("the gateway stops")
+
+
+def _control(name: str, reason: str) -> str:
+    return f"event: {name}\ndata: {json.dumps({'reason': reason})}\n\n"
+
+
+class EventStream(AsyncIterator[str]):
+    """One open stream: a bounded queue of text."""
+
+    def __init__(self, hub: EventHub, wanted: Filter, limit: int, ping_s: float) -> None:
+        self.wanted = wanted
+        self._hub = hub
+        self._limit = limit
+        self._ping_s = ping_s
+        self._texts: deque[str] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def offer(self, event: Event) -> None:
+        """Queue an event if the client wants it; a full queue ends the client."""
+        if self._ended or not self.wanted.admits(event):
+            return
+        if len(self._texts) >= self._limit:
+            SLOW_CLIENTS.inc()
+            self._texts.clear()
+            self.end("the client reads too slowly; come back with Last-Event-ID")
+            return
+        self.push(event.text)
+
+    def push(self, text: str) -> None:
+        """Queue text."""
+        self._texts.append(text)
+        self._news.set()
+
+    def end(self, reason: str) -> None:
+        """Send the reason, then end the stream."""
+        if not self._ended:
+            self._ended = True
+            self.push(_control("closed", reason))
+            self._hub.drop(self)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._ended = True
+        self._news.set()
+        self._hub.drop(self)
+
+    async def __anext__(self) -> str:
+        while not self._texts:
+            if self._ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            try:
+                async with asyncio.timeout(self._ping_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return ": ping\n\n"
+        # Everything that waits goes out in one piece: fewer writes when many links report at once.
+        text = "".join(self._texts)
+        self._texts.clear()
+        return text

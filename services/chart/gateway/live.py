@@ -1,0 +1,255 @@
+"""What the gateway knows of the network right now, built from the streams. Pure: records in, answers and events out.
+
+Nothing here is durable; a restarted gateway reads the compacted streams again and has the same view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from chart.gateway import mapping
+from chart.gateway.schemas import network
+from chart.gateway.schemas.common import timestamp
+from chart.v1 import (
+    archive_pb2,
+    grant_status_pb2,
+    link_load_pb2,
+    link_rate_pb2,
+    measurement_pb2,
+    node_state_pb2,
+    policy_pb2,
+    rate_request_pb2,
+    topology_pb2,
+)
+
+TOPOLOGY = "chart.topology.v1"
+NODE_STATE = "chart.node-state.v1"
+POLICY = "chart.policy.v1"
+LINK_RATE = "chart.link-rate.v1"
+RATE_REQUEST = "chart.rate-request.v1"
+LINK_LOAD = "chart.link-load.v1"
+MEASUREMENT = "chart.measurement.v1"
+GRANT_STATUS = "chart.grant-status.v1"
+
+COMPACTED = (TOPOLOGY, NODE_STATE, POLICY, LINK_RATE, RATE_REQUEST)
+PASSING = (LINK_LOAD, MEASUREMENT, GRANT_STATUS)
+
+LINK_METRICS = ("rtt_us", "loss_ratio", "available_bandwidth_bps")
+AnyMeasurement = measurement_pb2.Measurement | archive_pb2.LatestMeasurement
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that clients of the event stream are told.
+
+    ``owner`` is the application that alone (beside people) may see it; ``coalesce_key`` marks what comes so often that
+    only the newest of an interval is sent.
+    """
+
+    name: str
+    data: Mapping[str, Any]
+    owner: str | None = None
+    coalesce_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """Ages after which a fact is not current any more, microseconds."""
+
+    node_us: int
+    load_us: int
+    measurement_us: int
+
+
+@dataclass
+class LiveState:
+    """The newest of everything."""
+
+    staleness: Staleness
+    nodes: dict[str, topology_pb2.TopologyEntity] = field(default_factory=dict)
+    links: dict[str, topology_pb2.TopologyEntity] = field(default_factory=dict)
+    node_states: dict[str, node_state_pb2.NodeState] = field(default_factory=dict)
+    policies: dict[str, policy_pb2.Policy] = field(default_factory=dict)
+    link_rates: dict[str, link_rate_pb2.LinkRates] = field(default_factory=dict)
+    rate_of_link: dict[str, tuple[link_rate_pb2.LinkRate, int]] = field(default_factory=dict)
+    requests: dict[str, rate_request_pb2.RateRequest] = field(default_factory=dict)
+    load_of_link: dict[str, tuple[link_load_pb2.LinkLoad, int, int]] = field(default_factory=dict)
+    measurements: dict[tuple[str, str, str], AnyMeasurement] = field(default_factory=dict)
+
+    # ------------------------------------------------------------ records in
+
+    def apply(self, topic: str, key: str, value: Message | None, now_us: int) -> list[Change]:
+        """Take in one record; returns what changed. A record of an unknown stream is a mistake of the caller."""
+        handlers: dict[str, Callable[[str, Any, int], list[Change]]] = {
+            TOPOLOGY: self._topology,
+            NODE_STATE: self._node_state,
+            POLICY: self._policy,
+            LINK_RATE: self._link_rates,
+            RATE_REQUEST: self._rate_request,
+            LINK_LOAD: self._link_load,
+            MEASUREMENT: self._measurement,
+            GRANT_STATUS: self._grant_status,
+        }
+        return handlers[topic](key, value, now_us)
+
+    def _topology(self, key: str, value: topology_pb2.TopologyEntity | None, now_us: int) -> list[Change]:
+        if value is None:
+            kind = "node" if self.nodes.pop(key, None) else "link"
+            self.links.pop(key, None)
+            return [Change("topology", {"kind": kind, "id": key, "removed": True, kind: None})]
+        kind = value.WhichOneof("entity") or "node"
+        (self.nodes if kind == "node" else self.links)[key] = value
+        shown: network.Node | network.Link
+        if kind == "node":
+            shown = self.node(value.node, value.revision, now_us)
+        else:
+            shown = self.link(value.link, value.revision, now_us)
+        data = {"kind": kind, "id": key, "removed": False, kind: shown.model_dump(mode="json")}
+        return [Change("topology", data)]
+
+    def _node_state(self, key: str, value: node_state_pb2.NodeState | None, now_us: int) -> list[Change]:
+        if value is None:
+            self.node_states.pop(key, None)
+            return [Change("node-state", {"node": key, "state": None})]
+        self.node_states[key] = value
+        state = self.state_of(key, now_us)
+        assert state is not None
+        return [Change("node-state", {"node": key, "state": state.model_dump(mode="json")})]
+
+    def _policy(self, key: str, value: policy_pb2.Policy | None, _now_us: int) -> list[Change]:
+        if value is None:
+            self.policies.pop(key, None)
+            return [Change("policy", {"id": key, "removed": True})]
+        self.policies[key] = value
+        return [Change("policy", mapping.policy(value).model_dump(mode="json"))]
+
+    def _link_rates(self, key: str, value: link_rate_pb2.LinkRates | None, _now_us: int) -> list[Change]:
+        before = self.link_rates.pop(key, None)
+        for rate in before.links if before else ():
+            self.rate_of_link.pop(rate.link_id, None)
+        if value is None:
+            return []
+        self.link_rates[key] = value
+        changes = []
+        for rate in value.links:
+            self.rate_of_link[rate.link_id] = (rate, value.valid_until_us)
+            data = {"link_id": rate.link_id, **mapping.link_rate(rate, value.valid_until_us).model_dump(mode="json")}
+            changes.append(Change("link-rate", data, coalesce_key=rate.link_id))
+        return changes
+
+    def _rate_request(self, key: str, value: rate_request_pb2.RateRequest | None, _now_us: int) -> list[Change]:
+        if value is None:
+            self.requests.pop(key, None)
+            return []
+        self.requests[key] = value
+        return [Change("rate-request", mapping.rate_request(value).model_dump(mode="json"), owner=value.owner)]
+
+    def _link_load(self, _key: str, value: link_load_pb2.LinkLoadReport | None, _now_us: int) -> list[Change]:
+        if value is None or value.interval_us == 0:
+            return []
+        changes = []
+        for load in value.links:
+            self.load_of_link[load.link_id] = (load, value.interval_us, value.interval_end_us)
+            shown = self._load(load, value.interval_us, value.interval_end_us)
+            data = {"link_id": load.link_id, **shown.model_dump(mode="json")}
+            changes.append(Change("link-load", data, coalesce_key=load.link_id))
+        return changes
+
+    def _measurement(self, _key: str, value: measurement_pb2.Measurement | None, now_us: int) -> list[Change]:
+        if value is None or not self.note_measurement(value):
+            return []
+        return [Change("measurement", self.measurement(value, now_us).model_dump(mode="json"))]
+
+    def note_measurement(self, value: AnyMeasurement) -> bool:
+        """Keep a measurement unless a newer one of its kind is there; whether it was kept."""
+        identity = (value.source_node, value.destination_node, value.metric)
+        known = self.measurements.get(identity)
+        if known is not None and known.measured_at_us > value.measured_at_us:
+            return False
+        self.measurements[identity] = value
+        return True
+
+    def _grant_status(self, _key: str, value: grant_status_pb2.GrantStatus | None, _now_us: int) -> list[Change]:
+        if value is None:
+            return []
+        request = self.requests.get(value.request_id)
+        data = {
+            "request_id": value.request_id,
+            "generation": value.generation,
+            **mapping.confirmation(value).model_dump(mode="json"),
+        }
+        # Of a request that is not known yet nobody but people may hear: "" is no application's name.
+        return [Change("grant-status", data, owner=request.owner if request else "")]
+
+    # ------------------------------------------------------------ answers out
+
+    def state_of(self, node: str, now_us: int) -> network.NodeState | None:
+        """What a node's agent says of itself."""
+        message = self.node_states.get(node)
+        if message is None:
+            return None
+        return mapping.node_state(message, stale=now_us - message.reported_at_us > self.staleness.node_us)
+
+    def node(self, message: topology_pb2.Node, revision: int, now_us: int) -> network.Node:
+        """A node as REST shows it."""
+        return mapping.node(message, revision, self.state_of(message.id, now_us))
+
+    def link(self, message: topology_pb2.Link, revision: int, now_us: int) -> network.Link:
+        """A link as REST shows it; loads and rates that have run out are not shown."""
+        load = None
+        if (known := self.load_of_link.get(message.id)) and now_us - known[2] <= self.staleness.load_us:
+            load = self._load(*known)
+        rate = None
+        if (leased := self.rate_of_link.get(message.id)) and leased[1] >= now_us:
+            rate = mapping.link_rate(*leased)
+        return mapping.link(message, revision, load=load, rate=rate, measured=self._measured(message, now_us))
+
+    def _load(self, load: link_load_pb2.LinkLoad, interval_us: int, end_us: int) -> network.LinkLoad:
+        def bps(size_bytes: int) -> int:
+            return size_bytes * 8_000_000 // interval_us
+
+        entity = self.links.get(load.link_id)
+        capacity_bps = entity.link.capacity_bps if entity else 0
+        sent_bps = bps(load.sent_bytes)
+        return network.LinkLoad(
+            sent_bps=sent_bps,
+            explicit_rate_bps=bps(load.explicit_rate_bytes),
+            legacy_bps=bps(load.legacy_bytes),
+            utilisation=round(sent_bps / capacity_bps, 6) if capacity_bps else 0.0,
+            queue_bytes=load.queue_bytes,
+            dropped_packets=load.dropped_packets,
+            at=timestamp(end_us),
+        )
+
+    def _measured(self, link: topology_pb2.Link, now_us: int) -> network.LinkMeasured | None:
+        found: dict[str, network.MeasuredValue | None] = {}
+        for metric in LINK_METRICS:
+            known = self.measurements.get((link.from_node, link.to_node, metric))
+            good = known is not None and not known.error
+            found[metric] = self._measured_value(known, now_us) if known is not None and good else None
+        return network.LinkMeasured(**found) if any(found.values()) else None
+
+    def _measured_value(self, known: AnyMeasurement, now_us: int) -> network.MeasuredValue:
+        return network.MeasuredValue(
+            value=known.value, at=timestamp(known.measured_at_us), stale=self._is_stale(known, now_us)
+        )
+
+    def _is_stale(self, known: AnyMeasurement, now_us: int) -> bool:
+        return now_us - known.measured_at_us > self.staleness.measurement_us
+
+    def measurement(self, known: AnyMeasurement, now_us: int) -> Any:
+        """A measurement as REST shows it."""
+        return mapping.measurement(known, stale=self._is_stale(known, now_us))
+
+    def find_measurements(self, source: str, destination: str, metric: str) -> Iterable[AnyMeasurement]:
+        """Latest measurements, filtered; empty matches anything."""
+        for identity, known in sorted(self.measurements.items()):
+            if all(
+                not wanted or wanted == part
+                for wanted, part in zip((source, destination, metric), identity, strict=True)
+            ):
+                yield known

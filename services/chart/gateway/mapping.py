@@ -1,0 +1,347 @@
+"""Between the interface definitions (protobuf) and the REST shapes. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from chart.gateway.schemas import history, network
+from chart.gateway.schemas.common import microseconds, timestamp, timestamp_or_none
+from chart.gateway.schemas.rate_requests import (
+    CallbackState,
+    Confirmation,
+    Enforcement,
+    GrantState,
+    Lifecycle,
+    RateRequest,
+    RateRequestBody,
+    RequestedRate,
+    ServiceState,
+    ServiceType,
+)
+from chart.v1 import (
+    archive_pb2,
+    flow_grant_pb2,
+    grant_status_pb2,
+    link_rate_pb2,
+    measurement_pb2,
+    node_state_pb2,
+    policy_pb2,
+    rate_request_pb2,
+    sensing_configuration_pb2,
+    topology_pb2,
+)
+
+ProtocolName = Literal["tcp", "udp"]
+PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17}
+PROTOCOL_NAMES = {number: name for name, number in PROTOCOL_NUMBERS.items()}
+
+
+def _suffix(enum: object, value: int, prefix: str, default: str) -> str:
+    """Name of an enum value without its prefix; UNSPECIFIED and values of a newer peer become the default."""
+    try:
+        name = cast(str, enum.Name(value))  # type: ignore[attr-defined]
+    except ValueError:
+        return default
+    short = name.removeprefix(prefix)
+    return default if short == "UNSPECIFIED" else short
+
+
+# ---------------------------------------------------------------- rate requests
+
+
+def specification(body: RateRequestBody) -> rate_request_pb2.RateRequestSpecification:
+    """What reservations is asked for; the same body gives the same bytes, whenever it is sent."""
+    return rate_request_pb2.RateRequestSpecification(
+        source=body.source,
+        destination=body.destination,
+        selector=flow_grant_pb2.FlowSelector(
+            protocol=PROTOCOL_NUMBERS[body.protocol] if body.protocol else 0,
+            source_port=body.source_port or 0,
+            destination_port=body.destination_port or 0,
+            dscp_plus_one=0 if body.dscp is None else body.dscp + 1,
+            cgroup_id=body.cgroup_id or 0,
+        ),
+        service=flow_grant_pb2.ServiceType.Value(f"SERVICE_TYPE_{body.service.upper()}"),
+        guaranteed_bps=body.guaranteed_bps,
+        minimum_bps=body.minimum_bps or 0,
+        maximum_bps=body.maximum_bps or 0,
+        preemption_priority=body.priority,
+        delay_priority=body.delay_priority,
+        burst_tolerance=body.burst_tolerance,
+        start_us=microseconds(body.start) if body.start else 0,
+        end_us=microseconds(body.end) if body.end else 0,
+        duration_us=(body.duration_s or 0) * 1_000_000,
+        tags=body.tags,
+        description=body.description,
+    )
+
+
+def requested_rate(request: rate_request_pb2.RateRequest) -> RequestedRate:
+    """The body as it was understood: what was resolved stands beside what was asked."""
+    asked = request.specification
+    asked_selector, resolved = asked.selector, request.selector
+    protocol = asked_selector.protocol or resolved.protocol
+    begin_us = asked.start_us or request.created_at_us
+    return RequestedRate(
+        source=asked.source,
+        destination=asked.destination,
+        protocol=cast("ProtocolName | None", PROTOCOL_NAMES.get(protocol)),
+        source_port=asked_selector.source_port or None,
+        destination_port=asked_selector.destination_port or None,
+        dscp=asked_selector.dscp_plus_one - 1 if asked_selector.dscp_plus_one else None,
+        cgroup_id=asked_selector.cgroup_id or None,
+        source_prefix=resolved.source_prefix or None,
+        destination_prefix=resolved.destination_prefix or None,
+        service=service_name(asked.service),
+        guaranteed_bps=asked.guaranteed_bps,
+        minimum_bps=asked.minimum_bps or None,
+        maximum_bps=asked.maximum_bps or None,
+        priority=asked.preemption_priority,
+        delay_priority=asked.delay_priority,
+        burst_tolerance=asked.burst_tolerance,
+        start=timestamp_or_none(asked.start_us),
+        end=timestamp_or_none(asked.end_us),
+        duration_s=max(0, round((asked.end_us - begin_us) / 1e6)) if asked.end_us else None,
+        tags=dict(asked.tags),
+        description=asked.description,
+    )
+
+
+def service_name(service: int) -> ServiceType:
+    """guaranteed, variable, maximum or available."""
+    return cast(ServiceType, _suffix(flow_grant_pb2.ServiceType, service, "SERVICE_TYPE_", "AVAILABLE").lower())
+
+
+def confirmation(status: grant_status_pb2.GrantStatus) -> Confirmation:
+    """One node's word on a grant."""
+    return Confirmation(
+        node=status.node,
+        state=cast(GrantState, _suffix(grant_status_pb2.GrantState, status.state, "GRANT_STATE_", "FAILED")),
+        reason=status.reason,
+        applied_at=timestamp_or_none(status.applied_at_us),
+        kernel_rate_bps=status.kernel_rate_bps,
+        matching_flows=status.matching_flows,
+        sent_bytes=status.sent_bytes,
+    )
+
+
+def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
+    """A rate request with its states."""
+    states = rate_request_pb2
+    return RateRequest(
+        id=request.id,
+        revision=request.revision,
+        owner=request.owner,
+        lifecycle=cast(Lifecycle, _suffix(states.Lifecycle, request.lifecycle, "LIFECYCLE_", "RESERVED")),
+        enforcement=cast(Enforcement, _suffix(states.Enforcement, request.enforcement, "ENFORCEMENT_", "PENDING")),
+        service_state=cast(
+            ServiceState, _suffix(states.ServiceState, request.service_state, "SERVICE_STATE_", "GRANTED")
+        ),
+        callback_state=cast(
+            CallbackState, _suffix(states.CallbackState, request.callback_state, "CALLBACK_STATE_", "NONE")
+        ),
+        granted_bps=request.granted_bps,
+        path=list(request.link_ids),
+        confirmations=[confirmation(status) for status in request.confirmations],
+        confirming_nodes=list(request.confirming_nodes),
+        reason=request.reason,
+        created_at=timestamp(request.created_at_us),
+        updated_at=timestamp(request.updated_at_us),
+        enforced_at=timestamp_or_none(request.enforced_at_us),
+        request=requested_rate(request),
+    )
+
+
+# ---------------------------------------------------------------- nodes and links
+
+
+def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
+    """What the registry stores."""
+    position = body.map_position
+    return topology_pb2.Node(
+        id=node_id,
+        description=body.description,
+        addresses=body.addresses,
+        sensor_pod_target=body.sensor_pod_target,
+        tags=body.tags,
+        map_position=topology_pb2.MapPosition(x=position.x, y=position.y) if position else None,
+    )
+
+
+def node(message: topology_pb2.Node, revision: int, state: network.NodeState | None) -> network.Node:
+    """A node with what its agent says."""
+    position = None
+    if message.HasField("map_position"):
+        position = network.MapPosition(x=message.map_position.x, y=message.map_position.y)
+    return network.Node(
+        id=message.id,
+        revision=revision,
+        description=message.description,
+        addresses=list(message.addresses),
+        sensor_pod_target=message.sensor_pod_target,
+        tags=dict(message.tags),
+        map_position=position,
+        state=state,
+    )
+
+
+def enforcement_name(mode: int) -> network.EnforcementMode:
+    """off, observe or enforce."""
+    name = _suffix(policy_pb2.EnforcementMode, mode, "ENFORCEMENT_MODE_", "OFF").lower()
+    return cast(network.EnforcementMode, name)
+
+
+def node_state(message: node_state_pb2.NodeState, *, stale: bool) -> network.NodeState:
+    """What a node's agent says of itself."""
+    return network.NodeState(
+        enforcement=enforcement_name(message.enforcement),
+        agent_version=message.agent_version,
+        capabilities=list(message.capabilities),
+        faults=list(message.faults),
+        reported_at=timestamp(message.reported_at_us),
+        stale=stale,
+    )
+
+
+def link_message(link_id: str, body: network.LinkBody) -> topology_pb2.Link:
+    """What the registry stores; the sending node and its interface come from the id."""
+    from_node, _, interface = link_id.partition(":")
+    return topology_pb2.Link(
+        id=link_id,
+        from_node=from_node,
+        interface=interface,
+        to_node=body.to_node,
+        capacity_bps=body.capacity_bps,
+        delay_us=body.delay_us,
+        admission_share=body.admission_share,
+        tags=body.tags,
+    )
+
+
+def link(
+    message: topology_pb2.Link,
+    revision: int,
+    *,
+    load: network.LinkLoad | None,
+    rate: network.LinkRate | None,
+    measured: network.LinkMeasured | None,
+) -> network.Link:
+    """A link with its live state."""
+    return network.Link(
+        id=message.id,
+        revision=revision,
+        from_node=message.from_node,
+        interface=message.interface,
+        to_node=message.to_node,
+        capacity_bps=message.capacity_bps,
+        delay_us=message.delay_us,
+        admission_share=message.admission_share or 0.8,
+        tags=dict(message.tags),
+        load=load,
+        rate=rate,
+        measured=measured,
+    )
+
+
+def link_rate(message: link_rate_pb2.LinkRate, valid_until_us: int) -> network.LinkRate:
+    """What a link's controller tells senders."""
+    return network.LinkRate(
+        available_bps=message.available_bps,
+        explicit_rate_capacity_bps=message.explicit_rate_capacity_bps,
+        valid_until=timestamp(valid_until_us),
+    )
+
+
+# ---------------------------------------------------------------- policies, sensing, history
+
+
+def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Policy:
+    """What the registry stores."""
+    return policy_pb2.Policy(
+        id=policy_id,
+        enforcement=policy_pb2.EnforcementMode.Value(f"ENFORCEMENT_MODE_{body.enforcement.upper()}"),
+        link_controller=body.link_controller,
+        max_guaranteed_bps=body.max_guaranteed_bps,
+    )
+
+
+def policy(message: policy_pb2.Policy) -> network.Policy:
+    """A policy in force."""
+    return network.Policy(
+        id=message.id,
+        revision=message.revision,
+        enforcement=enforcement_name(message.enforcement),
+        link_controller=message.link_controller or "nec",
+        max_guaranteed_bps=message.max_guaranteed_bps,
+    )
+
+
+def sensing_configuration_message(
+    configuration_id: str, body: network.SensingConfigurationBody, owner: str
+) -> sensing_configuration_pb2.SensingConfiguration:
+    """What the registry stores."""
+    return sensing_configuration_pb2.SensingConfiguration(
+        id=configuration_id,
+        source_node=body.source_node,
+        destination_node=body.destination_node,
+        destination_address=body.destination_address,
+        sensor=body.sensor,
+        parameters=body.parameters,
+        period_ms=body.period_ms,
+        tolerance_ms=body.tolerance_ms,
+        priority=body.priority,
+        valid_until_us=microseconds(body.valid_until) if body.valid_until else 0,
+        owner=owner,
+    )
+
+
+def sensing_configuration(message: sensing_configuration_pb2.SensingConfiguration) -> network.SensingConfiguration:
+    """A sensing configuration in force."""
+    return network.SensingConfiguration(
+        id=message.id,
+        revision=message.revision,
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        destination_address=message.destination_address,
+        sensor=message.sensor,
+        parameters=dict(message.parameters),
+        period_ms=message.period_ms,
+        tolerance_ms=message.tolerance_ms,
+        priority=message.priority,
+        valid_until=timestamp_or_none(message.valid_until_us),
+        owner=message.owner,
+    )
+
+
+def measurement(
+    message: measurement_pb2.Measurement | archive_pb2.LatestMeasurement, *, stale: bool
+) -> history.Measurement:
+    """Latest result of a sensor, from the stream or from the archive: both have the same fields."""
+    return history.Measurement(
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        metric=message.metric,
+        sensor=message.sensor,
+        value=message.value,
+        unit=message.unit,
+        measured_at=timestamp(message.measured_at_us),
+        error=message.error,
+        stale=stale,
+    )
+
+
+def series(response: archive_pb2.QuerySeriesResponse) -> history.Series:
+    """History of one metric."""
+    return history.Series(
+        unit=response.unit,
+        points=[
+            history.SeriesPoint(
+                at=timestamp(point.at_us),
+                value=point.value if point.HasField("value") else None,
+                minimum=point.minimum if point.HasField("minimum") else None,
+                maximum=point.maximum if point.HasField("maximum") else None,
+                count=point.count,
+            )
+            for point in response.points
+        ],
+    )

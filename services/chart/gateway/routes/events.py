@@ -1,0 +1,88 @@
+"""/v1/events: everything live, in one event stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from chart.common.problems import ProblemError
+from chart.gateway.auth import AnyRole
+from chart.gateway.context import Context
+from chart.gateway.errors import GatewayError, responses
+from chart.gateway.events import NAMES, EventStream, Filter, TooManyClientsError
+
+router = APIRouter(prefix="/v1", tags=["events"], responses=responses(401, 403, 422, 429, 500, 503))
+
+_DESCRIPTION = """Server-sent events. Each has an id (send it back as `Last-Event-ID` to go on where you were), a name,
+and data in JSON:
+
+| event | data |
+|---|---|
+| `link-load` | `{"link_id", ...LinkLoad}`, at most 5 per second and link |
+| `link-rate` | `{"link_id", ...LinkRate}` |
+| `node-state` | `{"node", "state": NodeState or null}` |
+| `measurement` | Measurement |
+| `grant-status` | `{"request_id", "generation", ...Confirmation}` |
+| `rate-request` | RateRequest |
+| `topology` | `{"kind": "node" or "link", "id", "removed", "node" or "link": the resource or null}` |
+| `policy` | Policy, or `{"id", "removed": true}` |
+| `resync` | `{"reason"}`: events were missed, fetch the lists anew |
+| `closed` | `{"reason"}`: the stream ends; come back with `Last-Event-ID` |
+
+An application gets `grant-status` and `rate-request` of its own requests only."""
+
+
+@router.get(
+    "/events",
+    summary="Follow everything live",
+    description=_DESCRIPTION,
+    response_class=StreamingResponse,
+    responses={200: {"description": "The stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def events(
+    gateway: Context,
+    principal: AnyRole,
+    wanted: Annotated[
+        str | None,
+        Query(
+            alias="events",
+            max_length=200,
+            description="Names separated by commas; everything when left out.",
+            examples=["link-load,rate-request"],
+        ),
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", max_length=64, description="Id of the last event that was received.")
+    ] = None,
+) -> StreamingResponse:
+    """Described above."""
+    names = frozenset(wanted.split(",") if wanted is not None else NAMES)
+    unknown = sorted(names.difference(NAMES))
+    if unknown:
+        raise ProblemError(
+            422,
+            "Invalid request",
+            f"events: there is no event {unknown[0]!r}.",
+            field="events",
+            suggestions=[f"Choose from {', '.join(NAMES)}."],
+            kind="invalid-value",
+        )
+    try:
+        stream = gateway.hub.open(Filter(names, principal.subject, principal.sees_all), last_event_id)
+    except TooManyClientsError:
+        raise GatewayError(
+            503, "Service unavailable", "Too many event streams are open.", headers={"Retry-After": "10"}
+        ) from None
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_send(stream), media_type="text/event-stream", headers=headers)
+
+
+async def _send(stream: EventStream) -> AsyncIterator[str]:
+    try:
+        async for text in stream:
+            yield text
+    finally:
+        stream.close()

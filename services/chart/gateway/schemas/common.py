@@ -1,0 +1,115 @@
+"""Types that several resources share: times, rates, identifiers, pages, problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, Strict, WithJsonSchema
+
+# 1 Pbit/s: above any link, below 2^53, so that every JSON reader keeps the number exact.
+MAX_BPS = 10**15
+MAX_SAFE_INTEGER = 2**53 - 1
+
+
+def timestamp(microseconds: int) -> str:
+    """Microseconds since the epoch as RFC 3339 UTC text with microseconds."""
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def timestamp_or_none(microseconds: int) -> str | None:
+    """As `timestamp`; 0, which the interface definitions use for "never", becomes null."""
+    return timestamp(microseconds) if microseconds else None
+
+
+def microseconds(moment: datetime) -> int:
+    """An aware time as microseconds since the epoch, exactly."""
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def _serialise(moment: datetime) -> str:
+    return timestamp(microseconds(moment))
+
+
+_TIME_SCHEMA = {"type": "string", "format": "date-time"}
+# An answer's time: text already, made by `timestamp`.
+Timestamp = Annotated[str, WithJsonSchema({**_TIME_SCHEMA, "examples": ["2026-03-01T09:30:00.000000Z"]})]
+# A time that a client states: RFC 3339 with an offset.
+InputTimestamp = Annotated[
+    AwareDatetime,
+    Strict(False),
+    PlainSerializer(_serialise, return_type=str, when_used="json"),
+    WithJsonSchema({**_TIME_SCHEMA, "examples": ["2026-03-01T09:30:00Z"]}),
+]
+
+Bps = Annotated[int, Field(ge=0, le=MAX_BPS, description="Bits per second, IP headers included.")]
+Revision = Annotated[int, Field(ge=0, description="Grows with every change; also the ETag.")]
+# DNS label (RFC 1123).
+NODE_ID_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, max_length=63, examples=["bravo"])]
+# "<from>:<interface>"; Linux interface names have at most 15 characters, none of them "/" or blank.
+LINK_ID_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?:[A-Za-z0-9_.@-]{1,15}$"
+LinkId = Annotated[str, Field(pattern=LINK_ID_PATTERN, max_length=79, examples=["bravo:to-charlie"])]
+ENTITY_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.,:-]{0,127}$"
+TagText = Annotated[str, Field(max_length=256)]
+TagName = Annotated[str, Field(min_length=1, max_length=64)]
+Tags = Annotated[
+    dict[TagName, TagText],
+    Field(max_length=32, description="Free key-value pairs.", examples=[{"site": "lab"}]),
+]
+
+
+class Input(BaseModel):
+    """Base of request bodies: unknown fields and wrong types are refused, not guessed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Output(BaseModel):
+    """Base of answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """Problem document (RFC 9457). Tells what was wrong, where, and what would be accepted."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:chart:problem:insufficient-capacity",
+                    "title": "Conflict",
+                    "status": 409,
+                    "detail": "Link bravo:to-charlie has 20000000 bit/s left of the 80000000 bit/s it may grant.",
+                    "instance": "/v1/rate-requests",
+                    "field": "guaranteed_bps",
+                    "ceiling": 20000000,
+                    "suggestions": ["Ask for at most 20000000 bit/s."],
+                    "request_id": "01KAJ3Z0Q3D5X6W5K3T4Z8Y7VN",
+                }
+            ]
+        },
+    )
+
+    type: str = Field(description="URI that names the kind of problem; about:blank when the status says it all.")
+    title: str = Field(description="Short name of the kind of problem.")
+    status: int = Field(ge=100, le=599, description="HTTP status.")
+    detail: str = Field(description="What was wrong this time, in a sentence.")
+    instance: str | None = Field(default=None, description="What it happened to: path of the request.")
+    field: str | None = Field(default=None, description="The field, parameter or header at fault.")
+    floor: float | None = Field(default=None, description="Least value that would be accepted, in the field's unit.")
+    ceiling: float | None = Field(default=None, description="Greatest value that would be accepted.")
+    suggestions: list[str] | None = Field(default=None, description="What would be accepted, in sentences.")
+    request_id: str | None = Field(default=None, description="Id under which the gateway's log has this request.")
+
+
+class Page(Output):
+    """Base of lists: `next_cursor` is null on the last page."""
+
+    next_cursor: str | None = Field(
+        default=None, description="Pass as `cursor` to read the next page; null: that was the last one."
+    )

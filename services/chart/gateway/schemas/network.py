@@ -1,0 +1,253 @@
+"""Nodes, links, policies, sensing configurations: what operators state, with the live state beside it."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from chart.gateway.schemas.common import (
+    MAX_BPS,
+    MAX_SAFE_INTEGER,
+    Input,
+    InputTimestamp,
+    NodeId,
+    Output,
+    Page,
+    Revision,
+    TagName,
+    Tags,
+    TagText,
+    Timestamp,
+)
+
+EnforcementMode = Literal["off", "observe", "enforce"]
+LinkController = Literal["nec", "rcp"]
+Target = Annotated[
+    str,
+    Field(
+        max_length=255,
+        pattern=r"^$|^([A-Za-z0-9.-]{1,240}|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}$",
+        description="host:port, or empty.",
+        examples=["10.254.0.12:18110"],
+    ),
+]
+
+
+class MapPosition(Output):
+    """Where a node is drawn: 0..1 from the left and from the top."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    x: float = Field(ge=0, le=1, allow_inf_nan=False)
+    y: float = Field(ge=0, le=1, allow_inf_nan=False)
+
+
+class NodeBody(Input):
+    """What an operator states about a node."""
+
+    description: str = Field(default="", max_length=500)
+    addresses: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Addresses that belong to the node itself, CIDR notation.",
+        examples=[["10.1.0.2/32"]],
+    )
+    sensor_pod_target: Target = Field(default="", description="Where the node's sensor pod answers gRPC.")
+    tags: Tags = Field(default_factory=dict)
+    map_position: MapPosition | None = Field(default=None, description="null: the dashboard lays the node out.")
+
+    @field_validator("addresses")
+    @classmethod
+    def _addresses_read(cls, value: list[str]) -> list[str]:
+        for address in value:
+            try:
+                ipaddress.ip_interface(address)
+            except ValueError:
+                raise PydanticCustomError(
+                    "cidr", "{address} is not an address in CIDR notation, such as 10.1.0.2/32", {"address": address}
+                ) from None
+        return value
+
+
+class NodeState(Output):
+    """What the node's agent says of itself."""
+
+    enforcement: EnforcementMode
+    agent_version: str
+    capabilities: list[str] = Field(description="What the kernel let the agent load.")
+    faults: list[str] = Field(description="What the agent could not do, one sentence each.")
+    reported_at: Timestamp
+    stale: bool = Field(description="No word from the agent for longer than CHART_NODE_STALE_S.")
+
+
+class Node(Output):
+    """A host or network element."""
+
+    id: str
+    revision: Revision
+    description: str
+    addresses: list[str]
+    sensor_pod_target: str
+    tags: dict[str, str]
+    map_position: MapPosition | None
+    state: NodeState | None = Field(description="null: no agent has reported.")
+
+
+class NodePage(Page):
+    """Nodes by id."""
+
+    items: list[Node]
+
+
+class LinkBody(Input):
+    """What an operator states about a directed link; the node it leaves from and the interface come from the id."""
+
+    to_node: NodeId
+    capacity_bps: int = Field(ge=1, le=MAX_BPS, description="Bits per second, IP headers included.", examples=[10**8])
+    delay_us: int = Field(
+        default=0, ge=0, le=2**32 - 1, description="One-way propagation delay in microseconds; 0: unknown."
+    )
+    admission_share: float = Field(
+        default=0.8, gt=0, le=1, allow_inf_nan=False, description="Greatest share of the capacity that is granted."
+    )
+    tags: Tags = Field(default_factory=dict)
+
+
+class LinkLoad(Output):
+    """Load of a link over its last report interval."""
+
+    sent_bps: int
+    explicit_rate_bps: int = Field(description="Of it under an explicit rate.")
+    legacy_bps: int = Field(description="Of it under the kernel's own congestion control.")
+    utilisation: float = Field(description="sent_bps over the configured capacity.")
+    queue_bytes: int = Field(description="Backlog at the end of the interval.")
+    dropped_packets: int = Field(description="Dropped in the interval.")
+    at: Timestamp = Field(description="End of the interval.")
+
+
+class LinkRate(Output):
+    """What the link's controller tells senders."""
+
+    available_bps: int = Field(description="R: what each flow may send above its guaranteed rate.")
+    explicit_rate_capacity_bps: int = Field(description="What all explicit-rate flows share.")
+    valid_until: Timestamp = Field(description="End of the lease; afterwards the rate counts as unknown.")
+
+
+class MeasuredValue(Output):
+    """Latest result of a sensor."""
+
+    value: float
+    at: Timestamp
+    stale: bool = Field(description="Older than CHART_MEASUREMENT_STALE_S.")
+
+
+class LinkMeasured(Output):
+    """What the sensors see between the two ends of a link."""
+
+    rtt_us: MeasuredValue | None
+    loss_ratio: MeasuredValue | None
+    available_bandwidth_bps: MeasuredValue | None
+
+
+class Link(Output):
+    """A directed link. Its id is `<from>:<interface>`."""
+
+    id: str
+    revision: Revision
+    from_node: str
+    interface: str
+    to_node: str
+    capacity_bps: int
+    delay_us: int
+    admission_share: float
+    tags: dict[str, str]
+    load: LinkLoad | None = Field(description="null: no report within CHART_LOAD_STALE_S.")
+    rate: LinkRate | None = Field(description="null: no valid lease.")
+    measured: LinkMeasured | None = Field(description="null: nothing measured yet.")
+
+
+class LinkPage(Page):
+    """Links by id."""
+
+    items: list[Link]
+
+
+class PolicyBody(Input):
+    """What operators decide for one node, or for all under the id `default`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"enforcement": "enforce", "link_controller": "nec"}]})
+
+    enforcement: EnforcementMode = Field(
+        description="off: every flow on its default congestion control. observe: computed and shown, not enforced."
+    )
+    link_controller: LinkController = Field(default="nec", description="Link rate controller.")
+    max_guaranteed_bps: int = Field(
+        default=0, ge=0, le=MAX_BPS, description="Greatest guaranteed rate of one request; 0: only the links bound it."
+    )
+
+
+class Policy(Output):
+    """A policy in force."""
+
+    id: str
+    revision: Revision
+    enforcement: EnforcementMode
+    link_controller: str
+    max_guaranteed_bps: int
+
+
+class PolicyPage(Page):
+    """Policies by id."""
+
+    items: list[Policy]
+
+
+class SensingConfigurationBody(Input):
+    """What shall be measured (Brassil et al., The CHART System, section 6)."""
+
+    source_node: NodeId = Field(description="The node whose pod runs the sensor.")
+    destination_node: NodeId
+    destination_address: str = Field(max_length=64, description="Address to probe.", examples=["10.1.0.3"])
+    sensor: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="ping, pathchirp, ...", examples=["ping"])
+    parameters: dict[TagName, TagText] = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
+    period_ms: int = Field(ge=100, le=30 * 86_400_000, description="Time between two runs.", examples=[10000])
+    tolerance_ms: int = Field(
+        default=0, ge=0, le=MAX_SAFE_INTEGER, description="Younger stored results also answer; 0: half of the period."
+    )
+    priority: int = Field(default=0, ge=0, le=255, description="255 runs first.")
+    valid_until: InputTimestamp | None = Field(default=None, description="null: until removed.")
+
+    @field_validator("destination_address")
+    @classmethod
+    def _address_reads(cls, value: str) -> str:
+        try:
+            ipaddress.ip_address(value)
+        except ValueError:
+            raise PydanticCustomError("address", "must be an IP address, such as 10.1.0.3") from None
+        return value
+
+
+class SensingConfiguration(Output):
+    """A sensing configuration in force."""
+
+    id: str
+    revision: Revision
+    source_node: str
+    destination_node: str
+    destination_address: str
+    sensor: str
+    parameters: dict[str, str]
+    period_ms: int
+    tolerance_ms: int
+    priority: int
+    valid_until: Timestamp | None
+    owner: str
+
+
+class SensingConfigurationPage(Page):
+    """Sensing configurations by id."""
+
+    items: list[SensingConfiguration]

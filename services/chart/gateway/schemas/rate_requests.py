@@ -1,0 +1,229 @@
+"""Rate requests: what an application asks for, and what became of it (Brassil et al., The CHART System, section 4)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from chart.gateway.schemas.common import (
+    MAX_BPS,
+    NODE_ID_PATTERN,
+    Input,
+    InputTimestamp,
+    Output,
+    Page,
+    Problem,
+    Revision,
+    Tags,
+    Timestamp,
+)
+
+ServiceType = Literal["available", "guaranteed", "maximum", "variable"]
+Lifecycle = Literal["HELD", "RESERVED", "ACTIVE", "RELEASED", "EXPIRED", "CANCELLED"]
+Enforcement = Literal["PENDING", "ENFORCED", "FAILED"]
+ServiceState = Literal["GRANTED", "PREEMPTED", "DEGRADED"]
+CallbackState = Literal["NONE", "PENDING", "DELIVERED", "DEAD"]
+GrantState = Literal["APPLIED", "OBSERVED", "FAILED", "REMOVED"]
+
+# Ten years: longer than any reservation, short enough that sums of times stay in 64 bits of microseconds.
+MAX_DURATION_S = 10 * 366 * 86_400
+Port = Annotated[int, Field(ge=1, le=65535)]
+Endpoint = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9.:/-]+$",
+        description="Id of a node, an address, or a prefix in CIDR notation.",
+    ),
+]
+
+
+def _wrong(field: str, message: str, **context: Any) -> PydanticCustomError:
+    """A rule between fields was broken: `field` is the one to change."""
+    return PydanticCustomError("rule", message, {"field": field, **context})
+
+
+class RateRequestBody(Input):
+    """What an application asks for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "source": "alpha",
+                    "destination": "delta",
+                    "protocol": "tcp",
+                    "destination_port": 5201,
+                    "service": "variable",
+                    "guaranteed_bps": 60000000,
+                    "description": "nightly copy",
+                }
+            ]
+        }
+    )
+
+    source: Endpoint = Field(examples=["alpha", "10.1.0.1", "10.1.0.0/24"])
+    destination: Endpoint = Field(examples=["delta", "10.4.0.1"])
+    protocol: Literal["tcp", "udp"] | None = Field(default=None, description="null: any protocol.")
+    source_port: Port | None = Field(default=None, description="null: any port.")
+    destination_port: Port | None = Field(default=None, description="null: any port.", examples=[5201])
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = Field(
+        default=None, description="Differentiated services code point; null: any."
+    )
+    cgroup_id: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
+        default=None, description="cgroup v2 id on the sending node: the sockets of the processes in it; null: any."
+    )
+    service: ServiceType = Field(
+        default="variable",
+        description=(
+            "`guaranteed`: exactly guaranteed_bps. `variable`: guaranteed_bps plus the available rate of the path. "
+            "`maximum`: the available rate, at most maximum_bps. `available`: the available rate of the path."
+        ),
+    )
+    guaranteed_bps: int = Field(
+        default=0, ge=0, le=MAX_BPS, description="Guaranteed rate (GR), bits per second.", examples=[60000000]
+    )
+    minimum_bps: Annotated[int, Field(ge=0, le=MAX_BPS)] | None = Field(
+        default=None, description="Accept this much when guaranteed_bps does not fit; null: all or nothing."
+    )
+    maximum_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(
+        default=None, description="Upper bound of guaranteed and available rate together; null: none."
+    )
+    priority: int = Field(default=0, ge=0, le=255, description="Pre-emption priority: higher takes from lower.")
+    delay_priority: int = Field(default=0, ge=0, le=255, description="Delay class; higher waits less in queues.")
+    burst_tolerance: int = Field(default=0, ge=0, le=15, description="TIA-1039 burst tolerance.")
+    start: InputTimestamp | None = Field(default=None, description="null: now.")
+    end: InputTimestamp | None = Field(default=None, description="null: until released (or see duration_s).")
+    duration_s: Annotated[int, Field(ge=1, le=MAX_DURATION_S)] | None = Field(
+        default=None, description="Instead of end: seconds from start.", examples=[3600]
+    )
+    tags: Tags = Field(default_factory=dict)
+    description: str = Field(default="", max_length=500)
+
+    @field_validator("source", "destination")
+    @classmethod
+    def _endpoint_reads(cls, value: str) -> str:
+        if re.match(NODE_ID_PATTERN, value):
+            return value
+        try:
+            ipaddress.ip_network(value, strict=False)
+        except ValueError:
+            raise PydanticCustomError(
+                "endpoint", "must be the id of a node, an IP address, or a prefix such as 10.1.0.0/24"
+            ) from None
+        return value
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.end is not None and self.duration_s is not None:
+            raise _wrong("duration_s", "state either end or duration_s, not both")
+        if self.end is not None and self.start is not None and self.end <= self.start:
+            raise _wrong("end", "must be later than start", suggestions=["Leave end out, or state duration_s instead."])
+        self._rates_agree()
+        return self
+
+    def _rates_agree(self) -> None:
+        guaranteed = self.service in ("guaranteed", "variable")
+        if guaranteed and self.guaranteed_bps == 0:
+            raise _wrong(
+                "guaranteed_bps",
+                "must be at least 1 for service {service}",
+                service=self.service,
+                floor=1,
+                suggestions=["For a share of what is free, without a guarantee, ask for service available."],
+            )
+        if not guaranteed and self.guaranteed_bps > 0:
+            raise _wrong(
+                "guaranteed_bps",
+                "must be 0 for service {service}",
+                service=self.service,
+                ceiling=0,
+                suggestions=["For a guaranteed rate ask for service guaranteed or variable."],
+            )
+        if self.service == "maximum" and self.maximum_bps is None:
+            raise _wrong("maximum_bps", "is required for service maximum", floor=1)
+        if self.minimum_bps is not None and self.minimum_bps > self.guaranteed_bps:
+            raise _wrong("minimum_bps", "must not exceed guaranteed_bps", ceiling=self.guaranteed_bps)
+        if self.maximum_bps is not None and self.maximum_bps < self.guaranteed_bps:
+            raise _wrong("maximum_bps", "must not be less than guaranteed_bps", floor=self.guaranteed_bps)
+
+
+class RequestedRate(Output):
+    """The body of a rate request as it was understood: addresses resolved, defaults filled in, end computed."""
+
+    source: str
+    destination: str
+    protocol: Literal["tcp", "udp"] | None
+    source_port: int | None
+    destination_port: int | None
+    dscp: int | None
+    cgroup_id: int | None
+    source_prefix: str | None = Field(description="What source was resolved to, CIDR notation.")
+    destination_prefix: str | None = Field(description="What destination was resolved to, CIDR notation.")
+    service: ServiceType
+    guaranteed_bps: int
+    minimum_bps: int | None
+    maximum_bps: int | None
+    priority: int
+    delay_priority: int
+    burst_tolerance: int
+    start: Timestamp | None
+    end: Timestamp | None
+    duration_s: int | None
+    tags: dict[str, str]
+    description: str
+
+
+class Confirmation(Output):
+    """What a node on the path said of the grant."""
+
+    node: str
+    state: GrantState = Field(description="OBSERVED: known and computed, but the node's mode does not enforce.")
+    reason: str = Field(description="Why not applied, in a sentence; empty otherwise.")
+    applied_at: Timestamp | None
+    kernel_rate_bps: int = Field(description="What the kernel has for the grant now (sending node), bits per second.")
+    matching_flows: int
+    sent_bytes: int = Field(description="Sent under the grant since it was applied.")
+
+
+class RateRequest(Output):
+    """A rate request and its four states: lifecycle, enforcement, service, callback."""
+
+    id: str
+    revision: Revision
+    owner: str = Field(description="Subject of the token that asked.")
+    lifecycle: Lifecycle
+    enforcement: Enforcement = Field(description="ENFORCED: every sending and policing agent on the path confirmed.")
+    service_state: ServiceState
+    callback_state: CallbackState
+    granted_bps: int = Field(description="Guaranteed rate granted, bits per second.")
+    path: list[str] = Field(description="Ids of the links, in order.")
+    confirmations: list[Confirmation]
+    confirming_nodes: list[str] = Field(description="Nodes that have to confirm before the request is ENFORCED.")
+    reason: str = Field(description="Why it is not as asked, in a sentence; empty when it is.")
+    created_at: Timestamp
+    updated_at: Timestamp
+    enforced_at: Timestamp | None
+    request: RequestedRate
+
+
+class RateRequestPage(Page):
+    """One page of rate requests, newest first."""
+
+    items: list[RateRequest]
+
+
+class Preview(Output):
+    """What the same request would get if it were made now; nothing is committed."""
+
+    granted: bool
+    granted_bps: int = Field(description="Guaranteed rate that would be granted, bits per second.")
+    path: list[str] = Field(description="Ids of the links, in order; empty when there is no path.")
+    bottleneck_link_id: str | None = Field(description="The link that allows least.")
+    ceiling_bps: int | None = Field(description="Greatest guaranteed rate that would be granted; null: unknown.")
+    refusal: Problem | None = Field(description="The problem document that the request would get; null when granted.")

@@ -1,0 +1,51 @@
+"""Settings of the gateway, prefix ``CHART_``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from chart.common.places import repository_root
+from chart.common.settings import BaseServiceSettings
+
+
+class GatewaySettings(BaseServiceSettings):
+    """What the gateway may be told on top of what every service may."""
+
+    http_listen: str = "127.0.0.1:18080"
+    web_dir: Path = Field(default_factory=lambda: repository_root() / "web" / "dist")
+
+    # Whose tokens are taken. An empty JWKS address means: only the development issuer's.
+    token_issuer: str = "urn:chart:dev-issuer"  # noqa: S105 - a name, not a secret
+    token_audience: str = "chart"  # noqa: S105
+    token_jwks_url: str = ""
+    # Signature algorithms that are accepted; never "none" nor a shared-secret one.
+    token_algorithms: tuple[str, ...] = ("EdDSA", "RS256", "ES256")
+    # Clients (claim azp) whose tokens are taken; empty: any that the issuer gave our audience to.
+    token_authorised_parties: tuple[str, ...] = ()
+    token_leeway_s: int = Field(default=5, ge=0, le=120)
+    token_jwks_cache_s: float = Field(default=300.0, gt=0)
+    dev_token_lifetime_s: int = Field(default=8 * 3600, ge=1, le=86_400)
+
+    body_limit_bytes: int = Field(default=1_000_000, ge=1024)
+    # Per subject (or address without a token): sustained requests per second, and how many at once.
+    rate_limit_per_s: float = Field(default=50.0, gt=0)
+    rate_limit_burst: int = Field(default=200, ge=1)
+    backend_deadline_s: float = Field(default=5.0, gt=0)
+
+    node_stale_s: float = Field(default=30.0, gt=0)
+    load_stale_s: float = Field(default=2.0, gt=0)
+    measurement_stale_s: float = Field(default=120.0, gt=0)
+
+    events_ring: int = Field(default=20_000, ge=1)
+    events_client_queue: int = Field(default=2_000, ge=1)
+    events_ping_s: float = Field(default=15.0, gt=0)
+    events_clients: int = Field(default=500, ge=1)
+    # link-load events of one link are at least this far apart.
+    events_load_interval_s: float = Field(default=0.2, ge=0)
+
+    @property
+    def development(self) -> bool:
+        """Whether the development issuer runs."""
+        return self.environment == "development"
