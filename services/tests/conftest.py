@@ -43,7 +43,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres: PostgresServer) -> str:
-    """The migrated database as its administrator sees it; `support.postgres.role_url(url, "registry")` is a service's."""
+    """The migrated database as its administrator sees it; `support.postgres.role_url(url, role)` is a service's."""
     return postgres.url
 
 

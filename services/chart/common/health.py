@@ -80,7 +80,7 @@ class HealthServer:
         )
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="health")
-        while not self._server.started and not self._task.done():
+        while not self._server.started and not self._task.done():  # noqa: ASYNC110 - uvicorn offers a flag only
             await asyncio.sleep(0.005)
         if self._task.done():
             await self._task

@@ -34,14 +34,14 @@ _log = structlog.get_logger("chart.rpc")
 
 def refusal_of(error: aio.AioRpcError) -> reservations_pb2.Refusal | None:
     """The refusal that an error carries; None when it carries none."""
-    for name, value in error.trailing_metadata() or ():
+    metadata: Any = error.trailing_metadata() or ()
+    for name, value in metadata:
         if name == REFUSAL_METADATA:
-            payload = value if isinstance(value, bytes) else value.encode()
-            return reservations_pb2.Refusal.FromString(payload)
+            return reservations_pb2.Refusal.FromString(value)
     return None
 
 
-class TraceAndErrors(aio.ServerInterceptor):  # type: ignore[misc,type-arg]
+class TraceAndErrors(aio.ServerInterceptor):  # type: ignore[type-arg]
     """One span and one observation per call; exceptions become status codes that the caller understands."""
 
     async def intercept_service(
@@ -56,11 +56,8 @@ class TraceAndErrors(aio.ServerInterceptor):  # type: ignore[misc,type-arg]
         method = handler_call_details.method
         if method.startswith("/grpc."):
             return handler
-        headers = {
-            name: value
-            for name, value in handler_call_details.invocation_metadata or ()
-            if name == "traceparent" and isinstance(value, str)
-        }
+        metadata: Any = handler_call_details.invocation_metadata or ()
+        headers = {name: value for name, value in metadata if name == "traceparent"}
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 _streaming(handler.unary_stream, method, headers),
@@ -135,7 +132,7 @@ class DeadlineAndTrace:
     """Gives calls the deadline and the trace context; one interceptor per kind of call, as grpc.aio wants."""
 
     @staticmethod
-    def all(deadline_s: float) -> list[aio.ClientInterceptor]:
+    def all(deadline_s: float) -> Any:
         """The interceptors for a channel."""
         return [_UnaryUnary(deadline_s), _UnaryStream()]
 
@@ -154,7 +151,7 @@ def _with_trace(details: aio.ClientCallDetails, timeout: float | None) -> aio.Cl
     )
 
 
-class _UnaryUnary(aio.UnaryUnaryClientInterceptor):  # type: ignore[misc,type-arg]
+class _UnaryUnary(aio.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
 
@@ -163,6 +160,6 @@ class _UnaryUnary(aio.UnaryUnaryClientInterceptor):  # type: ignore[misc,type-ar
         return await continuation(_with_trace(client_call_details, timeout), request)
 
 
-class _UnaryStream(aio.UnaryStreamClientInterceptor):  # type: ignore[misc,type-arg]
+class _UnaryStream(aio.UnaryStreamClientInterceptor):  # type: ignore[type-arg]
     async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         return await continuation(_with_trace(client_call_details, client_call_details.timeout), request)

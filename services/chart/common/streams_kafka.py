@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Records that may wait for an acknowledgement; further publishers wait their turn.
 MAX_UNACKNOWLEDGED = 10_000
 
+Headers = list[tuple[str, str | bytes | None]]
+
 _log = structlog.get_logger("chart.streams")
 
 # What no retry can cure: the record or the topic is wrong.
@@ -93,7 +95,7 @@ class KafkaBroker:
                     # The loop ended before the acknowledgement came: nobody waits for it any more.
                     return
 
-            encoded = [(name, value.encode()) for name, value in telemetry.inject(headers).items()]
+            encoded: Headers = [(name, value.encode()) for name, value in telemetry.inject(headers).items()]
             await self._produce(topic, key, payload, encoded, delivered)
             error = await acknowledged
         if error is None:
@@ -101,9 +103,7 @@ class KafkaBroker:
         msg = f"record of {topic} with key {key!r} was not acknowledged: {error.str()}"
         raise StreamRejected(msg) if error.code() in _REJECTED else StreamUnavailable(msg)
 
-    async def _produce(
-        self, topic: str, key: str, payload: bytes | None, headers: list[tuple[str, bytes]], delivered: Any
-    ) -> None:
+    async def _produce(self, topic: str, key: str, payload: bytes | None, headers: Headers, delivered: Any) -> None:
         """Hand a record to librdkafka; its queue is bounded in bytes too, so wait while it is full."""
         for _ in range(max(1, self._delivery_timeout_ms // 10)):
             try:

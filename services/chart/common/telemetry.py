@@ -2,7 +2,8 @@
 
 Logs are JSON lines on stderr: what was done and why, with the trace id. Spans go to an OTLP collector when
 ``CHART_OTLP_ENDPOINT`` names one, otherwise as JSON lines into <state>/traces/<service>.jsonl. The trace context
-travels as W3C ``traceparent`` in gRPC metadata and Kafka headers. Metrics are Prometheus', named chart_<service>_<noun>_<unit>.
+travels as W3C ``traceparent`` in gRPC metadata and Kafka headers. Metrics are Prometheus', named
+chart_<service>_<noun>_<unit>.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget the re-exports
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -78,8 +78,8 @@ def wanted(catalogue: Catalogue) -> list[Wanted]:
 def topic_settings(topic: Topic) -> dict[str, str]:
     """Broker settings of one topic."""
     if topic.cleanup == "compact":
-        # A cold reader reads what is not compacted yet: small segments and an early cleaner keep that short. A tombstone
-        # stays for a day, so that a reader that was away that long still learns of it.
+        # A cold reader reads what is not compacted yet: small segments and an early cleaner keep that short. A
+        # tombstone stays for a day, so that a reader that was away that long still learns of it.
         return {
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": "0.1",

@@ -1,4 +1,4 @@
-"""Rates, sizes and times as people write them, and back. Inside, rates are integers in bit/s and times in microseconds."""
+"""Rates, sizes and times as people write them, and back; inside, bit/s and microseconds are used."""
 
 from __future__ import annotations
 

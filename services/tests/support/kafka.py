@@ -13,7 +13,7 @@ from chart.common import topics
 from chart.common.catalogue import Catalogue, Topic
 from chart.platform import kafka as platform_kafka
 from chart.platform.settings import PlatformSettings
-from support.processes import ServerProcess, free_ports
+from support.processes import ServerProcess, free_ports, listens
 
 
 class KafkaServer:
@@ -39,6 +39,8 @@ class KafkaServer:
         self._process.start(self._answers)
 
     def _answers(self) -> bool:
+        if not listens(self.bootstrap):  # librdkafka logs refused connections, whatever its log level
+            return False
         try:
             metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=1)
         except KafkaException:

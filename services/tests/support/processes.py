@@ -19,6 +19,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def listens(address: str) -> bool:
+    """Whether somebody accepts connections on "host:port"."""
+    host, port = address.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
 def poll(until: Callable[[], bool], limit_s: float, what: str) -> None:
     """Ask every 50 ms until it is true; fails with ``what`` after the limit."""
     end = time.monotonic() + limit_s

@@ -1,0 +1,1 @@
+"""Registry: nodes, links, policies and sensing configurations, as operators state them."""

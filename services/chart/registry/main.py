@@ -1,0 +1,56 @@
+"""Entry point of `chart-registry`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from chart.common import database, rpc, runtime, telemetry
+from chart.common.health import HealthServer
+from chart.common.outbox import OutboxRelay
+from chart.common.streams import Broker, StreamError, connect
+from chart.registry import streams
+from chart.registry.rpc import RegistryServicer
+from chart.registry.settings import RegistrySettings
+from chart.v1 import registry_pb2_grpc
+
+RECONCILE_RETRY_S = 10.0
+
+_log = structlog.get_logger("chart.registry")
+
+
+async def _reconcile(pool: database.Pool, broker: Broker) -> None:
+    """Compare streams and tables once the broker answers; the registry serves without waiting for it."""
+    while True:
+        try:
+            await streams.reconcile(pool, broker)
+        except StreamError as error:
+            _log.warning("streams not compared with the tables yet, trying again", reason=str(error))
+            await asyncio.sleep(RECONCILE_RETRY_S)
+        else:
+            return
+
+
+async def serve(settings: RegistrySettings) -> None:
+    """Serve until cancelled."""
+    async with database.pool(settings) as pool:
+        broker = connect(settings)
+        try:
+            servicer = RegistryServicer(pool)
+            await servicer.ensure_default_policy()
+            registration = ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, servicer)
+            # The broker is no condition: changes are committed without it and published when it is back.
+            checks = {"database": lambda: database.reachable(pool)}
+            async with rpc.serve([registration], settings) as server, HealthServer(settings.http_listen, checks):
+                relay = OutboxRelay(pool, broker, "registry")
+                await runtime.run_together(relay.run(), _reconcile(pool, broker), server.wait())
+        finally:
+            await broker.close()
+
+
+def main() -> int:
+    """Run the registry; returns the exit code."""
+    settings = RegistrySettings()
+    telemetry.setup("registry", settings)
+    return runtime.run(serve(settings))

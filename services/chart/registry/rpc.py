@@ -1,0 +1,195 @@
+"""gRPC of the registry: each change is one transaction of its row, its audit row and its outgoing record."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from chart.common import audit, rpc
+from chart.common.database import Connection, Pool
+from chart.common.rpc_errors import not_found
+from chart.registry import repository, service, streams
+from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, Kind, Stored
+from chart.v1 import registry_pb2, registry_pb2_grpc
+from chart.v1.policy_pb2 import Policy
+from chart.v1.sensing_configuration_pb2 import SensingConfiguration
+
+M = TypeVar("M", bound=Message)
+
+
+class RegistryServicer(registry_pb2_grpc.RegistryServicer):
+    """Answers chart.v1.Registry."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def ensure_default_policy(self) -> None:
+        """Make the policy "default" if there is none."""
+        async with self._pool.connection() as connection, connection.transaction():
+            await repository.lock(connection, POLICY, service.DEFAULT_POLICY_ID)
+            if await repository.get(connection, POLICY, service.DEFAULT_POLICY_ID) is None:
+                await _write(connection, POLICY, service.DEFAULT_POLICY_ID, service.default_policy(), None, "registry")
+
+    async def PutNode(  # noqa: N802 - the names that gRPC generated
+        self, request: registry_pb2.PutNodeRequest, context: Any
+    ) -> registry_pb2.PutNodeResponse:
+        """Create or change a node."""
+        node = service.node(request.node)
+        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, rpc.actor(context))
+        return registry_pb2.PutNodeResponse(node=stored.message, revision=stored.revision, created=created)
+
+    async def DeleteNode(  # noqa: N802
+        self, request: registry_pb2.DeleteNodeRequest, context: Any
+    ) -> registry_pb2.DeleteNodeResponse:
+        """Delete a node that nothing uses."""
+        await self._delete(NODE, request.id, rpc.actor(context))
+        return registry_pb2.DeleteNodeResponse()
+
+    async def ListNodes(  # noqa: N802
+        self, request: registry_pb2.ListNodesRequest, context: Any
+    ) -> registry_pb2.ListNodesResponse:
+        """Every node."""
+        rows = await self._list(NODE)
+        return registry_pb2.ListNodesResponse(
+            nodes=[row.message for row in rows], revisions=[row.revision for row in rows]
+        )
+
+    async def PutLink(  # noqa: N802
+        self, request: registry_pb2.PutLinkRequest, context: Any
+    ) -> registry_pb2.PutLinkResponse:
+        """Create or change a link between nodes that exist."""
+        link = service.link(request.link)
+        ends = {"from_node": link.from_node, "to_node": link.to_node}
+        stored, created = await self._put(LINK, link.id, link, request.expected_revision, ends, rpc.actor(context))
+        return registry_pb2.PutLinkResponse(link=stored.message, revision=stored.revision, created=created)
+
+    async def DeleteLink(  # noqa: N802
+        self, request: registry_pb2.DeleteLinkRequest, context: Any
+    ) -> registry_pb2.DeleteLinkResponse:
+        """Delete a link."""
+        await self._delete(LINK, request.id, rpc.actor(context))
+        return registry_pb2.DeleteLinkResponse()
+
+    async def ListLinks(  # noqa: N802
+        self, request: registry_pb2.ListLinksRequest, context: Any
+    ) -> registry_pb2.ListLinksResponse:
+        """Every link."""
+        rows = await self._list(LINK)
+        return registry_pb2.ListLinksResponse(
+            links=[row.message for row in rows], revisions=[row.revision for row in rows]
+        )
+
+    async def PutPolicy(  # noqa: N802
+        self, request: registry_pb2.PutPolicyRequest, context: Any
+    ) -> registry_pb2.PutPolicyResponse:
+        """Create or change a policy."""
+        policy = service.policy(request.policy)
+        stored, created = await self._put(POLICY, policy.id, policy, request.expected_revision, {}, rpc.actor(context))
+        return registry_pb2.PutPolicyResponse(policy=_numbered(stored), created=created)
+
+    async def ListPolicies(  # noqa: N802
+        self, request: registry_pb2.ListPoliciesRequest, context: Any
+    ) -> registry_pb2.ListPoliciesResponse:
+        """Every policy."""
+        return registry_pb2.ListPoliciesResponse(policies=[_numbered(row) for row in await self._list(POLICY)])
+
+    async def PutSensingConfiguration(  # noqa: N802
+        self, request: registry_pb2.PutSensingConfigurationRequest, context: Any
+    ) -> registry_pb2.PutSensingConfigurationResponse:
+        """Create or change a sensing configuration between nodes that exist."""
+        configuration = service.sensing_configuration(request.configuration)
+        ends = {"source_node": configuration.source_node, "destination_node": configuration.destination_node}
+        stored, created = await self._put(
+            SENSING_CONFIGURATION,
+            configuration.id,
+            configuration,
+            request.expected_revision,
+            ends,
+            rpc.actor(context),
+        )
+        return registry_pb2.PutSensingConfigurationResponse(configuration=_numbered(stored), created=created)
+
+    async def DeleteSensingConfiguration(  # noqa: N802
+        self, request: registry_pb2.DeleteSensingConfigurationRequest, context: Any
+    ) -> registry_pb2.DeleteSensingConfigurationResponse:
+        """Delete a sensing configuration."""
+        await self._delete(SENSING_CONFIGURATION, request.id, rpc.actor(context))
+        return registry_pb2.DeleteSensingConfigurationResponse()
+
+    async def ListSensingConfigurations(  # noqa: N802
+        self, request: registry_pb2.ListSensingConfigurationsRequest, context: Any
+    ) -> registry_pb2.ListSensingConfigurationsResponse:
+        """Every sensing configuration, or those of one node."""
+        rows = await self._list(SENSING_CONFIGURATION, request.source_node)
+        return registry_pb2.ListSensingConfigurationsResponse(configurations=[_numbered(row) for row in rows])
+
+    async def _put(
+        self, kind: Kind[M], identity: str, message: M, expected: int, nodes: dict[str, str], actor: str
+    ) -> tuple[Stored[M], bool]:
+        """Store an entity; ``nodes`` are the nodes it names, by field. Stating what is stored already changes nothing.
+
+        Raises:
+            RefusalError: unknown node, or another revision than expected.
+        """
+        async with self._pool.connection() as connection, connection.transaction():
+            await repository.lock(connection, kind, identity)
+            stored = await repository.get(connection, kind, identity)
+            if stored is not None and stored.message == message:
+                # Also the answer to a call that was repeated because its first answer got lost.
+                return stored, False
+            service.check_revision(kind.name, identity, expected, None if stored is None else stored.revision)
+            for field, node in nodes.items():
+                if not await repository.keep_node(connection, node):
+                    raise service.unknown_node(field, node, await repository.ids(connection, NODE))
+            return await _write(connection, kind, identity, message, stored, actor), stored is None
+
+    async def _delete(self, kind: Kind[M], identity: str, actor: str) -> None:
+        async with self._pool.connection() as connection, connection.transaction():
+            await repository.lock(connection, kind, identity)
+            stored = await repository.get(connection, kind, identity)
+            if stored is None:
+                raise not_found(kind.name, identity, await repository.ids(connection, kind))
+            if kind.table == NODE.table:
+                refusal = service.node_in_use(identity, *await repository.users_of_node(connection, identity))
+                if refusal is not None:
+                    raise refusal
+            await repository.delete(connection, kind, identity)
+            await audit.add(connection, actor, f"{kind.table}.delete", identity, {"before": _json(stored)})
+            await streams.announce(connection, kind, identity, None)
+
+    async def _list(self, kind: Kind[M], source_node: str = "") -> list[Stored[M]]:
+        async with self._pool.connection() as connection:
+            return await repository.listing(connection, kind, source_node)
+
+
+async def _write(
+    connection: Connection, kind: Kind[M], identity: str, message: M, before: Stored[M] | None, actor: str
+) -> Stored[M]:
+    """Row, audit row and outgoing record of one change."""
+    stored = Stored(message, await repository.next_revision(connection))
+    await repository.put(connection, kind, identity, message, stored.revision)
+    change = {"before": _json(before), "after": _json(stored)}
+    await audit.add(connection, actor, f"{kind.table}.put", identity, change)
+    await streams.announce(connection, kind, identity, stored)
+    return stored
+
+
+def _json(stored: Stored[M] | None) -> dict[str, Any] | None:
+    if stored is None:
+        return None
+    return {
+        "revision": stored.revision,
+        **json_format.MessageToDict(stored.message, preserving_proto_field_name=True),
+    }
+
+
+P = TypeVar("P", Policy, SensingConfiguration)
+
+
+def _numbered(stored: Stored[P]) -> P:
+    """The message with its revision in it."""
+    numbered = streams.value_of(stored.message, stored.revision)
+    assert isinstance(numbered, type(stored.message))
+    return numbered

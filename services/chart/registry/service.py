@@ -1,0 +1,226 @@
+"""What the registry accepts: pure functions that return an entity in its stored form or refuse it, naming the field.
+
+A link is directed, its id is `<from>:<interface>` and its transmitting node owns it (design: architecture, streams).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from chart.common.rpc_errors import RefusalError, conflict, invalid
+from chart.v1 import policy_pb2, reservations_pb2, sensing_configuration_pb2, topology_pb2
+
+DEFAULT_POLICY_ID = "default"
+LINK_CONTROLLERS = ("nec", "rcp")
+MAX_CAPACITY_BPS = 10**13
+MAX_DELAY_US = 60 * 10**6
+MAX_TAGS = 64
+MAX_TEXT = 1000
+MIN_PERIOD_MS = 100
+MAX_PERIOD_MS = 30 * 86400 * 1000
+
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+# What Linux takes for an interface: up to 15 characters, no slash, no white space; a colon would split the link id.
+_INTERFACE = re.compile(r"[^\s/:]{1,15}")
+_IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:,-]{0,127}")
+_TARGET = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+
+
+def check_revision(what: str, identity: str, expected: int, stored: int | None) -> None:
+    """Refuse a change that was made to another revision than the stored one; 0 expects nothing.
+
+    Raises:
+        RefusalError: ABORTED, with the stored revision.
+    """
+    if expected and stored is None:
+        msg = f"{what} {identity!r} does not exist, so it has no revision {expected}"
+        raise conflict(msg)
+    if expected and stored != expected:
+        msg = f"{what} {identity!r} is at revision {stored}, not {expected}: read it again and repeat the change"
+        raise conflict(msg)
+
+
+def check_label(field: str, value: str) -> None:
+    """Refuse what is not a DNS label.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT.
+    """
+    if not _LABEL.fullmatch(value):
+        suggestion = re.sub(r"[^a-z0-9-]+", "-", value.lower()).strip("-")[:63]
+        words = "must be a DNS label: 1 to 63 of a-z, 0-9 and -, neither first nor last a -"
+        raise invalid(field, f"{field} {value!r} {words}", *([suggestion] if _LABEL.fullmatch(suggestion) else []))
+
+
+def node(stated: topology_pb2.Node) -> topology_pb2.Node:
+    """A node in its stored form.
+
+    Raises:
+        RefusalError: names the field.
+    """
+    check_label("id", stated.id)
+    _check_text("description", stated.description)
+    _check_tags(stated.tags)
+    stored = topology_pb2.Node()
+    stored.CopyFrom(stated)
+    for index, address in enumerate(stated.addresses):
+        try:
+            stored.addresses[index] = str(ipaddress.ip_interface(address))
+        except ValueError:
+            message = f"{address!r} is not an address in CIDR notation, for example 10.1.0.1/32"
+            raise invalid(f"addresses[{index}]", message) from None
+    if len(set(stored.addresses)) != len(stored.addresses):
+        raise invalid("addresses", "an address is listed twice")
+    if stated.sensor_pod_target:
+        match = _TARGET.fullmatch(stated.sensor_pod_target)
+        if match is None or not 0 < int(match[1]) < 65536:
+            message = f"{stated.sensor_pod_target!r} is not host:port, for example 10.254.0.11:18110"
+            raise invalid("sensor_pod_target", message)
+    if stated.HasField("map_position"):
+        for axis in ("x", "y"):
+            if not 0 <= getattr(stated.map_position, axis) <= 1:
+                raise invalid(f"map_position.{axis}", "must be between 0 (left, top) and 1 (right, bottom)")
+    return stored
+
+
+def link(stated: topology_pb2.Link) -> topology_pb2.Link:
+    """A link in its stored form: `from_node` and `interface` are those of the id.
+
+    Raises:
+        RefusalError: names the field.
+    """
+    from_node, colon, interface = stated.id.partition(":")
+    if not colon:
+        raise invalid("id", f"link id {stated.id!r} must be <from>:<interface>, for example bravo:to-charlie")
+    check_label("from_node", from_node)
+    if not _INTERFACE.fullmatch(interface):
+        raise invalid("interface", f"{interface!r} is not an interface name: 1 to 15 characters without space, / or :")
+    for field, actual, expected in (
+        ("from_node", stated.from_node, from_node),
+        ("interface", stated.interface, interface),
+    ):
+        if actual and actual != expected:
+            raise invalid(field, f"{field} is {actual!r}, but the id {stated.id!r} says {expected!r}", expected)
+    check_label("to_node", stated.to_node)
+    if stated.to_node == from_node:
+        raise invalid("to_node", "a link must lead to another node than it leaves from")
+    if not 0 < stated.capacity_bps <= MAX_CAPACITY_BPS:
+        raise invalid("capacity_bps", f"must be between 1 and {MAX_CAPACITY_BPS} bit/s, is {stated.capacity_bps}")
+    if stated.delay_us > MAX_DELAY_US:
+        raise invalid("delay_us", f"must be at most {MAX_DELAY_US} us, is {stated.delay_us}")
+    if not 0 <= stated.admission_share <= 1:
+        raise invalid("admission_share", f"must be between 0 (the default, 0.8) and 1, is {stated.admission_share:g}")
+    _check_tags(stated.tags)
+    stored = topology_pb2.Link()
+    stored.CopyFrom(stated)
+    stored.from_node = from_node
+    stored.interface = interface
+    return stored
+
+
+def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
+    """A policy in its stored form, without its revision.
+
+    Raises:
+        RefusalError: names the field.
+    """
+    check_label("id", stated.id)
+    modes = policy_pb2.EnforcementMode
+    if stated.enforcement == modes.ENFORCEMENT_MODE_UNSPECIFIED or stated.enforcement not in modes.values():
+        raise invalid("enforcement", "must be off, observe or enforce", "off", "observe", "enforce")
+    if stated.link_controller not in ("", *LINK_CONTROLLERS):
+        message = f"must be one of {', '.join(LINK_CONTROLLERS)}, is {stated.link_controller!r}"
+        raise invalid("link_controller", message, *LINK_CONTROLLERS)
+    if stated.max_guaranteed_bps > MAX_CAPACITY_BPS:
+        raise invalid("max_guaranteed_bps", f"must be at most {MAX_CAPACITY_BPS} bit/s (0: no bound but the links')")
+    stored = policy_pb2.Policy()
+    stored.CopyFrom(stated)
+    stored.link_controller = stated.link_controller or LINK_CONTROLLERS[0]
+    stored.revision = 0
+    return stored
+
+
+def default_policy() -> policy_pb2.Policy:
+    """What holds until an operator says otherwise: enforce, NEC."""
+    return policy_pb2.Policy(
+        id=DEFAULT_POLICY_ID,
+        enforcement=policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE,
+        link_controller=LINK_CONTROLLERS[0],
+    )
+
+
+def sensing_configuration(
+    stated: sensing_configuration_pb2.SensingConfiguration,
+) -> sensing_configuration_pb2.SensingConfiguration:
+    """A sensing configuration in its stored form, without its revision.
+
+    Raises:
+        RefusalError: names the field.
+    """
+    if not _IDENTITY.fullmatch(stated.id):
+        raise invalid("id", f"{stated.id!r} must be 1 to 128 letters, digits and . _ : , -")
+    check_label("source_node", stated.source_node)
+    check_label("destination_node", stated.destination_node)
+    if stated.source_node == stated.destination_node:
+        raise invalid("destination_node", "must be another node than source_node")
+    try:
+        address = str(ipaddress.ip_address(stated.destination_address))
+    except ValueError:
+        message = f"{stated.destination_address!r} is not an address, for example 10.1.0.2"
+        raise invalid("destination_address", message) from None
+    check_label("sensor", stated.sensor)
+    if not MIN_PERIOD_MS <= stated.period_ms <= MAX_PERIOD_MS:
+        message = f"must be between {MIN_PERIOD_MS} and {MAX_PERIOD_MS} ms, is {stated.period_ms}"
+        raise invalid("period_ms", message)
+    if stated.tolerance_ms > MAX_PERIOD_MS:
+        raise invalid("tolerance_ms", f"must be at most {MAX_PERIOD_MS} ms, is {stated.tolerance_ms}")
+    if stated.priority > 255:
+        raise invalid("priority", f"must be between 0 and 255, is {stated.priority}")
+    if stated.valid_until_us < 0:
+        raise invalid("valid_until_us", "must be a time since the epoch, or 0 for no end")
+    _check_text("owner", stated.owner)
+    _check_tags(stated.parameters, field="parameters")
+    stored = sensing_configuration_pb2.SensingConfiguration()
+    stored.CopyFrom(stated)
+    stored.destination_address = address
+    stored.revision = 0
+    return stored
+
+
+def node_in_use(identity: str, links: list[str], configurations: list[str]) -> RefusalError | None:
+    """The refusal to delete a node that links or sensing configurations name; None when nothing does."""
+    if not links and not configurations:
+        return None
+    users = [f"link {name}" for name in links] + [f"sensing configuration {name}" for name in configurations]
+    shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+    return RefusalError(
+        reservations_pb2.Refusal(
+            code="node-in-use",
+            detail=f"node {identity!r} is used by {shown}",
+            field="id",
+            suggestions=[f"delete {user} first" for user in users[:5]],
+        )
+    )
+
+
+def unknown_node(field: str, identity: str, known: list[str]) -> RefusalError:
+    """The refusal of an entity that names a node nobody stated."""
+    refusal = reservations_pb2.Refusal(
+        code="unknown-node", detail=f"there is no node {identity!r}", field=field, suggestions=known[:5]
+    )
+    return RefusalError(refusal)
+
+
+def _check_text(field: str, value: str) -> None:
+    if len(value) > MAX_TEXT:
+        raise invalid(field, f"must be at most {MAX_TEXT} characters, has {len(value)}")
+
+
+def _check_tags(tags: object, field: str = "tags") -> None:
+    entries = dict(tags)  # type: ignore[call-overload]  # a protobuf map
+    if len(entries) > MAX_TAGS:
+        raise invalid(field, f"must have at most {MAX_TAGS} entries, has {len(entries)}")
+    for name, value in entries.items():
+        if not 0 < len(name) <= 100 or len(value) > MAX_TEXT:
+            raise invalid(f"{field}.{name[:100]}", f"names have 1 to 100 characters, values at most {MAX_TEXT}")

@@ -1,0 +1,216 @@
+"""The registry as a whole: gRPC in, tables and streams out, on a real PostgreSQL and a real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+import pytest_asyncio
+from support.postgres import PostgresServer
+from support.processes import free_ports
+from support.waiting import eventually
+
+from chart.common import rpc
+from chart.common.rpc import RefusalError
+from chart.common.streams import CompactedState, KafkaBroker
+from chart.registry.main import serve
+from chart.registry.settings import RegistrySettings
+from chart.v1 import policy_pb2, registry_pb2, registry_pb2_grpc, sensing_configuration_pb2, topology_pb2
+
+pytestmark = pytest.mark.contract
+
+
+@dataclass
+class Registry:
+    """A running registry, the streams it writes, and its database."""
+
+    stub: Any
+    topology: CompactedState
+    policies: CompactedState
+    configurations: CompactedState
+    broker: KafkaBroker
+    database_url: str
+    settings: RegistrySettings
+
+    async def put_node(self, identity: str, expected: int = 0, **fields: Any) -> registry_pb2.PutNodeResponse:
+        node = topology_pb2.Node(id=identity, **fields)
+        request = registry_pb2.PutNodeRequest(node=node, expected_revision=expected)
+        with rpc.refusals():
+            return await self.stub.PutNode(request, metadata=((rpc.ACTOR_METADATA, "alice"),))
+
+    async def put_link(self, identity: str, to_node: str) -> registry_pb2.PutLinkResponse:
+        link = topology_pb2.Link(id=identity, to_node=to_node, capacity_bps=10**8)
+        with rpc.refusals():
+            return await self.stub.PutLink(registry_pb2.PutLinkRequest(link=link))
+
+
+@pytest_asyncio.fixture
+async def registry(kafka_bootstrap: str, postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Registry]:
+    postgres.truncate("registry")
+    grpc_port, http_port = free_ports(2)
+    settings = RegistrySettings(
+        kafka_bootstrap=kafka_bootstrap,
+        database_url=postgres.role_url("registry"),
+        grpc_listen=f"127.0.0.1:{grpc_port}",
+        http_listen=f"127.0.0.1:{http_port}",
+        state_dir=tmp_path,
+    )
+    broker = KafkaBroker(kafka_bootstrap)
+    running = asyncio.create_task(serve(settings))
+    channel = rpc.channel(settings.grpc_listen)
+    states = [await broker.compacted(f"chart.{name}.v1") for name in ("topology", "policy", "sensing-configuration")]
+    # Also brings the streams, which the tests of this session share, in line with the empty tables.
+    await eventually(lambda: [key for key, _ in states[1].items()] == ["default"] and not len(states[0]), 20)
+    yield Registry(
+        registry_pb2_grpc.RegistryStub(channel),
+        states[0],
+        states[1],
+        states[2],
+        broker,
+        postgres.role_url("registry"),
+        settings,
+    )
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await channel.close(None)
+    await broker.close()
+
+
+async def test_the_default_policy_exists_and_is_published(registry: Registry) -> None:
+    answer = await registry.stub.ListPolicies(registry_pb2.ListPoliciesRequest())
+    (policy,) = answer.policies
+    assert (policy.id, policy.link_controller) == ("default", "nec")
+    assert policy.enforcement == policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE
+    await eventually(lambda: registry.policies.get("default") == policy)
+
+
+async def test_nodes_and_links_are_stored_published_and_removed(registry: Registry) -> None:
+    created = await registry.put_node("bravo", addresses=["10.1.0.2"])
+    assert created.created
+    await registry.put_node("charlie")
+    link = await registry.put_link("bravo:to-charlie", "charlie")
+    await eventually(lambda: len(registry.topology) == 3)
+    entity = registry.topology.get("bravo:to-charlie")
+    assert entity == topology_pb2.TopologyEntity(revision=link.revision, link=link.link)
+    listed = await registry.stub.ListNodes(registry_pb2.ListNodesRequest())
+    assert [node.id for node in listed.nodes] == ["bravo", "charlie"]
+    assert listed.revisions[0] == created.revision
+
+    await registry.stub.DeleteLink(registry_pb2.DeleteLinkRequest(id="bravo:to-charlie"))
+    await registry.stub.DeleteNode(registry_pb2.DeleteNodeRequest(id="bravo"))
+    await eventually(lambda: [key for key, _ in registry.topology.items()] == ["charlie"])
+
+
+async def test_stating_the_same_again_changes_nothing(registry: Registry) -> None:
+    first = await registry.put_node("bravo", description="b")
+    again = await registry.put_node("bravo", description="b")
+    assert not again.created
+    assert again.revision == first.revision
+    changed = await registry.put_node("bravo", description="c", expected=first.revision)
+    assert changed.revision > first.revision
+
+
+async def test_a_change_to_an_old_revision_is_aborted_with_the_new_one(registry: Registry) -> None:
+    first = await registry.put_node("bravo", description="one")
+    second = await registry.put_node("bravo", description="two")
+    with pytest.raises(RefusalError, match=f"revision {second.revision}") as caught:
+        await registry.put_node("bravo", description="three", expected=first.revision)
+    assert caught.value.status is grpc.StatusCode.ABORTED
+
+
+async def test_of_concurrent_changes_to_one_revision_one_wins(registry: Registry) -> None:
+    first = await registry.put_node("bravo")
+    outcomes = await asyncio.gather(
+        *(registry.put_node("bravo", description=str(number), expected=first.revision) for number in range(8)),
+        return_exceptions=True,
+    )
+    won = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+    assert len(won) == 1
+    await eventually(lambda: registry.topology.get("bravo") is not None)
+    await eventually(lambda: registry.topology.get("bravo").revision == won[0].revision)  # type: ignore[union-attr]
+
+
+async def test_a_node_in_use_is_not_deleted(registry: Registry) -> None:
+    await registry.put_node("bravo")
+    await registry.put_node("charlie")
+    await registry.put_link("bravo:to-charlie", "charlie")
+    with pytest.raises(RefusalError) as caught, rpc.refusals():
+        await registry.stub.DeleteNode(registry_pb2.DeleteNodeRequest(id="charlie"))
+    assert caught.value.status is grpc.StatusCode.FAILED_PRECONDITION
+    assert caught.value.refusal.code == "node-in-use"
+    assert "bravo:to-charlie" in caught.value.refusal.detail
+
+
+async def test_a_link_to_an_unknown_node_is_refused_with_those_that_there_are(registry: Registry) -> None:
+    await registry.put_node("bravo")
+    with pytest.raises(RefusalError) as caught:
+        await registry.put_link("bravo:to-nowhere", "nowhere")
+    assert caught.value.refusal.field == "to_node"
+    assert list(caught.value.refusal.suggestions) == ["bravo"]
+
+
+async def test_what_is_wrong_or_absent_has_its_own_status(registry: Registry) -> None:
+    with pytest.raises(RefusalError) as caught:
+        await registry.put_node("Not A Label")
+    assert caught.value.status is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(RefusalError) as caught, rpc.refusals():
+        await registry.stub.DeleteLink(registry_pb2.DeleteLinkRequest(id="no:link"))
+    assert caught.value.status is grpc.StatusCode.NOT_FOUND
+
+
+async def test_sensing_configurations_are_published_and_removed(registry: Registry) -> None:
+    await registry.put_node("bravo")
+    await registry.put_node("charlie")
+    configuration = sensing_configuration_pb2.SensingConfiguration(
+        id="c1",
+        source_node="bravo",
+        destination_node="charlie",
+        destination_address="10.1.0.3",
+        sensor="ping",
+        period_ms=1000,
+    )
+    answer = await registry.stub.PutSensingConfiguration(
+        registry_pb2.PutSensingConfigurationRequest(configuration=configuration)
+    )
+    assert answer.created
+    await eventually(lambda: registry.configurations.get("c1") == answer.configuration)
+    of_charlie = registry_pb2.ListSensingConfigurationsRequest(source_node="charlie")
+    assert not (await registry.stub.ListSensingConfigurations(of_charlie)).configurations
+    await registry.stub.DeleteSensingConfiguration(registry_pb2.DeleteSensingConfigurationRequest(id="c1"))
+    await eventually(lambda: "c1" not in registry.configurations)
+
+
+async def test_a_change_leaves_an_audit_row_and_record(registry: Registry) -> None:
+    async with registry.broker.subscribe(["chart.audit.v1"]) as audits:
+        await registry.put_node("bravo", description="seen")
+        async with asyncio.timeout(10):
+            record = await anext(audits)
+    assert record.key == "bravo"
+    audit: Any = record.value
+    assert (audit.actor, audit.action, audit.subject) == ("alice", "node.put", "bravo")
+    assert "seen" in audit.detail_json
+    async with await psycopg.AsyncConnection.connect(registry.database_url) as connection:
+        cursor = await connection.execute("SELECT actor FROM audit WHERE subject = 'bravo'")
+        assert await cursor.fetchall() == [("alice",)]
+
+
+async def test_streams_that_differ_are_written_again_at_the_start(registry: Registry) -> None:
+    from chart.common import database
+    from chart.registry import streams
+
+    node = await registry.put_node("bravo")
+    await eventually(lambda: "bravo" in registry.topology)
+    await registry.broker.publish("chart.topology.v1", "bravo", None)
+    stale = topology_pb2.TopologyEntity(revision=1, link=topology_pb2.Link(id="old:link"))
+    await registry.broker.publish("chart.topology.v1", "old:link", stale)
+    await eventually(lambda: "bravo" not in registry.topology and "old:link" in registry.topology)
+    async with database.pool(registry.settings) as pool:
+        assert await streams.reconcile(pool, registry.broker) == 2
+    await eventually(lambda: "bravo" in registry.topology and "old:link" not in registry.topology)
+    assert registry.topology.get("bravo") == topology_pb2.TopologyEntity(revision=node.revision, node=node.node)
