@@ -1,15 +1,8 @@
 /** Calls of the REST interface. Every failure is an ApiError that carries the problem document (RFC 9457). */
-import type {
-  Link,
-  NetworkNode,
-  Page,
-  Preview,
-  Problem,
-  RateRequest,
-  RateRequestBody,
-  Series,
-  Session,
-} from "./types";
+import createClient from "openapi-fetch";
+
+import type { paths } from "./schema";
+import type { Problem, RateRequestBody } from "./types";
 
 export class ApiError extends Error {
   readonly problem: Problem;
@@ -21,60 +14,57 @@ export class ApiError extends Error {
   }
 }
 
-async function call<T>(
-  path: string,
-  init: RequestInit = {},
-  headers: Record<string, string> = {},
-): Promise<T> {
-  let response: Response;
-  try {
-    response = await fetch(path, {
-      ...init,
-      headers: {
-        Accept: "application/json",
-        ...(init.body ? { "Content-Type": "application/json" } : {}),
-        ...headers,
-      },
-    });
-  } catch {
-    throw new ApiError({
-      type: "about:blank",
-      title: "The gateway does not answer",
-      status: 0,
-      detail: "The gateway does not answer. Traffic goes on; this page shows nothing new until it is back.",
-    });
-  }
-  const text = await response.text();
-  const body: unknown =
-    text && response.headers.get("content-type")?.includes("json") ? JSON.parse(text) : null;
-  if (!response.ok) {
-    const problem = (body ?? {}) as Partial<Problem>;
-    throw new ApiError({
-      type: problem.type ?? "about:blank",
-      title: problem.title ?? response.statusText,
-      detail: problem.detail ?? `The gateway answered ${response.status}.`,
-      ...problem,
-      status: response.status,
-    });
-  }
-  return body as T;
+const UNREACHABLE: Problem = {
+  type: "about:blank",
+  title: "The gateway does not answer",
+  status: 0,
+  detail: "The gateway does not answer. Traffic goes on; this page shows nothing new until it is back.",
+};
+
+const client = createClient<paths>({ baseUrl: globalThis.location.origin });
+client.use({
+  onError: () => new ApiError(UNREACHABLE),
+});
+
+interface Answer<T> {
+  data?: T;
+  error?: unknown;
+  response: Response;
 }
 
-const post = <T>(path: string, body: unknown, headers?: Record<string, string>) =>
-  call<T>(path, { method: "POST", body: JSON.stringify(body) }, headers);
+function isProblem(error: unknown): error is Problem {
+  return typeof error === "object" && error !== null && "title" in error && "status" in error;
+}
+
+async function unwrap<T>(pending: Promise<Answer<T>>): Promise<T> {
+  const { data, error, response } = await pending;
+  if (response.ok) return data as T;
+  if (isProblem(error)) throw new ApiError(error);
+  const { status, statusText } = response;
+  throw new ApiError({
+    type: "about:blank",
+    title: statusText,
+    status,
+    detail: `The gateway answered ${status}.`,
+  });
+}
+
+export type Role = "viewer" | "application" | "operator" | "admin";
 
 export const api = {
-  session: () => call<Session>("/auth/me"),
-  signIn: (role: string) => post<Session>("/auth/dev-login", { role }),
-  signOut: () => post<null>("/auth/logout", {}),
-  nodes: () => call<Page<NetworkNode>>("/v1/nodes").then((page) => page.items),
-  links: () => call<Page<Link>>("/v1/links").then((page) => page.items),
-  rateRequests: () => call<Page<RateRequest>>("/v1/rate-requests?limit=100"),
-  previewRateRequest: (body: RateRequestBody) => post<Preview>("/v1/rate-requests:preview", body),
+  session: () => unwrap(client.GET("/auth/me")),
+  signIn: (role: Role) => unwrap(client.POST("/auth/dev-login", { body: { role } })),
+  signOut: () => unwrap(client.POST("/auth/logout")),
+  nodes: () => unwrap(client.GET("/v1/nodes")).then((page) => page.items),
+  links: () => unwrap(client.GET("/v1/links")).then((page) => page.items),
+  rateRequests: () => unwrap(client.GET("/v1/rate-requests", { params: { query: { limit: 100 } } })),
+  previewRateRequest: (body: RateRequestBody) => unwrap(client.POST("/v1/rate-requests:preview", { body })),
   createRateRequest: (body: RateRequestBody, idempotencyKey: string) =>
-    post<RateRequest>("/v1/rate-requests", body, { "Idempotency-Key": idempotencyKey }),
+    unwrap(
+      client.POST("/v1/rate-requests", { body, params: { header: { "Idempotency-Key": idempotencyKey } } }),
+    ),
   releaseRateRequest: (id: string) =>
-    post<RateRequest>(`/v1/rate-requests/${encodeURIComponent(id)}/release`, {}),
+    unwrap(client.POST("/v1/rate-requests/{id}/release", { params: { path: { id } } })),
   series: (
     kind: "link" | "measurement" | "grant",
     subject: string,
@@ -82,15 +72,19 @@ export const api = {
     from: Date,
     until: Date,
     stepMs: number,
-  ) => {
-    const query = new URLSearchParams({
-      kind,
-      subject,
-      metric,
-      from: from.toISOString(),
-      until: until.toISOString(),
-      step_ms: String(stepMs),
-    });
-    return call<Series>(`/v1/series?${query.toString()}`);
-  },
+  ) =>
+    unwrap(
+      client.GET("/v1/series", {
+        params: {
+          query: {
+            kind,
+            subject,
+            metric,
+            from: from.toISOString(),
+            until: until.toISOString(),
+            step_ms: stepMs,
+          },
+        },
+      }),
+    ),
 };

@@ -2,6 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import { append, columns, rowsOfSeries, WINDOW_S } from "./window";
 
+const point = (at: string, value: number) => ({ at, value, minimum: value, maximum: value, count: 1 });
+
 describe("window of samples", () => {
   it("keeps time rising and forgets what is too old", () => {
     const rows = append([{ at: 0, values: [1] }], [{ at: WINDOW_S, values: [2] }], WINDOW_S + 10);
@@ -24,13 +26,10 @@ describe("window of samples", () => {
 
   it("joins series by time", () => {
     const rows = rowsOfSeries([
-      { unit: "bps", points: [{ at: "1970-01-01T00:00:01Z", value: 5 }] },
+      { unit: "bps", points: [point("1970-01-01T00:00:01Z", 5)] },
       {
         unit: "bps",
-        points: [
-          { at: "1970-01-01T00:00:01Z", value: 6 },
-          { at: "1970-01-01T00:00:02Z", value: 7 },
-        ],
+        points: [point("1970-01-01T00:00:01Z", 6), point("1970-01-01T00:00:02Z", 7)],
       },
     ]);
     expect(rows).toEqual([

@@ -28,6 +28,8 @@ export function toBody(values: FormValues): RateRequestBody {
       values.service === "available" ? 0 : Math.round((numberOrNull(values.rateMbit) ?? 0) * 1e6),
     minimum_bps: null,
     priority: numberOrNull(values.priority) ?? 0,
+    delay_priority: 0,
+    burst_tolerance: 3,
     duration_s: minutes === null ? null : Math.round(minutes * 60),
     description: values.description,
   };

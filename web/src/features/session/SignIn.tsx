@@ -3,13 +3,13 @@ import { Button, Card, Center, SegmentedControl, Stack, Text, Title } from "@man
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { api } from "../../api/client";
+import { api, type Role } from "../../api/client";
 import { Failed } from "../../shared/Notices";
 
-const ROLES = ["viewer", "application", "operator", "admin"];
+const ROLES: Role[] = ["viewer", "application", "operator", "admin"];
 
 export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
-  const [role, setRole] = useState("operator");
+  const [role, setRole] = useState<Role>("operator");
   const signIn = useMutation({ mutationFn: () => api.signIn(role), onSuccess: onSignedIn });
   return (
     <Center mih="60vh">
@@ -22,7 +22,15 @@ export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
             This platform runs on one machine with its own development issuer. Choose the role to look at it
             with.
           </Text>
-          <SegmentedControl aria-label="Role" value={role} onChange={setRole} data={ROLES} fullWidth />
+          <SegmentedControl
+            aria-label="Role"
+            value={role}
+            onChange={(value) => {
+              setRole(value);
+            }}
+            data={ROLES}
+            fullWidth
+          />
           {signIn.isError ? <Failed error={signIn.error} /> : null}
           <Button
             loading={signIn.isPending}
