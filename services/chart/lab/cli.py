@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from chart.lab import network, topology
+from chart.lab import network, registration, supervise, topology
 from chart.lab.errors import LabError, NoisyMachineError
 from chart.lab.network import Lab
 
@@ -78,17 +78,28 @@ def up(
     lab_id: LabOption = None,
     seed: Annotated[int, typer.Option(help="of the links' chances")] = 1,
     management: Annotated[bool, typer.Option("--management", help="join the nodes to the management bridge")] = False,
+    platform: Annotated[
+        bool, typer.Option("--platform", help="register it at the gateway and run agent and sensor pod on every node")
+    ] = False,
+    gateway: Annotated[str | None, typer.Option(help="address of the gateway", show_default="local platform")] = None,
     series: Annotated[bool, typer.Option("--series", help="links write their counters over time as CSV")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build a lab."""
-    lab = Lab(topology.load(name), lab_id, seed=seed, management=management, series=series)
+    lab = Lab(topology.load(name), lab_id, seed=seed, management=management or platform, series=series)
+    if lab.standing():
+        raise LabError(f"lab {lab.id} is up or was left behind: `chart lab down --lab {lab.id}` removes it")
     with progress.status(f"lab {lab.id}") as status:
         try:
             lab.up(lambda step: status.update(f"lab {lab.id}: {step}"))
-        except LabError:
-            if not (lab.directory / "lab.json").exists() or lab.id not in network.list_ids():
-                lab.down()
+            if platform:
+                lab.set_gateway(gateway or registration.gateway_url())
+                status.update(f"lab {lab.id}: registering nodes, links and what to sense")
+                registration.register(lab.topology, lab.gateway)
+                status.update(f"lab {lab.id}: starting agents and sensor pods")
+                supervise.start(lab, supervise.node_processes(lab))
+        except BaseException:
+            lab.down()
             raise
     if as_json:
         show(describe(lab))
@@ -109,6 +120,12 @@ def down(
             removed = network.remove_all(lambda step: status.update(f"removing {step}"))
         else:
             lab = chosen(lab_id)
+            if lab.gateway:
+                status.update("removing what the gateway knows of it")
+                try:
+                    registration.deregister(lab.topology, lab.gateway)
+                except LabError as error:
+                    progress.print(f"not deregistered: {error}", highlight=False)
             lab.down(lambda step: status.update(f"removing {step}"))
             removed = [lab.id]
     if as_json:
@@ -133,6 +150,9 @@ def describe(lab: Lab) -> dict[str, Any]:
                 "processes": lab.processes(node.name),
             }
             for node in lab.topology.nodes
+        ],
+        "supervised": [
+            {"name": name, "state": state, "detail": detail} for name, state, detail in supervise.processes(lab)
         ],
         "links": [
             {
@@ -173,6 +193,8 @@ def status(lab_id: LabOption = None, as_json: JsonOption = False) -> None:
                     f"{truth['queue']['bytes'] / 1e3:.1f}",
                 )
         output.print(f"lab {lab['lab']} (topology {lab['topology']})", table)
+        for process in lab["supervised"]:
+            output.print(f"{process['name']}: {process['state']} {process['detail']}")
 
 
 @app.command("list")

@@ -52,6 +52,14 @@ def cgroup_root() -> Path:
     return CGROUP_FALLBACK_MOUNT
 
 
+def cgroup_processes(path: Path) -> list[int]:
+    """Ids of the processes in a cgroup (not below); none when it does not exist."""
+    try:
+        return [int(pid) for pid in (path / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
+
+
 def remove_cgroup(path: Path) -> None:
     """Kills every process in a cgroup and below, waits until they are gone, and removes the folders.
 
@@ -149,6 +157,12 @@ def create_bridge() -> bool:
         ]
     )
     return True
+
+
+def bridge_in_use() -> bool:
+    """Whether a server of the platform listens on the bridge's address."""
+    command = ["ss", "--no-header", "--listening", "--tcp", "--numeric", "src", str(MANAGEMENT_HOST.ip)]
+    return bool(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
 
 
 def remove_bridge() -> None:

@@ -11,14 +11,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from chart.lab import kernel, linkem
+from chart.lab import kernel, linkem, removal
 from chart.lab.errors import LabError
 from chart.lab.programs import program, state_directory
 from chart.lab.topology import (
@@ -71,6 +70,8 @@ class Lab:
         self.realtime = realtime
         self.series = series
         self.owns_bridge = False
+        # Where the lab is registered; empty: nowhere.
+        self.gateway = ""
 
     # What stands on disk
 
@@ -85,6 +86,7 @@ class Lab:
             "seed": self.seed,
             "management": self.management,
             "owns_bridge": self.owns_bridge,
+            "gateway": self.gateway,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         temporary = self._state_file.with_suffix(".tmp")
@@ -111,7 +113,17 @@ class Lab:
             management=state["management"],
         )
         lab.owns_bridge = state["owns_bridge"]
+        lab.gateway = state["gateway"]
         return lab
+
+    def standing(self) -> bool:
+        """Whether a lab of this id is up or was left behind."""
+        return self._state_file.exists() or self.cgroup.exists()
+
+    def set_gateway(self, url: str) -> None:
+        """Remembers, before it happens, at which gateway this lab is registered."""
+        self.gateway = url
+        self._write_state()
 
     # Names
 
@@ -142,9 +154,14 @@ class Lab:
         """Where a node's processes keep state and logs."""
         return self.directory / node
 
+    @property
+    def runtime_directory(self) -> Path:
+        """Where the lab's sockets are: a path short enough for a socket wherever the state lies."""
+        return RUNTIME / self.id
+
     def control_socket(self, link: Link) -> Path:
-        """The control socket of a link's emulator, on a path short enough for a socket wherever the state lies."""
-        return RUNTIME / self.id / f"{link.name}.sock"
+        """The control socket of a link's emulator."""
+        return self.runtime_directory / f"{link.name}.sock"
 
     # Life
 
@@ -167,11 +184,11 @@ class Lab:
         Raises LabError; what was built until then stays for `down()`, which the caller owes in any case.
         """
         kernel.require_root()
-        if self._state_file.exists() or self.cgroup.exists():
+        if self.standing():
             raise LabError(f"lab {self.id} is up or was left behind: `chart lab down --lab {self.id}` removes it")
         self._write_state()
         (self.cgroup / LINKS_CGROUP).mkdir(parents=True, exist_ok=True)
-        (RUNTIME / self.id).mkdir(parents=True, exist_ok=True)
+        self.runtime_directory.mkdir(parents=True, exist_ok=True)
         if self.management:
             self.owns_bridge = True
             self._write_state()
@@ -246,7 +263,8 @@ class Lab:
     def down(self, progress: Progress = quiet) -> None:
         """Removes everything of this lab, whatever of it exists."""
         progress(f"lab {self.id}: processes")
-        self._terminate()
+        removal.end_processes(self)
+        removal.clean_agents(self)
         kernel.remove_cgroup(self.cgroup)
         with contextlib.suppress(OSError):
             self.cgroup.parent.rmdir()
@@ -255,34 +273,17 @@ class Lab:
             kernel.remove_namespace(self.namespace(node.name))
         if self.owns_bridge:
             kernel.remove_bridge()
-        shutil.rmtree(RUNTIME / self.id, ignore_errors=True)
+        shutil.rmtree(self.runtime_directory, ignore_errors=True)
         with contextlib.suppress(OSError):
             RUNTIME.rmdir()
         if self.directory.exists():
             shutil.rmtree(self.directory)
 
-    def _terminate(self, patience_s: float = 5.0) -> None:
-        """Asks the processes of the nodes to end, so that agents can remove what they attached."""
-        deadline = time.monotonic() + patience_s
-        asked: set[int] = set()
-        while time.monotonic() < deadline:
-            running = [pid for node in self.topology.nodes for pid in self.processes(node.name)]
-            if not running:
-                return
-            for pid in set(running) - asked:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-                asked.add(pid)
-            time.sleep(0.02)
-
     # Use
 
     def processes(self, node: str) -> list[int]:
         """Ids of the processes that run in a node."""
-        try:
-            return [int(pid) for pid in (self.node_cgroup(node) / "cgroup.procs").read_text().split()]
-        except (FileNotFoundError, OSError):
-            return []
+        return kernel.cgroup_processes(self.node_cgroup(node))
 
     def command_line(self, node: str, command: Sequence[str]) -> list[str]:
         """The command line that runs a command in a node: its cgroup and its namespace; the process keeps one id."""
@@ -384,19 +385,8 @@ def list_ids(state_dir: Path | None = None) -> list[str]:
 
 
 def remove_all(progress: Progress = quiet, state_dir: Path | None = None) -> list[str]:
-    """Removes every lab of this machine, also those whose state is lost: the kernel's own objects name them."""
-    removed = []
-    for lab_id in list_ids(state_dir):
+    """Removes every lab of this machine, also experiments that crashed, and returns their ids."""
+    removed = list_ids(state_dir)
+    for lab_id in removed:
         Lab.load(lab_id, state_dir=state_dir).down(progress)
-        removed.append(lab_id)
-    root = kernel.cgroup_root() / "chart"
-    for folder in sorted(root.glob("*/")) if root.exists() else []:
-        kernel.remove_cgroup(folder)
-        removed.append(folder.name)
-    for path in kernel.NAMESPACES.glob("chart-*"):
-        kernel.remove_namespace(path.name)
-    kernel.remove_bridge()
-    shutil.rmtree(RUNTIME, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        root.rmdir()
-    return removed
+    return removed + removal.remove_remains(RUNTIME)
