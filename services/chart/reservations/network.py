@@ -1,0 +1,119 @@
+"""The network as admission sees it: nodes, directed links with capacities, and which node an address belongs to.
+
+Plain data made from chart.topology.v1; where inference publishes a measured capacity of a link that is below the
+stated one, the measured one counts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from chart.v1 import topology_pb2
+
+DEFAULT_ADMISSION_SHARE = 0.8
+
+Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLink:
+    """A directed link."""
+
+    id: str
+    from_node: str
+    to_node: str
+    capacity_bps: int
+    admission_share: float = DEFAULT_ADMISSION_SHARE
+
+    @property
+    def admissible_bps(self) -> int:
+        """What may be committed on it at any instant."""
+        return int(self.capacity_bps * self.admission_share)
+
+
+@dataclass(frozen=True)
+class Network:
+    """One moment's view of the topology."""
+
+    # Node id -> prefixes of its own, as stated ("10.1.1.1/30" is the address 10.1.1.1).
+    nodes: Mapping[str, tuple[Prefix, ...]]
+    links: Mapping[str, NetworkLink]
+
+    @cached_property
+    def outgoing(self) -> dict[str, list[NetworkLink]]:
+        """Links by the node that sends on them, in id order."""
+        found: dict[str, list[NetworkLink]] = {node: [] for node in self.nodes}
+        for _, link in sorted(self.links.items()):
+            found.setdefault(link.from_node, []).append(link)
+        return found
+
+    def node_of(self, prefix: Prefix) -> str | None:
+        """The node that an address or prefix belongs to, by the longest of the nodes' prefixes that contains it."""
+        best: tuple[int, str] | None = None
+        for node, prefixes in sorted(self.nodes.items()):
+            for own in prefixes:
+                if _contains(own, prefix) and (best is None or own.prefixlen > best[0]):
+                    best = (own.prefixlen, node)
+        return best[1] if best else None
+
+    def prefix_of(self, node: str) -> Prefix | None:
+        """One prefix for everything that a node states as its own, if there is one that no other node has part in.
+
+        None when the node has no address, or when its addresses have no common prefix of their own.
+        """
+        own = self.nodes[node]
+        if not own:
+            return None
+        common = own[0]
+        for prefix in own[1:]:
+            if prefix.version != common.version:
+                return None
+            while not _contains(common, prefix):
+                common = common.supernet()
+        others = (prefix for other, prefixes in self.nodes.items() if other != node for prefix in prefixes)
+        return None if any(_contains(common, other) for other in others) else common
+
+
+def _contains(outer: Prefix, inner: Prefix) -> bool:
+    if isinstance(outer, ipaddress.IPv4Network) and isinstance(inner, ipaddress.IPv4Network):
+        return inner.subnet_of(outer)
+    if isinstance(outer, ipaddress.IPv6Network) and isinstance(inner, ipaddress.IPv6Network):
+        return inner.subnet_of(outer)
+    return False
+
+
+def own_prefix(text: str) -> Prefix | None:
+    """A stated address of a node: "10.1.0.0/16" is a prefix behind it, "10.1.1.1/30" its address on a subnet."""
+    try:
+        interface = ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+    if interface.ip == interface.network.network_address:
+        return interface.network
+    return ipaddress.ip_network(interface.ip)
+
+
+def network_of(
+    entities: Iterable[tuple[str, topology_pb2.TopologyEntity]],
+    measured_capacity_bps: Mapping[tuple[str, str], float] | None = None,
+) -> Network:
+    """The network that topology records describe; `measured_capacity_bps` by (from node, to node) lowers
+    capacities.
+    """
+    nodes: dict[str, tuple[Prefix, ...]] = {}
+    links: dict[str, NetworkLink] = {}
+    for _, entity in entities:
+        if entity.WhichOneof("entity") == "node":
+            stated = (own_prefix(text) for text in entity.node.addresses)
+            nodes[entity.node.id] = tuple(prefix for prefix in stated if prefix is not None)
+        elif entity.WhichOneof("entity") == "link":
+            link = entity.link
+            measured = (measured_capacity_bps or {}).get((link.from_node, link.to_node))
+            capacity = link.capacity_bps if not measured else min(link.capacity_bps, int(measured))
+            share = link.admission_share or DEFAULT_ADMISSION_SHARE
+            links[link.id] = NetworkLink(link.id, link.from_node, link.to_node, capacity, share)
+    known = {link_id: link for link_id, link in links.items() if link.from_node in nodes and link.to_node in nodes}
+    return Network(nodes, known)

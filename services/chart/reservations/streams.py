@@ -1,0 +1,237 @@
+"""The streams of reservations: topology, policy, estimates and grant statuses in; the outbox carries everything
+out.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import psycopg
+import psycopg_pool
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from chart.common import runtime, telemetry
+from chart.common.clock import Clock, SystemClock
+from chart.common.rpc_errors import RefusalError
+from chart.common.streams import Broker, CompactedState
+from chart.reservations import service
+from chart.reservations.network import Network, network_of
+from chart.reservations.repository import SERVICE_ACTOR, Repository
+from chart.reservations.service import Outcome, Reservation, Timing
+from chart.v1 import estimate_pb2, grant_status_pb2, policy_pb2, topology_pb2
+from chart.v1.grant_status_pb2 import GrantState
+from chart.v1.rate_request_pb2 import Enforcement, Lifecycle
+
+TOPOLOGY = "chart.topology.v1"
+POLICY = "chart.policy.v1"
+ESTIMATE = "chart.estimate.v1"
+GRANT_STATUS = "chart.grant-status.v1"
+CAPACITY_METRIC = "capacity_bps"
+
+DUE_EVERY_S = 0.2
+DUE_BATCH = 100
+HOUSEKEEPING_S = 10.0
+RETRY_S = 1.0
+# Counters of a grant whose state does not change are stored this often.
+COUNTERS_EVERY_US = 5_000_000
+REMEMBERED_STATUSES = 200_000
+
+STATUSES = Counter("chart_reservations_grant_statuses_total", "Grant statuses taken", ["state"])
+LIVE = Gauge("chart_reservations_live_requests", "Requests by lifecycle and enforcement", ["lifecycle", "enforcement"])
+DUE = Counter("chart_reservations_due_requests_total", "Requests handled because a moment was reached")
+CONFIRMED = Histogram(
+    "chart_reservations_confirmation_seconds",
+    "From the start of a request to the last confirmation that it needed",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+)
+
+_log = structlog.get_logger("chart.reservations")
+
+
+class NetworkView:
+    """Topology and policy as they are now; the network is rebuilt when a record changed."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, CompactedState] = {}
+        self._network: Network | None = None
+
+    async def open(self, broker: Broker) -> None:
+        """Read the states to their ends.
+
+        Raises:
+            StreamUnavailable: one could not be read.
+        """
+        for topic in (TOPOLOGY, POLICY, ESTIMATE):
+            self._states[topic] = await broker.compacted(topic)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is held."""
+        return len(self._states) == 3 and all(state.ready for state in self._states.values())
+
+    async def follow(self, topic: str) -> None:
+        """Drop the built network whenever the topic changes; runs until the state is closed."""
+        async for _ in self._states[topic].subscribe_changes():
+            self._network = None
+
+    @property
+    def network(self) -> Network:
+        """The network of this moment."""
+        if self._network is None:
+            entities = cast("list[tuple[str, topology_pb2.TopologyEntity]]", self._states[TOPOLOGY].items())
+            estimates = (cast(estimate_pb2.Estimate, value) for _, value in self._states[ESTIMATE].items())
+            measured = {
+                (one.source_node, one.destination_node): one.value
+                for one in estimates
+                if one.metric == CAPACITY_METRIC and one.value > 0
+            }
+            self._network = network_of(entities, measured)
+        return self._network
+
+    def max_guaranteed_bps(self, node: str) -> int:
+        """Greatest guaranteed rate of one request from a node, by its own policy or the default one; 0: no bound."""
+        for identity in (node, "default"):
+            policy = cast("policy_pb2.Policy | None", self._states[POLICY].get(identity))
+            if policy is not None and policy.max_guaranteed_bps:
+                return policy.max_guaranteed_bps
+        return 0
+
+
+class Worker:
+    """What a replica does by itself: take statuses, and act when a moment is reached."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        repository: Repository,
+        view: NetworkView,
+        timing: Timing,
+        group: str,
+        clock: Clock | None = None,
+    ) -> None:
+        self._broker = broker
+        self._repository = repository
+        self._view = view
+        self._timing = timing
+        self._group = group
+        self._clock = clock or SystemClock()
+        self._seen: dict[tuple[str, str], tuple[tuple[int, int, str, int], int]] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await runtime.run_together(
+            self._view.follow(TOPOLOGY),
+            self._view.follow(ESTIMATE),
+            self.take_statuses(),
+            self._act_when_due(),
+            self._keep_house(),
+        )
+
+    async def take_statuses(self) -> None:
+        """Follow chart.grant-status.v1; a status is committed after its effect is."""
+        async with self._broker.subscribe([GRANT_STATUS], group=self._group, start="earliest") as statuses:
+            async for record in statuses:
+                if record.value is not None:
+                    await self._take(cast(grant_status_pb2.GrantStatus, record.value))
+                await statuses.commit(record)
+
+    async def _take(self, status: grant_status_pb2.GrantStatus) -> None:
+        now_us = self._clock.now_us()
+        key = (status.request_id, status.node)
+        print_of = (status.generation, int(status.state), status.reason, status.kernel_rate_bps)
+        seen = self._seen.get(key)
+        if seen is not None and seen[0] == print_of and now_us - seen[1] < COUNTERS_EVERY_US:
+            return
+        STATUSES.labels(state=_short(GrantState.Name(status.state), "GRANT_STATE_")).inc()
+        while True:
+            try:
+                await self._apply(status, now_us)
+                break
+            except RefusalError:
+                _log.debug("a status for a request that is not here", request=status.request_id, node=status.node)
+                break
+            except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+                _log.warning("a grant status waits for the database", reason=str(error))
+                await self._clock.sleep(RETRY_S)
+        if len(self._seen) >= REMEMBERED_STATUSES:
+            self._seen.clear()
+        self._seen[key] = (print_of, now_us)
+
+    async def _apply(self, status: grant_status_pb2.GrantStatus, now_us: int) -> None:
+        change: list[tuple[Reservation, Outcome]] = []
+
+        def decide(reservation: Reservation) -> Outcome | None:
+            change.clear()
+            outcome = service.on_status(reservation, status, now_us, self._timing)
+            if outcome is not None:
+                change.append((reservation, outcome))
+            return outcome
+
+        await self._repository.change(status.request_id, "", SERVICE_ACTOR, decide)
+        if not change or not change[0][1].announce:
+            return
+        before, outcome = change[0]
+        after = outcome.reservation
+        with telemetry.span(
+            "grant confirmed",
+            {"traceparent": after.traceparent} if after.traceparent else None,
+            request_id=after.id,
+            node=status.node,
+            state=GrantState.Name(status.state),
+            enforcement=Enforcement.Name(Enforcement.ValueType(after.enforcement)),
+        ):
+            _log.info(
+                "a node reported on a grant",
+                request=after.id,
+                node=status.node,
+                state=GrantState.Name(status.state),
+                reason=status.reason or after.reason,
+                enforcement=Enforcement.Name(Enforcement.ValueType(after.enforcement)),
+            )
+        if after.enforcement == Enforcement.ENFORCEMENT_ENFORCED and not before.enforced_at_us:
+            CONFIRMED.observe(max(0, now_us - after.start_us) / 1e6)
+
+    async def _act_when_due(self) -> None:
+        while True:
+            try:
+                more = await self.act(self._clock.now_us()) == DUE_BATCH
+            except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+                _log.warning("renewals wait for the database", reason=str(error))
+                more = False
+                await self._clock.sleep(RETRY_S)
+            if not more:
+                await self._clock.sleep(DUE_EVERY_S)
+
+    async def act(self, now_us: int) -> int:
+        """Handle requests whose moment has come; returns how many, at most a batch."""
+
+        def decide(reservation: Reservation) -> Outcome | None:
+            outcome = service.at_due(reservation, now_us, self._timing)
+            if outcome is not None and outcome.reservation.enforcement != reservation.enforcement:
+                _log.warning("a request is not enforced", request=reservation.id, reason=outcome.reservation.reason)
+            return outcome
+
+        handled = await self._repository.take_due(now_us, DUE_BATCH, decide)
+        DUE.inc(handled)
+        return handled
+
+    async def _keep_house(self) -> None:
+        while True:
+            try:
+                await self._repository.forget_keys(self._clock.now_us())
+                counts = await self._repository.counts()
+            except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+                _log.warning("housekeeping waits for the database", reason=str(error))
+            else:
+                LIVE.clear()
+                for (lifecycle, enforcement), number in counts.items():
+                    LIVE.labels(
+                        lifecycle=_short(Lifecycle.Name(Lifecycle.ValueType(lifecycle)), "LIFECYCLE_"),
+                        enforcement=_short(Enforcement.Name(Enforcement.ValueType(enforcement)), "ENFORCEMENT_"),
+                    ).set(number)
+            await self._clock.sleep(HOUSEKEEPING_S)
+
+
+def _short(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).lower()

@@ -1,0 +1,209 @@
+"""What an application asked for, checked field by field and made complete: nodes, selector prefixes, interval, rates.
+
+Pure. A value that cannot be is refused with the name of its field and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+
+from chart.common.rpc_errors import RefusalError, invalid
+from chart.common.units import format_bps, rfc3339
+from chart.reservations.admission import FOREVER_US, SMALLEST_RATE_BPS, Ask
+from chart.reservations.network import Network, Prefix
+from chart.v1.flow_grant_pb2 import FlowSelector, ServiceType
+from chart.v1.rate_request_pb2 import RateRequestSpecification
+
+# Greatest rate of the TIA-1039 rate field.
+LARGEST_RATE_BPS = 4_290_000_000_000
+HORIZON_US = 10 * 365 * 86_400 * 1_000_000
+# A start a little in the past is "now": clocks differ, requests take time.
+START_GRACE_US = 60_000_000
+PORT_PROTOCOLS = {6: "TCP", 17: "UDP", 33: "DCCP", 132: "SCTP"}
+MAXIMUM_TAGS = 32
+MAXIMUM_TEXT = 1024
+
+
+@dataclass(frozen=True)
+class CheckedRequest:
+    """A request that makes sense; `specification` is it as understood."""
+
+    specification: RateRequestSpecification
+    selector: FlowSelector
+    ask: Ask
+
+
+def check(asked: RateRequestSpecification, network: Network, max_guaranteed_bps: int, now_us: int) -> CheckedRequest:
+    """Check a request against itself, the topology and policy (`max_guaranteed_bps` 0: no bound).
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT, with the field.
+    """
+    specification = RateRequestSpecification()
+    specification.CopyFrom(asked)
+    _check_service(specification)
+    _check_rates(specification, max_guaranteed_bps)
+    _check_small_fields(specification)
+    start_us, end_us = _interval(specification, now_us)
+    source_node, source_prefix = _endpoint(specification.source, "source", network)
+    destination_node, destination_prefix = _endpoint(specification.destination, "destination", network)
+    if source_node == destination_node:
+        raise invalid("destination", f"source and destination are the same node, {source_node}")
+    selector = FlowSelector()
+    selector.CopyFrom(specification.selector)
+    _check_selector(selector)
+    selector.source_prefix = _prefix(selector.source_prefix, "source_prefix") or source_prefix
+    selector.destination_prefix = _prefix(selector.destination_prefix, "destination_prefix") or destination_prefix
+    ask = Ask(
+        source_node,
+        destination_node,
+        specification.guaranteed_bps,
+        specification.minimum_bps,
+        start_us,
+        end_us,
+    )
+    return CheckedRequest(specification, selector, ask)
+
+
+def body_hash(asked: RateRequestSpecification) -> bytes:
+    """Fingerprint of a request's body, for idempotency keys."""
+    return hashlib.sha256(asked.SerializeToString(deterministic=True)).digest()
+
+
+def _check_service(specification: RateRequestSpecification) -> None:
+    """Rate and service have to go together; the service may be left out."""
+    service = specification.service
+    rate_bps = specification.guaranteed_bps
+    if service == ServiceType.SERVICE_TYPE_UNSPECIFIED:
+        service = ServiceType.SERVICE_TYPE_GUARANTEED if rate_bps else ServiceType.SERVICE_TYPE_AVAILABLE
+        specification.service = service
+    if service not in ServiceType.values():
+        raise invalid("service", f"there is no service {service}", "available", "guaranteed", "maximum", "variable")
+    if service == ServiceType.SERVICE_TYPE_AVAILABLE and rate_bps:
+        raise invalid(
+            "guaranteed_bps", "the available service guarantees no rate", 'leave it out, or ask for "guaranteed"'
+        )
+    if service in (ServiceType.SERVICE_TYPE_GUARANTEED, ServiceType.SERVICE_TYPE_VARIABLE) and not rate_bps:
+        name = ServiceType.Name(service).removeprefix("SERVICE_TYPE_").lower()
+        raise invalid("guaranteed_bps", f"the {name} service needs a rate", 'state one, or ask for "available"')
+    if service == ServiceType.SERVICE_TYPE_MAXIMUM and not specification.maximum_bps:
+        raise invalid("maximum_bps", "the maximum service needs a maximum rate")
+
+
+def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: int) -> None:
+    for name in ("guaranteed_bps", "minimum_bps", "maximum_bps"):
+        rate_bps = getattr(specification, name)
+        if rate_bps and not SMALLEST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
+            raise _out_of_bounds(
+                name,
+                f"{rate_bps} bit/s is outside of what signalling can carry, {SMALLEST_RATE_BPS} to"
+                f" {LARGEST_RATE_BPS} bit/s",
+                LARGEST_RATE_BPS,
+            )
+    if max_guaranteed_bps and specification.guaranteed_bps > max_guaranteed_bps:
+        raise _out_of_bounds(
+            "guaranteed_bps",
+            f"policy lets one request have at most {format_bps(max_guaranteed_bps)}",
+            max_guaranteed_bps,
+            "above-policy-maximum",
+        )
+    if specification.minimum_bps > specification.guaranteed_bps:
+        raise invalid("minimum_bps", "the minimum is above the guaranteed rate that is asked for")
+    if specification.maximum_bps and specification.maximum_bps < specification.guaranteed_bps:
+        raise invalid("maximum_bps", "the maximum is below the guaranteed rate")
+
+
+def _out_of_bounds(field: str, detail: str, ceiling_bps: int, code: str = "invalid-value") -> RefusalError:
+    error = invalid(field, detail, f"ask for at most {ceiling_bps} bit/s", code=code)
+    error.refusal.floor_bps = SMALLEST_RATE_BPS
+    error.refusal.ceiling_bps = ceiling_bps
+    return error
+
+
+def _check_small_fields(specification: RateRequestSpecification) -> None:
+    for name, largest in (("preemption_priority", 255), ("delay_priority", 255), ("burst_tolerance", 15)):
+        value = getattr(specification, name)
+        if value > largest:
+            raise invalid(name, f"{value} is above the greatest value, {largest}")
+    if len(specification.tags) > MAXIMUM_TAGS:
+        raise invalid("tags", f"at most {MAXIMUM_TAGS} tags")
+    texts = [("description", specification.description)]
+    texts += [("tags", text) for pair in specification.tags.items() for text in pair]
+    for name, text in texts:
+        if len(text) > MAXIMUM_TEXT or "\x00" in text:
+            raise invalid(name, f"at most {MAXIMUM_TEXT} characters, and no NUL")
+
+
+def _interval(specification: RateRequestSpecification, now_us: int) -> tuple[int, int]:
+    start_us = specification.start_us or now_us
+    if specification.duration_us and not specification.end_us:
+        specification.end_us = start_us + specification.duration_us
+    end_us = specification.end_us or FOREVER_US
+    if start_us < now_us - START_GRACE_US:
+        raise invalid("start", f"{rfc3339(start_us)} is in the past" if start_us > 0 else "the start is negative")
+    start_us = max(start_us, now_us)
+    if specification.end_us < 0 or end_us <= start_us:
+        raise invalid("end", "the end is not after the start")
+    if start_us > now_us + HORIZON_US or (specification.end_us and end_us > now_us + HORIZON_US):
+        field = "start" if start_us > now_us + HORIZON_US else "end"
+        raise invalid(field, "more than ten years ahead", "leave the end out to keep the rate until it is released")
+    return start_us, end_us
+
+
+def _endpoint(text: str, field: str, network: Network) -> tuple[str, str]:
+    """Node id and selector prefix ("" matches any) of a source or destination: node id, address or prefix."""
+    if not text:
+        raise invalid(field, f"{field} is missing: a node id, an address or a prefix")
+    if text in network.nodes:
+        return text, _node_prefix(network, text, field)
+    try:
+        prefix: Prefix = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        close = difflib.get_close_matches(text, network.nodes, n=3) or sorted(network.nodes)[:5]
+        raise invalid(field, f"{text!r} is no known node and no address", *close, code="unknown-node") from None
+    node = network.node_of(prefix)
+    if node is None:
+        raise invalid(field, f"no node has {text} among its addresses", *sorted(network.nodes)[:5], code="unknown-node")
+    return node, str(prefix)
+
+
+def _node_prefix(network: Network, node: str, field: str) -> str:
+    """What a node id stands for in a selector.
+
+    All of the node's addresses when one prefix covers them and nobody else's. Otherwise any source (the grant is
+    applied where the flow starts, at that very node), but as destination only the node's first address.
+    """
+    prefix = network.prefix_of(node)
+    if prefix is not None:
+        return str(prefix)
+    own = network.nodes[node]
+    return str(own[0]) if own and field == "destination" else ""
+
+
+def _prefix(text: str, field: str) -> str:
+    if not text:
+        return ""
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        raise invalid(field, f"{text!r} is no prefix in CIDR notation") from None
+
+
+def _check_selector(selector: FlowSelector) -> None:
+    if selector.protocol > 255:
+        raise invalid("protocol", f"{selector.protocol} is no IP protocol number", "6 (tcp)", "17 (udp)")
+    for name in ("source_port", "destination_port"):
+        port = getattr(selector, name)
+        if port > 65_535:
+            raise invalid(name, f"{port} is no port")
+        if port and not selector.protocol:
+            raise invalid("protocol", f"{name} needs a protocol", "tcp", "udp")
+        if port and selector.protocol not in PORT_PROTOCOLS:
+            raise invalid("protocol", f"protocol {selector.protocol} has no ports", "tcp", "udp")
+    if selector.dscp_plus_one > 64:
+        raise invalid("dscp", f"{selector.dscp_plus_one - 1} is above 63")
+    if selector.cgroup_id > FOREVER_US:
+        raise invalid("cgroup_id", "no cgroup has that id")
