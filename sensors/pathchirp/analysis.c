@@ -102,14 +102,14 @@ static void remove_spikes(struct series *series) {
             series->queue_us[k] = fmin(series->queue_us[k], series->queue_us[k + ahead]);
 }
 
-/* Usual difference between successive delays in the low-rate half, where an idle path shows none. */
+/* What the low-rate half shows as falls between successive delays: a growing queue has none, so they are noise. */
 static double measure_noise_us(const struct series *series) {
-    double differences[CHIRP_PACKETS_MAX];
+    double falls_us[CHIRP_PACKETS_MAX];
     size_t half = (series->count - 1) / 2;
 
     for (size_t k = 0; k < half; k++)
-        differences[k] = fabs(series->queue_us[k + 1] - series->queue_us[k]);
-    return fmax(NOISE_MIN_US, 2 * statistics_percentile(differences, half, 0.5));
+        falls_us[k] = fmax(0, series->queue_us[k] - series->queue_us[k + 1]);
+    return fmax(NOISE_MIN_US, 2 * statistics_percentile(falls_us, half, 0.75));
 }
 
 static bool grows(const struct series *series, size_t k, double noise_us) {
@@ -264,7 +264,7 @@ struct chirp_result chirp_analyse(const struct chirp_packet *packets, size_t cou
         result.verdict = CHIRP_REORDERED;
         return result;
     }
-    if (series.count < POINTS_MIN || series.count * 2 < count)
+    if (series.count < POINTS_MIN)
         return result;
     fill_gaps(&series, packet_bits);
     remove_spikes(&series);

@@ -16,8 +16,10 @@
 
 #define NS_PER_MS 1000000LL
 #define HELLO_TRIES 4
-/* More than the RTT that an answer may take: scheduling at the far end, queues. */
+/* More than the RTT that an answer may take: scheduling at the far end, queues that our own chirps left. Grows from try
+ * to try, because a slow path may hold a second of them. */
 #define ANSWER_SLACK_NS (50 * NS_PER_MS)
+#define ANSWER_SLACK_GROWTH 3
 
 uint32_t exchange_largest_packet(const struct exchange *exchange) {
     return 1500 - (WIRE_IPV6_UDP_BYTES - WIRE_IPV4_UDP_BYTES) * (exchange->header_bytes == WIRE_IPV6_UDP_BYTES);
@@ -232,6 +234,7 @@ static void request_trains(struct exchange *exchange, const struct chirp_flight 
 unsigned exchange_collect(struct exchange *exchange, struct chirp_flight *flights, unsigned count, unsigned tries) {
     uint8_t bytes[WIRE_DATAGRAM_MAX_BYTES];
     struct wire_header header;
+    int64_t slack_ns = ANSWER_SLACK_NS;
     unsigned missing = count;
     int network_error = 0;
 
@@ -241,7 +244,8 @@ unsigned exchange_collect(struct exchange *exchange, struct chirp_flight *flight
         int64_t deadline_ns;
 
         request_trains(exchange, flights, count);
-        deadline_ns = pacing_now_ns() + exchange->rtt_ns * 3 / 2 + ANSWER_SLACK_NS;
+        deadline_ns = pacing_now_ns() + exchange->rtt_ns * 3 / 2 + slack_ns;
+        slack_ns *= ANSWER_SLACK_GROWTH;
         while (missing && receive_answer(exchange, deadline_ns, bytes, &header, &network_error)) {
             for (unsigned i = 0; header.type == WIRE_TRAIN && i < count; i++) {
                 if (flights[i].fetched || flights[i].train != header.train)

@@ -33,7 +33,7 @@ static const struct option_spec SPECS[] = {
     {"limit-ms", OPTION_NUMBER, OPTION_ANYWHERE, FIELD(limit_ms), 100, 600000, "MS",
      "no chirp starts that would end later (4500)"},
     {"limit-bytes", OPTION_UNSIGNED, OPTION_ANYWHERE, FIELD(limit_bytes), 20000, 1e9, "N",
-     "no chirp starts that would send more (1500000)"},
+     "no chirp starts that would send more (1000000)"},
     {"declare", OPTION_FLAG, OPTION_ANYWHERE, FIELD(declare), 0, 0, NULL,
      "print the most bytes and time the run may take, send nothing"},
     {"json", OPTION_FLAG, OPTION_ANYWHERE, FIELD(json), 0, 0, NULL, "print JSON lines"},
@@ -63,7 +63,7 @@ void chirp_defaults(struct chirp_parameters *parameters) {
         .interval_ms = 50,
         .timeout_ms = 1200,
         .limit_ms = 4500,
-        .limit_bytes = 1500000,
+        .limit_bytes = 1000000,
     };
     if (key_file)
         snprintf(parameters->key_file, sizeof(parameters->key_file), "%s", key_file);

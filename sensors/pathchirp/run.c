@@ -12,7 +12,7 @@
 #define WIDE_CHIRPS 3
 /* Narrow chirps reach from the expected value divided by BELOW to the expected value times ABOVE. */
 #define NARROW_BELOW 4.0
-#define NARROW_ABOVE 2.5
+#define NARROW_ABOVE 4.0
 /* Chirps in one batch, and in all batches; the responder keeps 32 trains. */
 #define BATCH_MAX 14u
 #define NARROW_MAX 36u
