@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -42,14 +43,20 @@ def fetch(rest: httpx.Client, path: str, **parameters: str) -> Any:
     return answer.json()
 
 
-def chart(*arguments: str) -> None:
-    """Run the `chart` command of this environment.
+def chart(settings: PlatformSettings, *arguments: str) -> None:
+    """Run the `chart` command of this environment against the platform of these settings.
 
     Raises:
         LaboratoryError: it failed; its own words are in the message.
     """
     command = [str(Path(sys.executable).parent / "chart"), *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    environment = {
+        **os.environ,
+        "CHART_STATE_DIR": str(settings.state_dir),
+        "CHART_SERVER": settings.gateway_url,
+        "CHART_KAFKA_NODE_PORT": str(settings.kafka_node_port),
+    }
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)
     if done.returncode != 0:
         msg = f"`chart {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()}"
         raise LaboratoryError(msg)
@@ -87,12 +94,12 @@ def laboratory(
     """
     platform = Platform(settings)
     platform_was_up = platform.running()
-    lab_was_up = topology in network.list_ids()
+    lab_was_up = topology in network.list_ids(settings.state_dir / "lab")
     try:
         platform.up(progress)
         if not lab_was_up:
             progress(f"building the lab {topology}")
-            chart("lab", "up", topology, "--platform")
+            chart(settings, "lab", "up", topology, "--platform")
         with client(settings) as rest:
             wait_ready(rest)
         progress(f"the lab {topology} is up, its agents report")
@@ -102,7 +109,7 @@ def laboratory(
             if not lab_was_up:
                 progress("taking the lab down")
                 with contextlib.suppress(LaboratoryError):
-                    chart("lab", "down", "--lab", topology)
+                    chart(settings, "lab", "down", "--lab", topology)
             if not platform_was_up:
                 progress("taking the platform down")
                 platform.down(purge=True)

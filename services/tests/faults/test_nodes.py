@@ -1,0 +1,245 @@
+"""Nodes lose their agent, their broker, their permission: traffic goes on, and what was measured is not lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from chart.lab.network import Lab
+from chart.lab.programs import program
+from chart.platform.laboratory import chart, fetch, wait_ready
+from chart.platform.stack import Platform
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+PORT = 5201
+Until = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def lab(platform: Platform, rest: httpx.Client) -> Iterator[Lab]:
+    """The lab `demo` with agents and pods on every node."""
+    settings = platform.settings
+    chart(settings, "lab", "up", "demo", "--platform")
+    try:
+        wait_ready(rest)
+        yield Lab.load("demo", state_dir=settings.state_dir / "lab")
+    finally:
+        chart(settings, "lab", "down", "--lab", "demo")
+
+
+@pytest.fixture
+def grant(rest: httpx.Client, until: Until) -> Iterator[dict[str, Any]]:
+    """An enforced guaranteed rate of 40 Mb/s from alpha to delta."""
+    rest.put("/v1/policies/default", json={"enforcement": "enforce"}).raise_for_status()
+    answer = rest.post(
+        "/v1/rate-requests",
+        json={
+            "source": "alpha",
+            "destination": "delta",
+            "protocol": "tcp",
+            "destination_port": PORT,
+            "service": "variable",
+            "guaranteed_bps": 40_000_000,
+        },
+    )
+    assert answer.status_code == 201, answer.text
+    request = answer.json()
+    path = f"/v1/rate-requests/{request['id']}"
+    until(lambda: fetch(rest, path)["enforcement"] == "ENFORCED", "the request is enforced")
+    yield request
+    rest.post(f"{path}/release").raise_for_status()
+
+
+@pytest.fixture
+def flow(lab: Lab, grant: dict[str, Any]) -> Iterator[Callable[[], int]]:
+    """A bulk transfer under the grant; calling the fixture returns the octets that delta has received so far."""
+    bulk = str(program("lab/bulk"))
+    receiver = lab.popen("delta", [bulk, "receive", "--listen", f"0.0.0.0:{PORT}"], stderr=subprocess.DEVNULL)
+    sender = lab.popen(
+        "alpha",
+        [bulk, "send", "--connect", f"{lab.address('delta')}:{PORT}", "--duration-s", "120"],
+        stderr=subprocess.DEVNULL,
+    )
+
+    def received() -> int:
+        listing = lab.exec("delta", ["ss", "-tinH", f"sport = :{PORT}", "and", "state", "established"]).stdout
+        found = re.findall(r"bytes_received:(\d+)", listing)
+        return int(found[0]) if found else 0
+
+    try:
+        yield received
+    finally:
+        for process in (sender, receiver):
+            process.kill()
+            process.communicate()
+
+
+def control(lab: Lab) -> str:
+    """Congestion control of the flow at its sender; empty before it is established."""
+    listing = lab.exec("alpha", ["ss", "-tinH", f"dport = :{PORT}", "and", "state", "established"]).stdout
+    found = re.findall(r"^\s+(?:ts |sack |ecn |ecnseen |fastopen )*(\w+)", listing, re.MULTILINE)
+    return str(found[0]) if found else ""
+
+
+def agent_pid(lab: Lab, node: str) -> int | None:
+    """Process id of a node's agent."""
+    for pid in lab.processes(node):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "chart-agent":
+                return pid
+    return None
+
+
+def supervisor_pid(lab: Lab) -> int:
+    """Process id of the lab's process manager."""
+    return int((lab.directory / "supervisord.pid").read_text())
+
+
+@contextlib.contextmanager
+def paused(*pids: int) -> Iterator[None]:
+    """The processes stopped for a while."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def progress_over(received: Callable[[], int], seconds: float, until: Until) -> int:
+    """Octets received during so many seconds."""
+    start, before = time.monotonic(), received()
+    until(lambda: time.monotonic() - start >= seconds, "time passes", limit_s=seconds + 5)
+    return received() - before
+
+
+def instances(rest: httpx.Client) -> dict[str, tuple[str, bool]]:
+    """Per node: when its agent last reported its state and whether that is stale."""
+    return {
+        node["id"]: (node["state"]["reported_at"], node["state"]["stale"]) for node in fetch(rest, "/v1/nodes")["items"]
+    }
+
+
+def test_an_agent_killed_leaves_its_flows_and_the_others_alone(
+    lab: Lab, rest: httpx.Client, flow: Callable[[], int], until: Until
+) -> None:
+    until(lambda: control(lab) == "trinity", "the flow is under its rate")
+    others = {node: agent_pid(lab, node) for node in ("bravo", "charlie", "delta")}
+    victim = agent_pid(lab, "alpha")
+    assert victim
+    with paused(supervisor_pid(lab)):
+        os.kill(victim, signal.SIGKILL)
+        # Nobody renews the lease: the kernel itself gives the flow back to its default control.
+        until(lambda: control(lab) not in ("trinity", ""), "the flow is back on its default control", limit_s=75)
+        assert progress_over(flow, 2, until) > 0
+    until(lambda: agent_pid(lab, "alpha") not in (None, victim), "the agent is restarted", limit_s=5)
+    until(lambda: control(lab) == "trinity", "the new agent takes the flow up again", limit_s=10)
+    assert {node: agent_pid(lab, node) for node in others} == others
+    assert not any(stale for node, (_, stale) in instances(rest).items() if node in others)
+
+
+def test_the_broker_away_for_thirty_seconds(
+    platform: Platform, lab: Lab, rest: httpx.Client, flow: Callable[[], int], until: Until
+) -> None:
+    until(lambda: control(lab) == "trinity", "the flow is under its rate")
+    (broker,) = [row.pid for row in platform.status() if row.name == "kafka"]
+    counts = measured(lab)
+
+    def agent_status(node: str = "alpha") -> dict[str, Any]:
+        command = [str(program("dataplane/chart-agent")), "--status", "--json"]
+        command += [
+            "--node",
+            node,
+            "--state-dir",
+            str(lab.node_directory(node)),
+            "--cgroup",
+            str(lab.node_cgroup(node)),
+        ]
+        return dict(json.loads(lab.exec(node, command).stdout))
+
+    def available() -> int:
+        return max(int(one["available_bps"]) for one in agent_status()["grants"])
+
+    assert available() > 0
+    with paused(broker):
+        started = time.monotonic()
+        until(lambda: available() == 0, "the link rates expire", limit_s=15)
+        assert time.monotonic() - started >= 4, "a lease of 10 s, renewed at half, lasts at least 5 s"
+        assert control(lab) == "trinity", "the guaranteed rate lives on"
+        assert progress_over(flow, 2, until) > 0
+        until(lambda: time.monotonic() - started >= 30, "thirty seconds pass", limit_s=40)
+    until(lambda: available() > 0, "the link rates come back", limit_s=30)
+    # Every result that the pods took while the broker was away reaches the archive.
+    taken = measured(lab)
+    assert taken > counts
+    until(lambda: archived(platform) >= taken, f"{taken} measurements are archived", limit_s=60)
+
+
+def measured(lab: Lab) -> int:
+    """Results in the data repositories of all pods (read without disturbing them)."""
+    import sqlite3
+
+    total = 0
+    for node in lab.topology.nodes:
+        for path in lab.node_directory(node.name).rglob("*.sqlite*"):
+            if path.name.endswith(("-wal", "-shm")):
+                continue
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                for table in tables & {"measurement", "measurements", "results"}:
+                    total += connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return total
+
+
+def archived(platform: Platform) -> int:
+    """Measurements in the archive."""
+    import psycopg
+
+    with psycopg.connect(platform.settings.database_url("archiver"), connect_timeout=5) as connection:
+        row = connection.execute("SELECT count(*) FROM archiver.measurement").fetchone()
+    assert row
+    return int(row[0])
+
+
+def test_enforcement_off_and_observe_give_every_flow_back(
+    lab: Lab, rest: httpx.Client, grant: dict[str, Any], flow: Callable[[], int], until: Until
+) -> None:
+    until(lambda: control(lab) == "trinity", "the flow is under its rate")
+    for mode in ("off", "observe"):
+        rest.put("/v1/policies/default", json={"enforcement": mode}).raise_for_status()
+        until(lambda: control(lab) not in ("trinity", ""), f"{mode}: back on the default control", limit_s=2)
+        assert progress_over(flow, 1, until) > 0
+        if mode == "observe":
+            path = f"/v1/rate-requests/{grant['id']}"
+            states = lambda: {one["state"] for one in fetch(rest, path)["confirmations"]}  # noqa: E731
+            until(lambda: states() == {"OBSERVED"}, "everything is computed and shown", limit_s=5)
+        rest.put("/v1/policies/default", json={"enforcement": "enforce"}).raise_for_status()
+        until(lambda: control(lab) == "trinity", "enforced again", limit_s=5)
+
+
+def test_the_local_off_switch_needs_no_broker(lab: Lab, flow: Callable[[], int], until: Until) -> None:
+    until(lambda: control(lab) == "trinity", "the flow is under its rate")
+    command = [
+        str(program("dataplane/chart-agent")),
+        "--node",
+        "alpha",
+        "--state-dir",
+        str(lab.node_directory("alpha")),
+    ]
+    command += ["--cgroup", str(lab.node_cgroup("alpha"))]
+    lab.exec("alpha", [*command, "--off"])
+    until(lambda: control(lab) not in ("trinity", ""), "off: back on the default control", limit_s=2)
+    assert progress_over(flow, 1, until) > 0
