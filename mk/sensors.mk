@@ -15,7 +15,7 @@ lint-sensors: packages
 	@$(SENSORS) format-check tidy
 
 unit-sensors: sensors
-	@$(SENSORS) unit
+	@$(SENSORS) unit fuzz-corpus
 
 fuzz-sensors: packages ## fuzz everything in the sensors that parses outside bytes (FUZZ_SECONDS each, 60)
 	@$(SENSORS) fuzz
