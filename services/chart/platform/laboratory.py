@@ -54,6 +54,7 @@ def chart(settings: PlatformSettings, *arguments: str) -> None:
         **os.environ,
         "CHART_STATE_DIR": str(settings.state_dir),
         "CHART_SERVER": settings.gateway_url,
+        "CHART_GATEWAY_URL": settings.gateway_url,
         "CHART_KAFKA_NODE_PORT": str(settings.kafka_node_port),
     }
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)
