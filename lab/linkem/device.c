@@ -38,12 +38,13 @@ static int enter(const char *namespace_name) {
 }
 
 /* Offloads would merge packets before or after the link; those a TUN device does not have answer EOPNOTSUPP. */
-static int set_offloads_off(int control, struct ifreq *request) {
+static int set_offloads_off(int control, const char *interface_name) {
     static const __u32 commands[] = {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO};
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         struct ethtool_value value = {.cmd = commands[i], .data = 0};
-        request->ifr_data = (void *)&value;
-        if (ioctl(control, SIOCETHTOOL, request) < 0 && errno != EOPNOTSUPP)
+        struct ifreq request = {.ifr_data = (void *)&value};
+        snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", interface_name);
+        if (ioctl(control, SIOCETHTOOL, &request) < 0 && errno != EOPNOTSUPP)
             return -errno;
     }
     return 0;
@@ -63,7 +64,7 @@ static int configure(const char *interface_name, int mtu, int queue_packets) {
     if (!error && ioctl(control, SIOCSIFTXQLEN, &request) < 0)
         error = -errno;
     if (!error)
-        error = set_offloads_off(control, &request);
+        error = set_offloads_off(control, interface_name);
     close(control);
     errno = -error;
     return error;
