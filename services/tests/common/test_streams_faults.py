@@ -1,0 +1,168 @@
+"""Streams on Kafka while the broker is restarted, hangs, or holds much; and how long things take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from support.kafka import KafkaServer, fresh_catalogue
+from support.waiting import eventually
+
+from chart.common.streams import KafkaBroker, StreamUnavailable
+from chart.v1 import link_load_pb2, policy_pb2
+
+pytestmark = [pytest.mark.contract, pytest.mark.timeout(120)]
+
+
+@dataclass
+class Streams:
+    """A broker connection with a delivery timeout of 1 s, and two streams of the test's own."""
+
+    broker: KafkaBroker
+    state: str
+    work: str
+
+
+@pytest_asyncio.fixture
+async def streams(kafka: KafkaServer) -> AsyncIterator[Streams]:
+    catalogue, names = fresh_catalogue(kafka.bootstrap, state="chart.policy.v1", work="chart.link-load.v1")
+    broker = KafkaBroker(kafka.bootstrap, catalogue=catalogue, delivery_timeout_ms=1000)
+    yield Streams(broker, names["state"], names["work"])
+    await broker.close()
+
+
+def policy(identity: str, revision: int = 1) -> policy_pb2.Policy:
+    return policy_pb2.Policy(id=identity, revision=revision)
+
+
+async def publish_until_accepted(streams: Streams, key: str, revision: int, limit_s: float = 30.0) -> None:
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            await streams.broker.publish(streams.state, key, policy(key, revision))
+        except StreamUnavailable:
+            if time.monotonic() > end:
+                raise
+        else:
+            return
+
+
+async def test_a_cold_reader_holds_ten_thousand_keys_within_five_seconds(streams: Streams, kafka: KafkaServer) -> None:
+    keys = [f"key{number}" for number in range(10_000)]
+    await asyncio.gather(*(streams.broker.publish(streams.state, key, policy(key)) for key in keys))
+    fresh = KafkaBroker(kafka.bootstrap, catalogue=streams.broker.catalogue)
+    started = time.monotonic()
+    state = await fresh.compacted(streams.state)
+    took_s = time.monotonic() - started
+    print(f"cold read of 10,000 keys: {took_s:.2f} s")
+    assert len(state) == 10_000
+    await fresh.close()
+    assert took_s < 5.0, f"took {took_s:.2f} s"
+
+
+async def test_state_survives_a_restart_of_the_broker(streams: Streams, kafka: KafkaServer) -> None:
+    for number in range(100):
+        await streams.broker.publish(streams.state, f"key{number}", policy(f"key{number}"))
+    state = await streams.broker.compacted(streams.state)
+    changes = state.subscribe_changes()
+    kafka.kill()
+    try:
+        with pytest.raises(StreamUnavailable):
+            await streams.broker.publish(streams.state, "lost", policy("lost"))
+        # Reads go on from memory while the broker is away.
+        assert len(state) == 100
+    finally:
+        kafka.start()
+    await publish_until_accepted(streams, "key0", 2)
+    await publish_until_accepted(streams, "new", 1)
+    await eventually(lambda: state.get("key0") == policy("key0", 2) and "new" in state, 30)
+    assert state.ready
+    # "lost" may have been accepted although it was not acknowledged; nothing else is new.
+    assert {key for key, _ in state.items()} - {"lost"} == {f"key{number}" for number in range(100)} | {"new"}
+    seen = []
+    while not seen or seen[-1] != "new":
+        key, _ = await asyncio.wait_for(anext(changes), 10)
+        seen.append(key)
+    assert [key for key in seen if key != "lost"] == ["key0", "new"], "only what changed is told"
+
+
+async def test_a_group_goes_on_after_a_restart_without_losing_a_record(streams: Streams, kafka: KafkaServer) -> None:
+    received: set[int] = set()
+
+    async def work() -> None:
+        async with streams.broker.subscribe([streams.work], group="workers", start="earliest") as subscription:
+            async for record in subscription:
+                report = record.value
+                assert isinstance(report, link_load_pb2.LinkLoadReport)
+                received.add(report.sequence)
+                await subscription.commit(record)
+
+    async def publish(number: int) -> None:
+        report = link_load_pb2.LinkLoadReport(node=f"n{number % 5}", sequence=number)
+        while True:
+            try:
+                await streams.broker.publish(streams.work, report.node, report)
+            except StreamUnavailable:
+                continue
+            return
+
+    worker = asyncio.create_task(work())
+    for number in range(50):
+        await publish(number)
+    await eventually(lambda: len(received) == 50, 20)
+    kafka.stop()
+    late = asyncio.gather(*(publish(number) for number in range(50, 100)))
+    try:
+        await asyncio.sleep(0)
+    finally:
+        kafka.start()
+    await asyncio.wait_for(late, 60)
+    await eventually(lambda: len(received) == 100, 60)
+    assert not worker.done()
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+
+
+async def test_a_broker_that_hangs_is_noticed_within_the_delivery_timeout(streams: Streams, kafka: KafkaServer) -> None:
+    await publish_until_accepted(streams, "a", 1)
+    kafka.pause()
+    try:
+        started = time.monotonic()
+        with pytest.raises(StreamUnavailable):
+            await streams.broker.publish(streams.state, "a", policy("a", 2))
+        assert time.monotonic() - started < 5.0
+        with pytest.raises(StreamUnavailable):
+            await streams.broker.reachable()
+    finally:
+        kafka.resume()
+    await publish_until_accepted(streams, "a", 3)
+
+
+async def test_more_records_than_fit_wait_their_turn(streams: Streams) -> None:
+    patient = KafkaBroker(streams.broker.bootstrap, catalogue=streams.broker.catalogue)
+    report = link_load_pb2.LinkLoadReport(node="n")
+    await asyncio.gather(*(patient.publish(streams.work, f"n{number}", report) for number in range(25_000)))
+    async with patient.subscribe([streams.work], start="earliest") as subscription:
+        count = 0
+        async with asyncio.timeout(30):
+            while count < 25_000:
+                await anext(subscription)
+                count += 1
+    await patient.close()
+
+
+async def test_from_publish_to_reader_takes_milliseconds(streams: Streams) -> None:
+    took_ms = []
+    async with streams.broker.subscribe([streams.state]) as subscription:
+        for number in range(100):
+            started = time.monotonic()
+            await streams.broker.publish(streams.state, "a", policy("a", number))
+            await anext(subscription)
+            took_ms.append((time.monotonic() - started) * 1000)
+    median_ms = sorted(took_ms)[50]
+    print(f"publish to read, median: {median_ms:.1f} ms")
+    assert median_ms < 50, f"median {median_ms:.1f} ms"
