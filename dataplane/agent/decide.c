@@ -220,12 +220,23 @@ int decide_remove_policy(struct decide *decide, const char *id) {
     return strmap_remove(&decide->policies, id) != NULL;
 }
 
-enum decide_mode decide_mode(const struct decide *decide) {
+int decide_set_local_off(struct decide *decide, bool off) {
+    bool changed = decide->local_off != off;
+
+    decide->local_off = off;
+    return changed;
+}
+
+enum decide_mode decide_policy_mode(const struct decide *decide) {
     void *mode = strmap_get(&decide->policies, decide->node);
 
     if (!mode)
         mode = strmap_get(&decide->policies, "default");
     return mode ? (enum decide_mode)(uintptr_t)mode : DECIDE_MODE_ENFORCE;
+}
+
+enum decide_mode decide_mode(const struct decide *decide) {
+    return decide->local_off ? DECIDE_MODE_OFF : decide_policy_mode(decide);
 }
 
 int decide_parse_prefix(const char *text, struct decide_prefix *ret) {

@@ -154,6 +154,8 @@ int decide_set_local_off(struct decide *decide, bool off);
 
 /* The mode of this node: off when switched off locally, its own policy, else "default", else enforce. */
 enum decide_mode decide_mode(const struct decide *decide);
+/* The same without the local off switch. */
+enum decide_mode decide_policy_mode(const struct decide *decide);
 
 /* Outcome: the grants to apply now, ordered by request id, empty in mode off (in mode observe the
  * datapath only counts). The table belongs to
@@ -165,6 +167,9 @@ int decide_desired(struct decide *decide, int64_t now_us, const struct decide_ap
 /* Feed back what the datapath made of a desired grant: error 0 or a negative errno. */
 void decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
                        int64_t now_us);
+
+/* Fresh counts of a grant that the datapath has. */
+void decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed);
 
 /* Hand every status that is due to `sink` (changes at once, refreshes every DECIDE_REFRESH_US); when the sink returns
  * an error the status stays due. Returns how many were taken. */

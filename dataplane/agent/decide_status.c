@@ -27,6 +27,13 @@ void decide_set_result(struct decide *decide, const char *request_id, int error,
         grant->observed = *observed;
 }
 
+void decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed) {
+    struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    if (grant)
+        grant->observed = *observed;
+}
+
 /* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */
 static enum decide_state enforced_state(const struct telling *telling, const struct grant_entry *grant, char *reason) {
     const struct decide_link *link = decide_find_link(telling->decide, grant->own_link_id);

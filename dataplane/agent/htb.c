@@ -9,6 +9,8 @@
 
 #define LINK_PER_MILLE 990
 #define FLOOR_PER_MILLE 10
+/* Legacy keeps this much even when it asked for nothing lately, so that its next flow can start. */
+#define LEAST_LEGACY_PER_MILLE 50
 /* 0.99 less the default admission share of 0.8: the part of the link that admission never commits. */
 #define DEFAULT_LEGACY_PER_MILLE 190
 #define MINIMUM_RATE_BYTES_PER_S 1000
@@ -35,7 +37,7 @@ void htb_make_plan(uint64_t capacity_bps, uint64_t legacy_share_bps, uint32_t mt
                    struct htb_plan *ret) {
     /* Octets per second of the link as HTB sees them when every packet is full. */
     uint64_t raw = (uint64_t)((__uint128_t)capacity_bps / 8 * (mtu + link_header_bytes) / mtu);
-    uint64_t link = greatest(raw * LINK_PER_MILLE / 1000, 100 * MINIMUM_RATE_BYTES_PER_S / 10);
+    uint64_t link = greatest(raw * LINK_PER_MILLE / 1000, 10 * MINIMUM_RATE_BYTES_PER_S);
     uint64_t floor = greatest(link * FLOOR_PER_MILLE / 1000, MINIMUM_RATE_BYTES_PER_S);
     uint64_t legacy = legacy_share_bps ? (uint64_t)((__uint128_t)legacy_share_bps / 8 * (mtu + link_header_bytes) / mtu)
                                        : raw * DEFAULT_LEGACY_PER_MILLE / 1000;
@@ -43,7 +45,7 @@ void htb_make_plan(uint64_t capacity_bps, uint64_t legacy_share_bps, uint32_t mt
     const uint32_t queues_ms[] = {EXPEDITED_QUEUE_MS, EXPLICIT_RATE_QUEUE_MS, LEGACY_QUEUE_MS, BACKGROUND_QUEUE_MS};
     const uint32_t minors[] = {HTB_MINOR_EXPEDITED, HTB_MINOR_EXPLICIT_RATE, HTB_MINOR_LEGACY, HTB_MINOR_BACKGROUND};
 
-    legacy = least(greatest(legacy, floor), link - 3 * floor);
+    legacy = least(greatest(legacy, link * LEAST_LEGACY_PER_MILLE / 1000), link - 3 * floor);
     *ret = (struct htb_plan){.link_bytes_per_s = link};
     ret->gso_max_bytes = (uint32_t)least(greatest(MILLISECONDS(capacity_bps / 8, 1), 2ull * mtu), GSO_DEFAULT_BYTES);
     /* One millisecond also covers the lateness of a timer on a busy machine. */

@@ -5,8 +5,8 @@
  *   link, 0.99 of capacity, so that the queue stands here and not in the next element
  *     expedited      priority 0   signals and EF: served first whenever it has something
  *     explicit rate  priority 1   a floor of 1 %, then everything that expedited and legacy's share leave
- *     legacy         priority 2   its share guaranteed, plus what the two above do not use; a queue of its own of 50 ms
- *     background     priority 3   a floor of 1 %, then the rest
+ *     legacy         priority 2   its share guaranteed (5 % at least), plus what the two above do not use; a queue of
+ * its own of 50 ms background     priority 3   a floor of 1 %, then the rest
  *
  * HTB serves a class within its own rate before any class that borrows: so expedited has a large rate of its own and
  * never waits for a token, while explicit-rate flows borrow. HTB counts the Ethernet header, CHART does not: rates are

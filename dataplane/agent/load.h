@@ -1,0 +1,47 @@
+/* Load of a link over an interval, from counters that only grow: pure (link rate control of signalling.md reads it
+ * every 100 ms).
+ *
+ * Octets are IP octets: the link header that the kernel counts with every packet is taken off. What was sent is what
+ * left the link's queue (HTB); without HTB (mode off or observe) what the interface sent, split by the classifier's
+ * counters. */
+#pragma once
+
+#include "datapath.h"
+#include "htb.h"
+#include "messages.h"
+#include "strmap.h"
+
+/* The guaranteed rate of a grant counts as in use for this long after its last packet (counters of a grant may be a
+ * second old). */
+#define LOAD_IN_USE_US 2000000ll
+
+struct load_sample {
+    bool have_htb;
+    struct htb_stats htb;
+    bool have_classifier;
+    struct datapath_link_counters classifier;
+    uint64_t interface_packets;
+    uint64_t interface_bytes;
+    uint64_t interface_dropped;
+    uint32_t link_header_bytes;
+};
+
+/* Fill the octets, drops and queues of ret from two samples of a link. Counters that went back were reset: they count
+ * from 0. */
+void load_difference(const struct load_sample *before, const struct load_sample *now, struct messages_load *ret);
+
+/* Which grants move data. */
+struct load_activity {
+    struct strmap grants;
+    uint64_t round;
+};
+
+enum load_use { LOAD_IDLE, LOAD_IN_USE, LOAD_ACTIVE };
+
+/* Begin a round of notes; load_end forgets the grants that had none in it. */
+void load_begin(struct load_activity *activity);
+/* LOAD_ACTIVE: octets moved since the last round; LOAD_IN_USE: within LOAD_IN_USE_US; LOAD_IDLE otherwise, or -ENOMEM.
+ */
+int load_note(struct load_activity *activity, const char *request_id, uint64_t sent_bytes, int64_t now_us);
+void load_end(struct load_activity *activity);
+void load_free(struct load_activity *activity);
