@@ -1,0 +1,116 @@
+"""Entry point of chart-sensor-pod."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import structlog
+
+from chart.common import rpc, runtime, telemetry
+from chart.common.clock import SystemClock
+from chart.common.health import HealthServer
+from chart.common.streams import connect
+from chart.sensor_pod import metrics
+from chart.sensor_pod import rpc as pod_rpc
+from chart.sensor_pod.drivers import RESPONDER, Drivers
+from chart.sensor_pod.pod import Pod
+from chart.sensor_pod.publisher import Publisher
+from chart.sensor_pod.repository import Repository, Retention
+from chart.sensor_pod.settings import PodSettings
+from chart.sensor_pod.streams import ControlStreams
+
+_log = structlog.get_logger("chart.sensor_pod")
+
+
+async def serve(settings: PodSettings) -> None:
+    """Run the pod until cancelled."""
+    if not settings.node:
+        msg = "CHART_NODE is not set: a sensor pod serves one node and must know its name"
+        raise ValueError(msg)
+    clock = SystemClock()
+    broker = connect(settings)
+    repository = Repository(settings.state_dir / "sensor-pod.sqlite")
+    await repository.open()
+    retention = Retention(age_us=int(settings.retention_days * 86_400e6), rows=settings.retention_rows)
+    publisher = Publisher(repository, broker, clock, retention)
+    drivers = Drivers(
+        settings.sensors_dir, key_file(settings), settings.responder_listen if settings.responder else None
+    )
+    pod = Pod(
+        settings.node,
+        repository,
+        drivers,
+        publisher,
+        clock,
+        probe_share=settings.probe_share,
+        default_capacity_bps=settings.default_capacity_bps,
+    )
+    streams = ControlStreams(broker, pod, clock)
+
+    async def sensors_are_there() -> None:
+        if not drivers.sensors():
+            msg = f"no sensor in {settings.sensors_dir}"
+            raise RuntimeError(msg)
+
+    async def responder_runs() -> bool:
+        return drivers.responder_runs
+
+    checks = {"repository": repository.count, "sensors": sensors_are_there, "responder": responder_runs}
+    try:
+        await pod.load()
+        async with (
+            drivers,
+            HealthServer(settings.http_listen, checks),
+            rpc.serve([pod_rpc.registration(pod)], settings),
+        ):
+            await runtime.run_together(
+                pod.run(),
+                publisher.run(),
+                publisher.keep_bounded(),
+                streams.run_configurations(),
+                streams.run_topology(),
+                _keep_gauges(pod, clock),
+            )
+    finally:
+        await repository.close()
+        await broker.close()
+
+
+def key_file(settings: PodSettings) -> Path | None:
+    """The keys of the sensors; without a setting the pod makes one of its own, which only it and its responder know."""
+    if settings.sensor_key_file is not None:
+        return settings.sensor_key_file
+    path = settings.state_dir / "sensor.key"
+    program = settings.sensors_dir / RESPONDER
+    if not path.exists():
+        if not program.exists():
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([str(program), "--generate-key", str(path)], check=True, timeout=10, capture_output=True)
+        _log.warning("made a sensor key that no other node knows; set CHART_SENSOR_KEY_FILE", path=str(path))
+    return path
+
+
+async def _keep_gauges(pod: Pod, clock: SystemClock) -> None:
+    while True:
+        scheduler = pod.scheduler
+        metrics.CONFIGURATIONS.set(len(scheduler.configurations()))
+        metrics.GROUPS.set(scheduler.group_count)
+        metrics.RUNNING.set(scheduler.running)
+        for link in scheduler.budget.links():
+            metrics.BUDGET_USED.labels(link=link).set(scheduler.budget.used_share(link, int(clock.monotonic() * 1e6)))
+        await asyncio.sleep(1.0)
+
+
+def main() -> None:
+    """Run chart-sensor-pod."""
+    settings = PodSettings()
+    telemetry.setup("sensor-pod", settings)
+    sys.exit(runtime.run(serve(settings)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""The pod's controller: carries out what the scheduler decides (The CHART System, section 6, figure 3).
+
+Every result goes to the data repository first; then those who wait or watch get it and the publisher is woken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+from ulid import ULID
+
+from chart.common.clock import Clock
+from chart.sensor_pod import metrics, service
+from chart.sensor_pod.budget import ByteBudget
+from chart.sensor_pod.drivers import Drivers, SensorError
+from chart.sensor_pod.group import Run
+from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, from_proto
+from chart.sensor_pod.paths import Paths
+from chart.sensor_pod.plan import Declare, Expire, Skip
+from chart.sensor_pod.publisher import Publisher
+from chart.sensor_pod.repository import Origin, Repository, RunRecord, SkipRecord
+from chart.sensor_pod.scheduler import Scheduler
+from chart.sensor_pod.watch import Watchers
+from chart.v1 import measurement_pb2, sensing_configuration_pb2, topology_pb2
+
+# Beyond the time that a sensor declares.
+RUN_MARGIN_S = 3.0
+ONE_SHOT_LIMIT_S = 30.0
+
+_log = structlog.get_logger("chart.sensor_pod")
+
+
+class RunRefusedError(Exception):
+    """A one-shot that was not run: ``reason`` as in `Skip`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Pod:
+    """Scheduler, drivers and repository of one node at work."""
+
+    def __init__(
+        self,
+        node: str,
+        repository: Repository,
+        drivers: Drivers,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        probe_share: float = 0.01,
+        default_capacity_bps: int = 100_000_000,
+    ) -> None:
+        self.node = node
+        self.repository = repository
+        self.drivers = drivers
+        self.watchers = Watchers()
+        self._publisher = publisher
+        self._clock = clock
+        self._paths = Paths(node)
+        budget = ByteBudget(probe_share, default_capacity_bps)
+        self.scheduler = Scheduler(budget, lambda key: self._paths.links(key.destination_node))
+        self._origins: dict[str, Origin] = {}
+        self._messages: dict[str, sensing_configuration_pb2.SensingConfiguration] = {}
+        self._last_starts_us: dict[str, int] = {}
+        self._tickets: dict[int, asyncio.Future[tuple[measurement_pb2.Measurement, ...]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+
+    # Configurations
+
+    async def load(self) -> None:
+        """Take over what the repository holds, with the times of the last runs."""
+        self._last_starts_us = await self.repository.last_starts_us()
+        for message, origin in await self.repository.configurations():
+            self._adopt(message, origin)
+        _log.info("the repository is read", configurations=len(self._messages), groups=self.scheduler.group_count)
+
+    async def put(self, message: sensing_configuration_pb2.SensingConfiguration, origin: Origin) -> None:
+        """Store a configuration, then follow it.
+
+        Raises:
+            InvalidConfigurationError: it cannot be run.
+        """
+        from_proto(message)
+        if self._messages.get(message.id) == message and self._origins.get(message.id) == origin:
+            return
+        await self.repository.put_configuration(message, origin)
+        self._adopt(message, origin)
+
+    async def remove(self, identities: Iterable[str]) -> None:
+        """Forget configurations; unknown ones are no error."""
+        gone = [identity for identity in identities if identity in self._messages]
+        if not gone:
+            return
+        await self.repository.remove_configurations(gone)
+        for identity in gone:
+            del self._messages[identity], self._origins[identity]
+            self.scheduler.remove(identity, self._now_us())
+        self._wake()
+
+    def configurations(self, origin: Origin | None = None) -> list[sensing_configuration_pb2.SensingConfiguration]:
+        """What is configured, by id; with an origin only what came from there."""
+        return [
+            message
+            for identity, message in sorted(self._messages.items())
+            if origin is None or self._origins[identity] == origin
+        ]
+
+    def _adopt(self, message: sensing_configuration_pb2.SensingConfiguration, origin: Origin) -> None:
+        try:
+            configuration = from_proto(message)
+        except InvalidConfigurationError as error:
+            _log.error("a stored configuration cannot be run", configuration=message.id, reason=str(error))
+            return
+        self._messages[message.id], self._origins[message.id] = message, origin
+        now_us, wall_us = self._now_us(), self._clock.now_us()
+        until_us = None
+        if configuration.valid_until_us:
+            until_us = now_us + configuration.valid_until_us - wall_us
+        started_us = self._last_starts_us.get(configuration.key.text())
+        last_us = now_us - max(0, wall_us - started_us) if started_us is not None else None
+        self.scheduler.put(configuration, now_us, until_us=until_us, last_started_us=last_us)
+        self._wake()
+
+    def set_topology(self, links: Iterable[topology_pb2.Link]) -> None:
+        """Take over paths and capacities."""
+        known = list(links)
+        self._paths.set_links(known)
+        for link in known:
+            self.scheduler.budget.set_capacity(link.id, link.capacity_bps)
+
+    # One-shots
+
+    async def run_once(self, configuration: Configuration) -> tuple[measurement_pb2.Measurement, ...]:
+        """Results of one run, or of a stored one within the tolerance, or of one that is under way.
+
+        Raises:
+            RunRefusedError: the budget has no room, or the run did not start or end in time.
+        """
+        if configuration.tolerance_us:
+            since_us = self._clock.now_us() - configuration.tolerance_us
+            stored = await self.repository.results_since(configuration.key.text(), since_us)
+            if stored:
+                self.scheduler.statistics.answered_from_store += 1
+                return tuple(stored)
+        now_us = self._now_us()
+        ticket = self.scheduler.once(configuration, now_us, now_us + int(ONE_SHOT_LIMIT_S * 1e6))
+        future: asyncio.Future[tuple[measurement_pb2.Measurement, ...]] = asyncio.get_running_loop().create_future()
+        self._tickets[ticket] = future
+        self._wake()
+        try:
+            return await future
+        finally:
+            self._tickets.pop(ticket, None)
+
+    def _refuse(self, tickets: Iterable[int], reason: str, detail: str) -> None:
+        for ticket in tickets:
+            future = self._tickets.get(ticket)
+            if future is not None and not future.done():
+                future.set_exception(RunRefusedError(reason, detail))
+
+    # The loop
+
+    async def run(self) -> None:
+        """Carry out decisions until cancelled."""
+        try:
+            while True:
+                self._news.clear()
+                for decision in self.scheduler.poll(self._now_us()):
+                    if isinstance(decision, Run):
+                        metrics.START_LATENESS.observe(max(0, self._now_us() - decision.due_us) / 1e6)
+                        self._spawn(self._carry_out(decision))
+                    elif isinstance(decision, Declare):
+                        self._spawn(self._declare(decision.key))
+                    elif isinstance(decision, Skip):
+                        self._refuse(decision.tickets, decision.reason, decision.detail)
+                        self._spawn(self._note_skip(decision))
+                    elif isinstance(decision, Expire):
+                        self._refuse([decision.ticket], decision.reason, decision.detail)
+                await self._wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _wait(self) -> None:
+        wakeup_us = self.scheduler.wakeup_us()
+        if wakeup_us is None:
+            await self._news.wait()
+            return
+        wait_s = (wakeup_us - self._now_us()) / 1e6
+        if wait_s <= 0 or self._news.is_set():
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task of the pod failed", error=repr(error), exc_info=error)
+
+    async def _declare(self, key: GroupKey) -> None:
+        try:
+            answer = await self.drivers.declare(key)
+            failure = service.failure_of(answer)
+            if not failure:
+                self.scheduler.declared(key, service.cost_of(answer), self._now_us())
+                self._wake()
+                return
+        except (SensorError, service.SensorAnswerError) as error:
+            answer = error.record() if isinstance(error, SensorError) else SensorError("other", str(error)).record()
+        finished = self.scheduler.refused(key, self._now_us())
+        await self._store(key, answer, finished.configuration_ids, finished.tickets, self._clock.now_us())
+
+    async def _carry_out(self, run: Run) -> None:
+        started_us = self._clock.now_us()
+        sent_bytes = run.cost.probe_bytes
+        try:
+            answer = await self.drivers.run(run.key, run.cost.duration_us / 1e6 + RUN_MARGIN_S)
+            with contextlib.suppress(TypeError, ValueError):
+                # A run that failed without counts may have sent everything that it declared.
+                sent_bytes = min(sent_bytes, int(answer.get("probe_bytes", sent_bytes)))
+        except SensorError as error:
+            answer = error.record()
+        finally:
+            finished = self.scheduler.finished(run.id, self._now_us(), sent_bytes)
+            self._wake()
+        metrics.PROBE_BYTES.labels(sensor=run.key.sensor).inc(sent_bytes)
+        await self._store(run.key, answer, finished.configuration_ids, finished.tickets, started_us)
+
+    async def _store(
+        self,
+        key: GroupKey,
+        answer: dict[str, Any],
+        configuration_ids: tuple[str, ...],
+        tickets: tuple[int, ...],
+        started_us: int,
+    ) -> None:
+        """First to the repository, then to everybody else."""
+        measurements = service.measurements_of(
+            self.node, key, answer, configuration_ids, self._clock.now_us(), lambda: str(ULID())
+        )
+        try:
+            await self.repository.write(RunRecord(key.text(), started_us, measurements))
+        except Exception as error:
+            self._refuse(tickets, "repository", f"the result could not be stored: {error}")
+            raise
+        self._last_starts_us[key.text()] = started_us
+        for measurement in measurements:
+            outcome = "error" if measurement.error else "ok"
+            metrics.MEASUREMENTS.labels(sensor=key.sensor, metric=measurement.metric, outcome=outcome).inc()
+            if measurement.error:
+                _log.warning("a run failed", group=key.text(), reason=measurement.error)
+        for ticket in tickets:
+            future = self._tickets.get(ticket)
+            if future is not None and not future.done():
+                future.set_result(measurements)
+        self.watchers.give(measurements)
+        self._publisher.wake()
+
+    async def _note_skip(self, skip: Skip) -> None:
+        metrics.SKIPS.labels(sensor=skip.key.sensor, reason=skip.reason).inc(skip.count)
+        _log.info("a run was skipped", group=skip.key.text(), reason=skip.reason, detail=skip.detail)
+        record = SkipRecord(self._clock.now_us(), skip.key.text(), skip.reason, skip.detail, skip.count)
+        await self.repository.write(record)
+
+    def _now_us(self) -> int:
+        return int(self._clock.monotonic() * 1e6)
+
+    def _wake(self) -> None:
+        self._news.set()

@@ -1,0 +1,107 @@
+"""gRPC `SensorPod` of a pod."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from chart.common.rpc import Registration
+from chart.common.rpc_errors import RefusalError, invalid, not_found
+from chart.sensor_pod.model import InvalidConfigurationError, from_proto
+from chart.sensor_pod.pod import Pod, RunRefusedError
+from chart.sensor_pod.watch import TooManyWatchersError
+from chart.v1 import reservations_pb2, sensing_configuration_pb2, sensor_pod_pb2, sensor_pod_pb2_grpc
+
+QUERY_LIMIT = 1000
+QUERY_CEILING = 10_000
+_FOREVER_US = 2**62
+
+Configuration = sensing_configuration_pb2.SensingConfiguration
+
+
+class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
+    """Answers for one pod."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    async def Configure(  # noqa: N802 - name of the interface definition
+        self, request: sensor_pod_pb2.ConfigureRequest, context: Any
+    ) -> sensor_pod_pb2.ConfigureResponse:
+        """Store or remove a configuration; answered when it is on disk."""
+        configuration = request.configuration
+        known = {entry.id for entry in self._pod.configurations()}
+        from_stream = {entry.id for entry in self._pod.configurations("stream")}
+        if configuration.id in from_stream:
+            detail = f"configuration {configuration.id!r} belongs to the control plane; change it there"
+            raise RefusalError(reservations_pb2.Refusal(code="not-local", detail=detail, field="id"))
+        if request.remove:
+            if configuration.id not in known:
+                raise not_found("configuration", configuration.id, sorted(known - from_stream))
+            await self._pod.remove([configuration.id])
+        else:
+            self._check_source(configuration)
+            try:
+                await self._pod.put(configuration, "local")
+            except InvalidConfigurationError as error:
+                raise invalid(error.field, error.detail) from error
+        return sensor_pod_pb2.ConfigureResponse()
+
+    async def List(  # noqa: N802
+        self, request: sensor_pod_pb2.ListRequest, context: Any
+    ) -> sensor_pod_pb2.ListResponse:
+        """Everything that is configured."""
+        return sensor_pod_pb2.ListResponse(configurations=self._pod.configurations())
+
+    async def RunOnce(  # noqa: N802
+        self, request: sensor_pod_pb2.RunOnceRequest, context: Any
+    ) -> sensor_pod_pb2.RunOnceResponse:
+        """Run a sensor once, or answer with a run that is under way or young enough."""
+        self._check_source(request.configuration)
+        try:
+            configuration = from_proto(request.configuration, one_shot=True)
+            measurements = await self._pod.run_once(configuration)
+        except InvalidConfigurationError as error:
+            raise invalid(error.field, error.detail) from error
+        except RunRefusedError as error:
+            refusal = reservations_pb2.Refusal(code=f"not-run-{error.reason}", detail=str(error))
+            raise RefusalError(refusal, grpc.StatusCode.FAILED_PRECONDITION) from error
+        return sensor_pod_pb2.RunOnceResponse(measurements=measurements)
+
+    async def Query(  # noqa: N802
+        self, request: sensor_pod_pb2.QueryRequest, context: Any
+    ) -> sensor_pod_pb2.QueryResponse:
+        """The newest stored results in a range of time, oldest first."""
+        until_us = request.until_us or _FOREVER_US
+        if request.from_us > until_us:
+            raise invalid("from_us", "is after until_us")
+        limit = min(request.limit or QUERY_LIMIT, QUERY_CEILING)
+        rows = await self._pod.repository.query(
+            request.destination_node, request.metric, request.from_us, until_us, limit
+        )
+        return sensor_pod_pb2.QueryResponse(measurements=rows)
+
+    async def Watch(  # noqa: N802
+        self, request: sensor_pod_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[sensor_pod_pb2.WatchResponse]:
+        """Results as they come."""
+        try:
+            with self._pod.watchers.watch(request.destination_node, request.metric) as watcher:
+                # The caller learns at once that it is being served.
+                await context.send_initial_metadata(())
+                async for measurement in watcher.results():
+                    yield sensor_pod_pb2.WatchResponse(measurement=measurement)
+        except TooManyWatchersError:
+            refusal = reservations_pb2.Refusal(code="too-many-watchers", detail="this pod has 100 watchers already")
+            raise RefusalError(refusal) from None
+
+    def _check_source(self, configuration: Configuration) -> None:
+        if configuration.source_node not in ("", self._pod.node):
+            raise invalid("source_node", f"this is the pod of {self._pod.node}, not of {configuration.source_node}")
+
+
+def registration(pod: Pod) -> Registration:
+    """For `chart.common.rpc.serve`."""
+    return ("chart.v1.SensorPod", sensor_pod_pb2_grpc.add_SensorPodServicer_to_server, SensorPodServicer(pod))

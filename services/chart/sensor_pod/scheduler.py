@@ -1,0 +1,349 @@
+"""What to run when: an earliest-deadline queue over groups of configurations (The CHART System, section 6).
+
+Configurations with the same sensor, destination and parameters form a group; one run at the fastest asked period serves
+them all (6 s and 10 s: 6 s), one-shots that overlap share a run, and a result younger than the tolerance answers. A run
+starts when its bytes fit the budget of every link of its path and no sensor that it would disturb probes one of them.
+
+Pure: the caller passes the time (integer microseconds of a clock that never steps back) and carries out the decisions.
+Work per event is logarithmic in the number of configurations.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chart.sensor_pod.budget import ByteBudget
+from chart.sensor_pod.group import Cost, Group, Pending, Run, first_due_us, next_due_us
+from chart.sensor_pod.model import Configuration, GroupKey
+from chart.sensor_pod.plan import Decision, Declare, Expire, Finished, Limits, Skip, Statistics
+
+_DUE, _RETRY, _EXPIRE, _END = range(4)
+
+
+class Scheduler:
+    """Decides; `poll` says what is to be done now, `wakeup_us` when to ask again at the latest."""
+
+    def __init__(
+        self, budget: ByteBudget, links_of: Callable[[GroupKey], Sequence[str]], limits: Limits | None = None
+    ) -> None:
+        self.budget = budget
+        self.statistics = Statistics()
+        self._links_of = links_of
+        self._limits = limits or Limits()
+        self._groups: dict[GroupKey, Group] = {}
+        self._configurations: dict[str, Configuration] = {}
+        self._costs: dict[tuple[str, tuple[tuple[str, str], ...]], Cost] = {}
+        self._timers: list[tuple[int, int, int, Any]] = []
+        self._ready: dict[str, list[tuple[int, int, int, GroupKey]]] = {}
+        self._runs: dict[int, Run] = {}
+        self._running: dict[str, int] = {}
+        # Link -> the exclusive run on it, and who waits for the link.
+        self._locks: dict[str, int] = {}
+        self._waiters: dict[str, list[GroupKey]] = {}
+        self._tickets: dict[int, GroupKey] = {}
+        self._order = itertools.count(1)
+
+    # What shall be measured
+
+    def put(
+        self,
+        configuration: Configuration,
+        now_us: int,
+        *,
+        until_us: int | None = None,
+        last_started_us: int | None = None,
+    ) -> None:
+        """Take over a configuration, new or changed; ``last_started_us`` is known from before a restart."""
+        known = self._configurations.get(configuration.id)
+        if known == configuration:
+            return
+        if known is not None:
+            if known.key == configuration.key:
+                last_started_us = self._groups[known.key].last_started_us
+            self.remove(configuration.id, now_us)
+        self._configurations[configuration.id] = configuration
+        group = self._group(configuration.key)
+        if group.last_started_us is None:
+            group.last_started_us = last_started_us
+        before = group.period_us
+        group.add(configuration)
+        if group.period_us != before:
+            self._plan(group, now_us)
+        if until_us is not None:
+            self._timer(until_us, _END, configuration)
+
+    def remove(self, identity: str, now_us: int) -> bool:
+        """Forget a configuration; False when it was not known."""
+        configuration = self._configurations.pop(identity, None)
+        if configuration is None:
+            return False
+        group = self._groups[configuration.key]
+        before = group.period_us
+        group.discard(identity)
+        if group.period_us != before:
+            self._plan(group, now_us)
+        if group.period_us is None and not group.tickets:
+            self._withdraw(group)
+        self._collect(group)
+        return True
+
+    def once(self, configuration: Configuration, now_us: int, deadline_us: int) -> int:
+        """Ask for one run; joins one that is under way. The ticket comes back in `Finished`, `Skip` or `Expire`."""
+        ticket = next(self._order)
+        group = self._group(configuration.key)
+        self._tickets[ticket] = group.key
+        self._timer(deadline_us, _EXPIRE, ticket)
+        if group.run is not None:
+            group.run.tickets.append(ticket)
+            self.statistics.merged += 1
+            return ticket
+        group.tickets.append(ticket)
+        group.one_shot_priority = max(group.one_shot_priority, configuration.priority)
+        if group.pending is not None:
+            self.statistics.merged += 1
+            return ticket
+        self._make_pending(group, now_us, deadline_us)
+        return ticket
+
+    def configurations(self) -> list[Configuration]:
+        """All periodic configurations."""
+        return list(self._configurations.values())
+
+    @property
+    def group_count(self) -> int:
+        """Groups: what is really measured."""
+        return len(self._groups)
+
+    @property
+    def running(self) -> int:
+        """Runs under way."""
+        return len(self._runs)
+
+    # What the caller reports
+
+    def declared(self, key: GroupKey, cost: Cost, now_us: int) -> None:
+        """What a run of the group costs at most; answers `Declare`."""
+        if len(self._costs) > self._limits.remembered_costs:
+            self._costs.clear()
+        self._costs[key.sensor, key.parameters] = cost
+        group = self._groups.get(key)
+        if group is None:
+            return
+        group.asked = False
+        if group.pending is not None:
+            self._enqueue(group)
+
+    def refused(self, key: GroupKey, now_us: int) -> Finished:
+        """The sensor cannot be run so; asked again when the group is due next."""
+        group = self._groups.get(key)
+        if group is None:
+            return Finished((), ())
+        group.asked = False
+        return self._give_up(group)
+
+    def finished(self, run_id: int, now_us: int, sent_bytes: int) -> Finished:
+        """A run has ended; returns whom its result answers."""
+        run = self._runs.pop(run_id)
+        self._running[run.key.sensor] -= 1
+        self.budget.settle(run.links, run.cost.probe_bytes, sent_bytes, now_us)
+        if run.exclusive:
+            for link in run.links:
+                if self._locks.get(link) == run_id:
+                    del self._locks[link]
+                for key in self._waiters.pop(link, ()):
+                    waiting = self._groups.get(key)
+                    if waiting is not None and waiting.pending is not None:
+                        self._enqueue(waiting)
+        group = self._groups[run.key]
+        group.run = None
+        for ticket in run.tickets:
+            self._tickets.pop(ticket, None)
+        answered = Finished(tuple(run.tickets), tuple(group.configurations))
+        self.statistics.merged += max(0, len(group.configurations) - 1)
+        self._collect(group)
+        return answered
+
+    # What is to be done
+
+    def wakeup_us(self) -> int | None:
+        """When `poll` has something to decide next; None: not before the next event."""
+        return self._timers[0][0] if self._timers else None
+
+    def poll(self, now_us: int) -> list[Decision]:
+        """Decisions that are due, in the order in which to carry them out."""
+        decisions: list[Decision] = []
+        while self._timers and self._timers[0][0] <= now_us:
+            at_us, _, kind, subject = heapq.heappop(self._timers)
+            if kind == _DUE:
+                self._fire_due(subject[0], subject[1], at_us, now_us, decisions)
+            elif kind == _RETRY:
+                self._fire_retry(*subject)
+            elif kind == _EXPIRE:
+                self._fire_expire(subject, decisions)
+            elif self._configurations.get(subject.id) == subject:
+                self.remove(subject.id, now_us)
+        for sensor in list(self._ready):
+            self._drain(sensor, now_us, decisions)
+        return decisions
+
+    # Inside
+
+    def _group(self, key: GroupKey) -> Group:
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key)
+        return group
+
+    def _collect(self, group: Group) -> None:
+        if group.idle and self._groups.get(group.key) is group:
+            del self._groups[group.key]
+
+    def _timer(self, at_us: int, kind: int, subject: Any) -> None:
+        heapq.heappush(self._timers, (at_us, next(self._order), kind, subject))
+
+    def _plan(self, group: Group, now_us: int) -> None:
+        """The fastest period changed: the old timer becomes void."""
+        group.epoch += 1
+        if group.period_us is not None:
+            due_us = first_due_us(group.key, group.period_us, group.last_started_us, now_us)
+            self._timer(due_us, _DUE, (group, group.epoch))
+
+    def _fire_due(self, group: Group, epoch: int, at_us: int, now_us: int, decisions: list[Decision]) -> None:
+        period_us = group.period_us
+        if epoch != group.epoch or period_us is None or self._groups.get(group.key) is not group:
+            return
+        following_us = next_due_us(group.key, at_us, period_us, now_us)
+        self._timer(following_us, _DUE, (group, epoch))
+        if (missed := (now_us - at_us) // period_us) > 0:
+            decisions.append(self._skip(group, "late", f"the pod was busy or stopped for {missed} periods", missed))
+        if group.run is not None:
+            decisions.append(self._skip(group, "overrun", "the run before has not ended"))
+        elif group.pending is not None:
+            decisions.append(self._skip(group, group.pending.reason, group.pending.detail))
+            group.pending.due_us, group.pending.deadline_us = at_us, following_us
+        elif group.answered(now_us):
+            self.statistics.answered_from_store += 1
+        else:
+            self._make_pending(group, at_us, following_us)
+
+    def _make_pending(self, group: Group, due_us: int, deadline_us: int) -> None:
+        group.pending = Pending(next(self._order), due_us, deadline_us)
+        self._enqueue(group)
+
+    def _fire_retry(self, group: Group, sequence: int) -> None:
+        if group.pending is not None and group.pending.sequence == sequence:
+            self._enqueue(group)
+
+    def _fire_expire(self, ticket: int, decisions: list[Decision]) -> None:
+        key = self._tickets.pop(ticket, None)
+        if key is None:
+            return
+        group = self._groups[key]
+        if group.run is not None and ticket in group.run.tickets:
+            group.run.tickets.remove(ticket)
+            decisions.append(Expire(ticket, "running", "the run did not end in time"))
+        else:
+            group.tickets.remove(ticket)
+            pending = group.pending
+            decisions.append(Expire(ticket, *((pending.reason, pending.detail) if pending else ("late", "no run"))))
+        if group.period_us is None and not group.tickets:
+            self._withdraw(group)
+        self._collect(group)
+
+    def _enqueue(self, group: Group) -> None:
+        pending = group.pending
+        assert pending is not None
+        self._unclaim(pending)
+        entry = (-group.priority, pending.deadline_us, pending.sequence, group.key)
+        heapq.heappush(self._ready.setdefault(group.key.sensor, []), entry)
+
+    def _unclaim(self, pending: Pending) -> None:
+        if pending.claim is not None:
+            links, size_bytes, priority = pending.claim
+            self.budget.claim(links, -size_bytes, priority)
+            pending.claim = None
+
+    def _withdraw(self, group: Group) -> None:
+        """Nobody wants the run any more."""
+        if group.pending is not None:
+            self._unclaim(group.pending)
+            group.pending = None
+
+    def _give_up(self, group: Group) -> Finished:
+        self._withdraw(group)
+        tickets, group.tickets, group.one_shot_priority = tuple(group.tickets), [], 0
+        for ticket in tickets:
+            self._tickets.pop(ticket, None)
+        answered = Finished(tickets, tuple(group.configurations))
+        self._collect(group)
+        return answered
+
+    def _skip(self, group: Group, reason: str, detail: str, count: int = 1) -> Skip:
+        self.statistics.skipped[reason] = self.statistics.skipped.get(reason, 0) + count
+        return Skip(group.key, tuple(group.configurations), (), reason, detail, count)
+
+    def _drain(self, sensor: str, now_us: int, decisions: list[Decision]) -> None:
+        """Start what may start of one sensor, the highest priority and then the earliest deadline first."""
+        ready = self._ready[sensor]
+        limit = self._limits.runs_of(sensor)
+        while ready and self._running.get(sensor, 0) < limit and len(self._runs) < self._limits.runs:
+            _, _, sequence, key = heapq.heappop(ready)
+            group = self._groups.get(key)
+            if group is None or group.pending is None or group.pending.sequence != sequence or group.run is not None:
+                continue
+            cost = self._costs.get((key.sensor, key.parameters))
+            if cost is None:
+                if not group.asked:
+                    group.asked = True
+                    group.pending.wait("declaration", "the sensor has not said what the run costs")
+                    decisions.append(Declare(key))
+                continue
+            decision = self._try_start(group, group.pending, cost, now_us)
+            if decision is not None:
+                decisions.append(decision)
+        if not ready:
+            del self._ready[sensor]
+
+    def _try_start(self, group: Group, pending: Pending, cost: Cost, now_us: int) -> Decision | None:
+        key = group.key
+        links = tuple(self._links_of(key))
+        exclusive = key.sensor in self._limits.exclusive_sensors
+        if pending.claim is not None:
+            return None  # a second entry of a run that waits for its turn already
+        if exclusive and (taken := next((link for link in links if link in self._locks), None)):
+            pending.wait("exclusion", f"another train or chirp is on {taken}")
+            self.statistics.delayed["exclusion"] = self.statistics.delayed.get("exclusion", 0) + 1
+            self._waiters.setdefault(taken, []).append(key)
+            return None
+        at_us = self.budget.earliest_us(links, cost.probe_bytes, group.priority, now_us)
+        if at_us is None:
+            room = min(self.budget.limit_bytes(link) for link in links)
+            detail = f"the run may send {cost.probe_bytes} bytes, the path's budget is {room} bytes a minute"
+            answered = self._give_up(group)
+            self.statistics.skipped["budget"] = self.statistics.skipped.get("budget", 0) + 1
+            return Skip(key, answered.configuration_ids, answered.tickets, "budget", detail, 1)
+        if at_us > now_us:
+            pending.wait("budget", f"{cost.probe_bytes} bytes do not fit the path's budget yet")
+            pending.claim = (links, cost.probe_bytes, group.priority)
+            self.budget.claim(links, cost.probe_bytes, group.priority)
+            self.statistics.delayed["budget"] = self.statistics.delayed.get("budget", 0) + 1
+            self._timer(at_us, _RETRY, (group, pending.sequence))
+            return None
+        return self._start(group, pending, Run(next(self._order), key, cost, links, exclusive, pending.due_us, now_us))
+
+    def _start(self, group: Group, pending: Pending, run: Run) -> Run:
+        run.tickets = group.tickets
+        group.tickets, group.one_shot_priority = [], 0
+        group.pending, group.run = None, run
+        group.last_started_us = run.started_us
+        self.budget.reserve(run.links, run.cost.probe_bytes)
+        self._runs[run.id] = run
+        self._running[run.key.sensor] = self._running.get(run.key.sensor, 0) + 1
+        if run.exclusive:
+            for link in run.links:
+                self._locks[link] = run.id
+        self.statistics.started += 1
+        return run

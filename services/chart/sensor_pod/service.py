@@ -1,0 +1,93 @@
+"""What the pod makes of a sensor's answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chart.sensor_pod.group import Cost
+from chart.sensor_pod.model import GroupKey
+from chart.v1 import measurement_pb2
+
+# The metric that a failed run did not give.
+_MAIN_METRIC = {
+    "ping": ("rtt_us", "us"),
+    "pathchirp": ("available_bandwidth_bps", "bps"),
+    "spruce": ("available_bandwidth_bps", "bps"),
+    "pathrate": ("capacity_bps", "bps"),
+}
+
+
+class SensorAnswerError(ValueError):
+    """A sensor answered something that is not its protocol."""
+
+
+def cost_of(answer: Mapping[str, Any]) -> Cost:
+    """Read the answer to ``declare``.
+
+    Raises:
+        SensorAnswerError: it is not one.
+    """
+    try:
+        return Cost(int(answer["probe_bytes"]), int(answer["duration_ms"]) * 1000)
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"declared neither bytes nor time: {answer!r:.200}"
+        raise SensorAnswerError(msg) from error
+
+
+def failure_of(answer: Mapping[str, Any]) -> str:
+    """ "kind: message" of an error record; empty when it is none."""
+    error = answer.get("error")
+    if not error:
+        return ""
+    if isinstance(error, Mapping):
+        return f"{error.get('kind', 'other')}: {error.get('message', 'no reason given')}"
+    return f"other: {error}"
+
+
+def measurements_of(
+    node: str,
+    key: GroupKey,
+    answer: Mapping[str, Any],
+    configuration_ids: Sequence[str],
+    now_us: int,
+    new_id: Callable[[], str],
+) -> tuple[measurement_pb2.Measurement, ...]:
+    """The results of one run, one per metric; an error record becomes one measurement with the error.
+
+    A run whose every probe was lost has an error and yet one true result: a loss ratio of 1.
+    """
+    try:
+        sent, lost = int(answer.get("probes_sent", 0)), int(answer.get("probes_lost", 0))
+        size_bytes, ended_us = int(answer.get("probe_bytes", 0)), int(answer.get("ended_at_us", 0)) or now_us
+        failure = failure_of(answer)
+        results = [
+            (str(entry["metric"]), float(entry["value"]), str(entry["unit"]), "")
+            for entry in (answer.get("metrics") or () if not failure else ())
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        failure, results = f"other: the sensor's answer cannot be read: {answer!r:.200}", []
+        sent, lost, size_bytes, ended_us = 0, 0, 0, now_us
+    if not results:
+        metric, unit = _MAIN_METRIC.get(key.sensor, (key.sensor, ""))
+        results.append((metric, 0.0, unit, failure or "other: the sensor gave no result"))
+        if sent > 0 and lost >= sent:
+            results.append(("loss_ratio", 1.0, "ratio", ""))
+    return tuple(
+        measurement_pb2.Measurement(
+            id=new_id(),
+            source_node=node,
+            destination_node=key.destination_node or key.destination_address,
+            sensor=key.sensor,
+            metric=metric,
+            value=value,
+            unit=unit,
+            measured_at_us=ended_us,
+            probes_sent=max(0, sent),
+            probes_lost=max(0, lost),
+            probe_bytes=max(0, size_bytes),
+            configuration_ids=configuration_ids,
+            error=error,
+        )
+        for metric, value, unit, error in results
+    )

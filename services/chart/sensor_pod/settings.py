@@ -1,0 +1,29 @@
+"""Settings of a sensor pod; environment with prefix ``CHART_``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from chart.common.places import repository_root
+from chart.common.settings import BaseServiceSettings
+
+
+class PodSettings(BaseServiceSettings):
+    """What a pod may be told. ``node`` is required; ``state_dir`` holds the pod's file."""
+
+    grpc_listen: str = "0.0.0.0:18110"
+    http_listen: str = "0.0.0.0:18210"
+    # Programs that speak the --serve protocol; each one's file name is the name of the sensor.
+    sensors_dir: Path = Field(default_factory=lambda: repository_root() / "build" / "sensors")
+    # Keys shared with the responders of the other nodes; empty: a key of its own in the state directory.
+    sensor_key_file: Path | None = None
+    responder_listen: str = "0.0.0.0:18300"
+    responder: bool = True
+    # Part of each link's capacity that probing may take.
+    probe_share: float = Field(default=0.01, gt=0, le=0.5)
+    # For links that the topology does not give a capacity.
+    default_capacity_bps: int = Field(default=100_000_000, ge=64_000)
+    retention_days: float = Field(default=7.0, gt=0)
+    retention_rows: int = Field(default=500_000, ge=1000)

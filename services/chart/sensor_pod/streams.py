@@ -1,0 +1,98 @@
+"""Streams of the pod: sensing configurations and topology in. (Measurements out: publisher.py.)
+
+Without the broker the pod goes on with what its repository holds; the streams are read as soon as it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from google.protobuf.message import Message
+
+from chart.common.clock import Clock
+from chart.common.compacted import CompactedState
+from chart.common.streams import Broker, StreamError
+from chart.sensor_pod.model import InvalidConfigurationError
+from chart.sensor_pod.pod import Pod
+from chart.v1 import sensing_configuration_pb2, topology_pb2
+
+CONFIGURATIONS = "chart.sensing-configuration.v1"
+TOPOLOGY = "chart.topology.v1"
+BACK_OFF_S = (0.5, 15.0)
+
+_log = structlog.get_logger("chart.sensor_pod.streams")
+
+Follow = Callable[[CompactedState], Awaitable[None]]
+
+
+class ControlStreams:
+    """Follows both streams into the pod."""
+
+    def __init__(self, broker: Broker, pod: Pod, clock: Clock) -> None:
+        self._broker = broker
+        self._pod = pod
+        self._clock = clock
+
+    async def run_configurations(self) -> None:
+        """Follow configurations of this node until cancelled."""
+        await self._keep(CONFIGURATIONS, self._follow_configurations)
+
+    async def run_topology(self) -> None:
+        """Follow links until cancelled."""
+        await self._keep(TOPOLOGY, self._follow_topology)
+
+    async def _keep(self, topic: str, follow: Follow) -> None:
+        back_off_s = BACK_OFF_S[0]
+        while True:
+            try:
+                state = await self._broker.compacted(topic)
+                back_off_s = BACK_OFF_S[0]
+                try:
+                    await follow(state)
+                finally:
+                    await state.close()
+                reason = "the stream ended"
+            except StreamError as error:
+                reason = str(error)
+            _log.warning("going on with what is known", topic=topic, reason=reason, again_in_s=back_off_s)
+            await self._clock.sleep(back_off_s)
+            back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
+
+    async def _follow_configurations(self, state: CompactedState) -> None:
+        changes = state.subscribe_changes()
+        try:
+            present = dict(state.items())
+            gone = [known.id for known in self._pod.configurations("stream") if known.id not in present]
+            await self._pod.remove(gone)
+            for identity, value in present.items():
+                await self._apply_configuration(identity, value)
+            _log.info("sensing configurations are read", removed=len(gone), configured=len(self._pod.configurations()))
+            async for identity, change in changes:
+                await self._apply_configuration(identity, change)
+        finally:
+            await changes.aclose()
+
+    async def _apply_configuration(self, identity: str, value: Message | None) -> None:
+        if not isinstance(value, sensing_configuration_pb2.SensingConfiguration) or value.source_node != self._pod.node:
+            # A tombstone, or it moved to another node.
+            if any(known.id == identity for known in self._pod.configurations("stream")):
+                await self._pod.remove([identity])
+            return
+        try:
+            await self._pod.put(value, "stream")
+        except InvalidConfigurationError as error:
+            _log.error("a configuration cannot be run", configuration=identity, reason=str(error))
+
+    async def _follow_topology(self, state: CompactedState) -> None:
+        changes = state.subscribe_changes()
+        try:
+            self._take_topology(state)
+            async for _ in changes:
+                self._take_topology(state)
+        finally:
+            await changes.aclose()
+
+    def _take_topology(self, state: CompactedState) -> None:
+        entities = [value for _, value in state.items() if isinstance(value, topology_pb2.TopologyEntity)]
+        self._pod.set_topology(entity.link for entity in entities if entity.HasField("link"))
