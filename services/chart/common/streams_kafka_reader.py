@@ -48,7 +48,7 @@ FETCH_WAIT_S = 0.25
 # How long opening tries before it gives up, waits for one answer, for a topic to appear, and between tries.
 OPEN_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 5.0
-MISSING_LIMIT_S = 3.0
+MISSING_LIMIT_S = 10.0
 RETRY_S = 0.1
 
 _log = structlog.get_logger("chart.streams")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -114,6 +115,7 @@ def apply(bootstrap: str, *, catalogue: Catalogue | None = None, replication: in
         topics = wanted(catalogue or catalogues.load())
         missing = [topic for topic in topics if topic.name not in existing]
         _create(admin, missing, replication, changes)
+        _await_leaders(admin, missing)
         present = [topic for topic in topics if topic.name in existing]
         for topic in present:
             actual = len(existing[topic.name].partitions)
@@ -144,6 +146,26 @@ def _create(admin: AdminClient, topics: list[Wanted], replication: int, changes:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another caller was quicker
                 raise
         changes.created.append(name)
+
+
+def _await_leaders(admin: AdminClient, topics: list[Wanted]) -> None:
+    """Return when every partition of new topics has a leader: only then may they be written and read."""
+    names = {topic.name for topic in topics}
+    end = time.monotonic() + LIMIT_S
+    while names:
+        known = admin.list_topics(timeout=LIMIT_S).topics
+        names = {
+            name
+            for name in names
+            if name not in known
+            or not known[name].partitions
+            or any(partition.leader < 0 for partition in known[name].partitions.values())
+        }
+        if names and time.monotonic() > end:
+            msg = f"no leader within {LIMIT_S:g} s for {', '.join(sorted(names))}"
+            raise TopicsError(msg)
+        if names:
+            time.sleep(0.05)
 
 
 def _configure(admin: AdminClient, topics: list[Wanted], changes: Changes) -> None:
