@@ -1,0 +1,93 @@
+"""The `chart` command. Other distributions add sub-commands by entry points of the group `chart.commands`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from chart_client.commands import network, request
+from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
+from chart_client.commands.doctor import doctor
+from chart_client.commands.explain import explain
+from chart_client.commands.run import run
+from chart_client.errors import ChartError
+from chart_client.transport import DEFAULT_SERVER, Transport, development_token
+
+GROUP = "chart.commands"
+
+_PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def token(
+    subject: Annotated[str, typer.Option(help="Whose name it carries.")] = "chart-cli",
+    role: Annotated[list[str] | None, typer.Option(help="viewer, application, operator, admin; repeatable.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a token of a development platform's own issuer."""
+    with reported(as_json=as_json):
+        value = development_token(server, subject=subject, roles=tuple(role or ("operator",)))
+    if as_json:
+        print_json({"access_token": value})
+    else:
+        typer.echo(value)
+
+
+def version(server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+    """Print the versions of this command and of the gateway, when it answers."""
+    found = {"chart": metadata.version("chart-client"), "gateway": None}
+    try:
+        with Transport(server, None, timeout_s=2, transport=None) as transport:
+            found["gateway"] = transport.look("/openapi.json").json()["info"]["version"]
+    except (ChartError, ValueError, KeyError, TypeError):
+        pass
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(f"chart {found['chart']}, gateway {found['gateway'] or 'not reached'}")
+
+
+def build(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The application. Sub-commands of other distributions are imported only when named, or for the list of all."""
+    app = typer.Typer(
+        help="CHART: explicit rates for every flow.", no_args_is_help=True, pretty_exceptions_enable=False
+    )
+    app.add_typer(request.app, name="request")
+    for name in ("node", "link", "policy", "measurement"):
+        app.add_typer(getattr(network, name), name=name)
+    app.command()(network.events)
+    app.command()(explain)
+    app.command(context_settings=_PASS_ON)(run)
+    app.command()(doctor)
+    app.command()(token)
+    app.command()(version)
+    first = next((argument for argument in arguments if not argument.startswith("-")), None)
+    own = {"request", "node", "link", "policy", "measurement", "events", "explain", "run", "doctor", "token", "version"}
+    if first not in own:
+        _add_others(app, first)
+    return app
+
+
+def _add_others(app: typer.Typer, wanted: str | None) -> None:
+    for entry in metadata.entry_points(group=GROUP):
+        if wanted is not None and entry.name != wanted:
+            continue
+        try:
+            app.add_typer(entry.load(), name=entry.name)
+        except ImportError as error:
+            if wanted is not None:
+                console.print(f"[red]chart {entry.name}[/red] cannot be loaded: ", str(error), sep="")
+                sys.exit(1)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    build(sys.argv[1:])()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Sub-commands of `chart`, one module per group."""

@@ -1,0 +1,112 @@
+"""What every sub-command shares: options, output for people or as JSON, errors as words and exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from chart_client.client import Client
+from chart_client.errors import ChartError, ProblemError, UnreachableError
+from chart_client.transport import DEFAULT_SERVER
+from chart_client.units import format_bps, parse_rate
+
+console = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+ServerOption = Annotated[
+    str, typer.Option("--server", envvar="CHART_SERVER", help="Base address of the gateway.", show_default=True)
+]
+TokenOption = Annotated[
+    str,
+    typer.Option("--token", envvar="CHART_TOKEN", help="Bearer token; a local development platform gives one itself."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+class Rate(int):
+    """A rate option: bits per second."""
+
+
+def rate_option(text: str) -> Rate:
+    """Parser of rate options."""
+    try:
+        return Rate(parse_rate(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = False) -> Iterator[Client]:
+    """A client; its errors become words on stderr (JSON on stdout) and exit status 1."""
+    with reported(as_json=as_json), Client(server, token or None) as client:
+        yield client
+
+
+@contextmanager
+def reported(*, as_json: bool = False) -> Iterator[None]:
+    """Turn errors of the client into words and exit status 1."""
+    try:
+        yield
+    except ProblemError as error:
+        if as_json:
+            typer.echo(json.dumps({"error": error.problem.model_dump(exclude_none=True)}))
+        else:
+            console.print(f"[red]{error.problem.title or 'refused'}:[/red] ", error.problem.detail, markup=True, sep="")
+            _print_bounds(error)
+        raise typer.Exit(1) from error
+    except ChartError as error:
+        if as_json:
+            typer.echo(json.dumps({"error": {"detail": str(error)}}))
+        else:
+            console.print("[red]failed:[/red] ", str(error), sep="")
+            if isinstance(error, UnreachableError):
+                console.print("  is the platform up? `make up` starts it, `chart doctor` says what is missing")
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _print_bounds(error: ProblemError) -> None:
+    problem = error.problem
+    is_rate = (problem.field or "").endswith("_bps")
+    for name, value in (("at least", problem.floor), ("at most", problem.ceiling)):
+        if value is not None:
+            console.print(f"  {name} {format_bps(value) if is_rate else f'{value:g}'}")
+    for text in problem.suggestions or ():
+        console.print("  ", text, sep="")
+
+
+def dump(value: Any) -> Any:
+    """Models as plain data."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, list | tuple):
+        return [dump(item) for item in value]
+    return value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(dump(value), indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """A table on stdout; words when there is nothing."""
+    if not rows:
+        out.print(empty)
+        return
+    table = Table(*columns, header_style="bold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    # Into a file or a pipe go whole lines, however wide.
+    (out if out.is_terminal else Console(highlight=False, width=240)).print(table)

@@ -1,0 +1,180 @@
+"""`chart doctor`: is this machine fit for CHART, and is the platform well; each line with what helps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from chart_client.commands.common import JsonOption, ServerOption, out, print_json
+from chart_client.errors import UnreachableError
+from chart_client.transport import DEFAULT_SERVER, Transport
+
+Status = Literal["ok", "note", "failed"]
+CONNECT_LIMIT_S = 2.0
+# Leases last 10 s: clocks must agree far better than that.
+CLOCK_LIMIT_S = 2.0
+PROGRAMS = (
+    "dataplane/chart-agent",
+    "lab/linkem",
+    "sensors/ping",
+    "sensors/pathchirp",
+    "sensors/sensor-responder",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, how it is, and what to do about it."""
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+def build_dir() -> Path:
+    """Where the C programs are built: beside the environment that this command is installed in."""
+    return Path(os.environ.get("CHART_BUILD_DIR", str(Path(sys.prefix).parent / "build")))
+
+
+def _ok(name: str, good: bool, detail: str, otherwise: str, fix: str) -> Finding:
+    return Finding(name, "ok", detail) if good else Finding(name, "failed", otherwise, fix)
+
+
+def kernel() -> Iterator[Finding]:
+    """What the agents need of the kernel."""
+    types = Path("/sys/kernel/btf/vmlinux")
+    yield _ok(
+        "BTF",
+        types.exists(),
+        str(types),
+        "the kernel has no type information",
+        "boot a kernel with CONFIG_DEBUG_INFO_BTF",
+    )
+    if types.exists():
+        able = b"bpf_struct_ops_tcp_congestion_ops" in types.read_bytes()
+        yield _ok(
+            "struct_ops",
+            able,
+            "congestion control in BPF is possible",
+            "the kernel cannot run a congestion control in BPF",
+            "boot a kernel of at least 5.6 with CONFIG_BPF_JIT",
+        )
+    mounts = Path("/proc/mounts").read_text()
+    kinds = {fields[2]: fields[1] for line in mounts.splitlines() if len(fields := line.split()) > 2}
+    yield _ok("bpffs", "bpf" in kinds, kinds.get("bpf", ""), "not mounted", "mount -t bpf bpf /sys/fs/bpf")
+    yield _ok(
+        "cgroup v2",
+        "cgroup2" in kinds,
+        kinds.get("cgroup2", ""),
+        "not mounted",
+        "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified",
+    )
+    tun = Path("/dev/net/tun")
+    yield _ok(
+        "TUN/TAP",
+        tun.exists() and stat.S_ISCHR(tun.stat().st_mode),
+        str(tun),
+        "the lab's links need /dev/net/tun",
+        "mkdir -p /dev/net && mknod /dev/net/tun c 10 200",
+    )
+    controls = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    if "trinity" in controls:
+        yield Finding("trinity", "ok", "registered: an agent runs on this machine")
+    else:
+        yield Finding(
+            "trinity", "note", "not registered: no agent runs on this machine", "chart lab up demo --platform"
+        )
+    yield _ok(
+        "root", os.geteuid() == 0, "yes", "the lab and the agents need root", "use sudo for lab, agents and `chart run`"
+    )
+
+
+def programs(folder: Path) -> Iterator[Finding]:
+    """What is built; clang is needed to build only."""
+    missing = [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
+    objects = sorted((folder / "dataplane" / "bpf").glob("*.o"))
+    if not objects:
+        missing.append("dataplane/bpf/*.o")
+    yield _ok("programs", not missing, f"built in {folder}", f"not built: {', '.join(missing)}", "make setup")
+    for tool in ("ip", "iperf3"):
+        yield _ok(tool, shutil.which(tool) is not None, shutil.which(tool) or "", "not installed", "make packages")
+
+
+def answers(name: str, address: str, fix: str) -> Finding:
+    """Whether something accepts connections at "host:port"."""
+    host, _, port = address.split(",")[0].rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=CONNECT_LIMIT_S):
+            return Finding(name, "ok", f"answers at {address}")
+    except (OSError, ValueError) as error:
+        return Finding(name, "failed", f"no answer at {address}: {error}", fix)
+
+
+def gateway(server: str) -> Iterator[Finding]:
+    """Whether the gateway answers, can reach everything behind it, and agrees on the time."""
+    with Transport(server, None, timeout_s=10, transport=None) as transport:
+        try:
+            answer = transport.look("/readyz")
+        except UnreachableError as error:
+            yield Finding("gateway", "failed", str(error), "make up; its log is var/platform/log/gateway.log")
+            return
+    try:
+        checks = answer.json()["checks"]
+    except (ValueError, KeyError, TypeError):
+        yield Finding("gateway", "failed", f"{server} answers, but not as CHART's gateway", "check --server")
+        return
+    bad = {name: words for name, words in checks.items() if words != "ok"}
+    words = "; ".join(f"{name}: {text}" for name, text in bad.items())
+    yield _ok(
+        "gateway", not bad, f"ready at {server}", f"not ready: {words}", "chart platform status; see the logs it names"
+    )
+    if "date" in answer.headers:
+        apart_s = abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time())
+        yield _ok(
+            "clock",
+            # The header has whole seconds.
+            apart_s <= CLOCK_LIMIT_S + 1,
+            "agrees with the gateway's",
+            f"{apart_s:.0f} s apart from the gateway's",
+            "synchronise both clocks with NTP",
+        )
+
+
+def examine(server: str) -> list[Finding]:
+    """Every finding."""
+    database = urlsplit(os.environ.get("CHART_DATABASE_URL", "postgresql://127.0.0.1:15432/chart"))
+    parts: list[Callable[[], Iterator[Finding]]] = [kernel, lambda: programs(build_dir())]
+    found = [finding for part in parts for finding in part()]
+    found.append(answers("streams", os.environ.get("CHART_KAFKA_BOOTSTRAP", "127.0.0.1:19092"), "make up"))
+    found.append(answers("database", f"{database.hostname}:{database.port or 5432}", "make up"))
+    found.extend(gateway(server))
+    return found
+
+
+def doctor(server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+    """Check the kernel, the programs, the platform and the clock; exit status 1 when something is missing."""
+    found = examine(server)
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in found]})
+    else:
+        marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "failed": "[red]failed[/red]"}
+        for finding in found:
+            out.print(f"{marks[finding.status]} {finding.name:11} ", end="")
+            out.print(finding.detail, markup=False)
+            if finding.fix:
+                out.print(" " * 19, finding.fix, sep="", markup=False)
+    if any(finding.status == "failed" for finding in found):
+        raise typer.Exit(1)

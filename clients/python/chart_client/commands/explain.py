@@ -1,0 +1,182 @@
+"""`chart explain REQUEST`: match, path, bottleneck, grant, kernel value, measured rate, first cause of a shortfall."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from chart_client.client import Client, shortfall
+from chart_client.commands.common import JsonOption, ServerOption, TokenOption, out, print_json, print_table, session
+from chart_client.models import Confirmation, Link, RateRequest
+from chart_client.transport import DEFAULT_SERVER
+from chart_client.units import format_bps
+
+# Agents report every grant about once a second when it carries traffic.
+WATCH_S = 3.5
+REPORTS = 3
+# Payload over a whole packet, and a little less: what counts as "gets its rate".
+GOOD_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a request is as it is."""
+
+    match: str
+    path: list[Link]
+    bottleneck: str | None
+    granted_bps: int
+    kernel_rate_bps: int | None
+    measured_bps: float | None
+    cause: str | None
+
+
+def match_words(request: RateRequest) -> str:
+    """Which packets the grant is for."""
+    asked = request.request
+    words = [asked.protocol or "any protocol"]
+    words.append(
+        f"from {asked.source_prefix or asked.source}{f' port {asked.source_port}' if asked.source_port else ''}"
+    )
+    to_port = f" port {asked.destination_port}" if asked.destination_port else ""
+    words.append(f"to {asked.destination_prefix or asked.destination}{to_port}")
+    if asked.dscp is not None:
+        words.append(f"DSCP {asked.dscp}")
+    if asked.cgroup_id is not None:
+        words.append(f"sockets of cgroup {asked.cgroup_id}")
+    return ", ".join(words)
+
+
+def bottleneck(path: list[Link]) -> Link | None:
+    """The link that allows a flow least: by its rate where it has one, otherwise by what admission may grant."""
+    return min(path, key=_allows_bps, default=None)
+
+
+def _allows_bps(link: Link) -> float:
+    return float(link.rate.available_bps) if link.rate else link.capacity_bps * link.admission_share
+
+
+def sender(request: RateRequest) -> Confirmation | None:
+    """The word of the node that sends: where the kernel paces."""
+    first = request.path[0].split(":")[0] if request.path else None
+    return next((one for one in request.confirmations if one.node == first), None)
+
+
+def first_cause(request: RateRequest, path: list[Link], measured_bps: float | None) -> str | None:
+    """The first reason, along the way from the request to the wire, why it does not get what it asked for."""
+    if request.lifecycle != "ACTIVE":
+        return f"the request is {request.lifecycle.lower()}{': ' + request.reason if request.reason else ''}"
+    if request.granted_bps < request.request.guaranteed_bps:
+        asked = format_bps(request.request.guaranteed_bps)
+        return f"admission granted {format_bps(request.granted_bps)} of {asked}: {request.reason or 'links are full'}"
+    if request.service_state != "GRANTED":
+        return f"the service is {request.service_state.lower()}: {request.reason or 'no reason given'}"
+    if request.enforcement != "ENFORCED":
+        return f"not enforced: {shortfall(request)}"
+    known = sender(request)
+    if known is not None and known.matching_flows == 0:
+        return f"no flow on {known.node} matches: {match_words(request)}"
+    without = [link.id for link in path if link.rate is None]
+    if without and request.request.service != "guaranteed":
+        return f"no valid rate of {', '.join(without)}: is the allocator running?"
+    if known is not None and known.kernel_rate_bps < request.granted_bps:
+        return f"the kernel of {known.node} has {format_bps(known.kernel_rate_bps)}, less than granted"
+    if known is not None and measured_bps is not None and measured_bps < GOOD_SHARE * known.kernel_rate_bps:
+        return _path_cause(path, known, measured_bps)
+    return None
+
+
+def _path_cause(path: list[Link], known: Confirmation, measured_bps: float) -> str:
+    for link in path:
+        if link.load and link.load.dropped_packets:
+            return f"{link.id} drops packets: {link.load.dropped_packets} in its last report"
+    rates = f"it sends {format_bps(measured_bps)} of the {format_bps(known.kernel_rate_bps)} it may send"
+    return f"{rates}: the application, the receiver's window or losses beyond the path's links hold it back"
+
+
+def measure(client: Client, request: RateRequest) -> tuple[RateRequest, float | None]:
+    """What the sender really sends, bits per second, from two reports of its agent; None when no report came."""
+    known = sender(request)
+    if known is None or request.lifecycle != "ACTIVE":
+        return request, None
+    # (when, bytes) of each report; the first one seen is of unknown age, the next ones arrive as they are made.
+    reports = [(0.0, known.sent_bytes)]
+    end = time.monotonic() + WATCH_S
+    while time.monotonic() < end and len(reports) < REPORTS:
+        time.sleep(0.1)
+        request = client.rate_requests.get(request.id)
+        known = sender(request)
+        if known is not None and known.sent_bytes != reports[-1][1]:
+            reports.append((time.monotonic(), known.sent_bytes))
+    if len(reports) < REPORTS:
+        return request, None
+    (began, first_bytes), (ended, last_bytes) = reports[1], reports[-1]
+    return request, (last_bytes - first_bytes) * 8 / (ended - began)
+
+
+def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
+    """Everything known about a request."""
+    request, measured_bps = measure(client, client.rate_requests.get(request_id))
+    links = {link.id: link for link in client.links.list()}
+    path = [links[link_id] for link_id in request.path if link_id in links]
+    narrow = bottleneck(path)
+    known = sender(request)
+    return request, Explanation(
+        match=match_words(request),
+        path=path,
+        bottleneck=narrow.id if narrow else None,
+        granted_bps=request.granted_bps,
+        kernel_rate_bps=known.kernel_rate_bps if known else None,
+        measured_bps=measured_bps,
+        cause=first_cause(request, path, measured_bps),
+    )
+
+
+def explain(
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")],
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Why a request gets what it gets: from the match to the wire."""
+    with session(server, token, as_json=as_json) as client:
+        request, found = build(client, request_id)
+    if as_json:
+        print_json(_plain(request, found))
+        return
+    out.print(f"[bold]{request.id}[/bold]  {request.lifecycle}, {request.enforcement}, {request.service_state}")
+    out.print(f"match       {found.match}", markup=False)
+    rows = [
+        (
+            link.id + (" <- bottleneck" if link.id == found.bottleneck else ""),
+            format_bps(link.capacity_bps),
+            format_bps(link.load.sent_bps) if link.load else "-",
+            format_bps(link.rate.available_bps) if link.rate else "no lease",
+            link.load.dropped_packets if link.load else "-",
+        )
+        for link in found.path
+    ]
+    print_table(("path", "capacity", "sent", "rate per flow", "drops"), rows, "path        none")
+    out.print(f"granted     {format_bps(found.granted_bps)} of {format_bps(request.request.guaranteed_bps)}")
+    out.print(f"kernel      {format_bps(found.kernel_rate_bps)}")
+    out.print(f"measured    {format_bps(found.measured_bps)}")
+    if found.cause:
+        out.print("[yellow]cause[/yellow]       ", found.cause, sep="")
+    else:
+        out.print("[green]gets what it asked for[/green]")
+
+
+def _plain(request: RateRequest, found: Explanation) -> dict[str, Any]:
+    return {
+        "request": request.model_dump(mode="json"),
+        "match": found.match,
+        "path": [link.model_dump(mode="json") for link in found.path],
+        "bottleneck": found.bottleneck,
+        "granted_bps": found.granted_bps,
+        "kernel_rate_bps": found.kernel_rate_bps,
+        "measured_bps": found.measured_bps,
+        "cause": found.cause,
+    }

@@ -1,0 +1,109 @@
+"""Linux parts of `chart run`: cgroup v2 folders, network namespaces, addresses of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import json
+import os
+import subprocess
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+
+
+class NotPossibleError(Exception):
+    """This machine or user cannot do it; the words say what would help."""
+
+
+def cgroup2_mount(mounts: str) -> Path:
+    """Where cgroup v2 is mounted, from the text of /proc/mounts.
+
+    Raises:
+        NotPossibleError: nowhere.
+    """
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) >= 3 and fields[2] == "cgroup2":
+            return Path(fields[1])
+    msg = (
+        "cgroup v2 is not mounted; try: mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )
+    raise NotPossibleError(msg)
+
+
+def own_cgroup(mounts: str, own: str) -> Path:
+    """The caller's cgroup v2 folder, from /proc/mounts and /proc/self/cgroup.
+
+    Raises:
+        NotPossibleError: there is none.
+    """
+    for line in own.splitlines():
+        if line.startswith("0::"):
+            return cgroup2_mount(mounts) / line[3:].lstrip("/")
+    msg = "this process is in no cgroup of version 2"
+    raise NotPossibleError(msg)
+
+
+def make_cgroup() -> Path:
+    """A new cgroup below the caller's; its id is the folder's inode number.
+
+    Raises:
+        NotPossibleError: no cgroup v2, or not allowed.
+    """
+    parent = own_cgroup(Path("/proc/mounts").read_text(), Path("/proc/self/cgroup").read_text())
+    folder = parent / f"chart-run-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except PermissionError:
+        msg = f"making a cgroup below {parent} needs root: run it with sudo"
+        raise NotPossibleError(msg) from None
+    except OSError as error:
+        msg = f"no cgroup can be made below {parent}: {error}"
+        raise NotPossibleError(msg) from error
+    return folder
+
+
+def own_addresses() -> set[str]:
+    """Addresses of this network namespace, loopback's own aside."""
+    try:
+        text = subprocess.run(["ip", "-j", "address"], check=True, capture_output=True, timeout=5, text=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        msg = f"the addresses of this machine cannot be read with `ip`: {error}"
+        raise NotPossibleError(msg) from error
+    found = {info["local"] for interface in json.loads(text) for info in interface.get("addr_info", ())}
+    return {address for address in found if not ipaddress.ip_address(address).is_loopback}
+
+
+class Network:
+    """The network namespace that this process was started in, to come back to after a visit elsewhere."""
+
+    def __init__(self) -> None:
+        self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    def visit_first(self) -> bool:
+        """Go to the namespace of the machine's first process, where the local platform listens; whether that worked."""
+        try:
+            if os.readlink("/proc/1/ns/net") == os.readlink("/proc/self/ns/net"):
+                return False
+            descriptor = os.open("/proc/1/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return _setns(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def return_home(self) -> None:
+        """Back to where this process was started; raises OSError when that is refused."""
+        if not _setns(self._home):
+            raise OSError(ctypes.get_errno(), "setns")
+
+    def close(self) -> None:
+        """Forget the way back."""
+        os.close(self._home)
+
+
+def _setns(descriptor: int) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.setns(descriptor, CLONE_NEWNET) == 0)

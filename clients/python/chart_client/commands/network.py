@@ -1,0 +1,194 @@
+"""`chart node`, `chart link`, `chart policy`, `chart measurement`, `chart events`: the network as it is now."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from chart_client.commands.common import (
+    JsonOption,
+    ServerOption,
+    TokenOption,
+    out,
+    print_json,
+    print_table,
+    session,
+)
+from chart_client.models import Policy
+from chart_client.transport import DEFAULT_SERVER
+from chart_client.units import format_bps
+
+node = typer.Typer(help="Nodes and their agents.", no_args_is_help=True)
+link = typer.Typer(help="Links with their live state.", no_args_is_help=True)
+policy = typer.Typer(help="Off, observe, enforce.", no_args_is_help=True)
+measurement = typer.Typer(help="What the sensors see.", no_args_is_help=True)
+
+
+class Mode(StrEnum):
+    """Enforcement modes."""
+
+    off = "off"
+    observe = "observe"
+    enforce = "enforce"
+
+
+class Controller(StrEnum):
+    """Link rate controllers."""
+
+    nec = "nec"
+    rcp = "rcp"
+
+
+@node.command("list")
+def list_nodes(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Nodes and what their agents say."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.nodes.list())
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for item in found:
+        state = item.state
+        said = "no agent" if state is None else ("silent" if state.stale else state.enforcement)
+        faults = "; ".join(state.faults) if state else ""
+        rows.append((item.id, ", ".join(item.addresses), said, faults, item.description))
+    print_table(("id", "addresses", "agent", "faults", "description"), rows, "no nodes")
+
+
+@link.command("list")
+def list_links(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Links with load, rate and what is measured."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.links.list())
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for item in found:
+        measured = item.measured
+        rtt = measured.rtt_us if measured else None
+        loss = measured.loss_ratio if measured else None
+        rows.append(
+            (
+                item.id,
+                item.to_node,
+                format_bps(item.capacity_bps),
+                format_bps(item.load.sent_bps) if item.load else "-",
+                f"{item.load.utilisation:.0%}" if item.load else "-",
+                format_bps(item.rate.available_bps) if item.rate else "-",
+                f"{rtt.value / 1000:.1f} ms" if rtt else "-",
+                f"{loss.value:.2%}" if loss else "-",
+            )
+        )
+    print_table(("id", "to", "capacity", "sent", "used", "rate per flow", "RTT", "loss"), rows, "no links")
+
+
+@policy.command()
+def show(
+    policy_id: Annotated[str | None, typer.Argument(metavar="[POLICY]")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Policies in force, or one of them."""
+    with session(server, token, as_json=as_json) as client:
+        found = [client.policies.get(policy_id)] if policy_id else list(client.policies.list())
+    _show_policies(found, as_json=as_json)
+
+
+@policy.command("set")
+def set_policy(
+    policy_id: Annotated[
+        str, typer.Argument(metavar="[POLICY]", help="A node's id; all others follow default.")
+    ] = "default",
+    enforcement: Annotated[Mode | None, typer.Option(help="off gives every flow back to its own control.")] = None,
+    link_controller: Annotated[Controller | None, typer.Option()] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Change a policy; what is not stated stays as it is."""
+    if enforcement is None and link_controller is None:
+        raise typer.BadParameter("state --enforcement or --link-controller")
+    with session(server, token, as_json=as_json) as client:
+        known = {item.id: item for item in client.policies.list()}
+        before = known.get(policy_id) or known.get("default")
+        mode = enforcement.value if enforcement else (before.enforcement if before else "enforce")
+        controller = link_controller.value if link_controller else (before.link_controller if before else "nec")
+        changed = client.policies.put(
+            policy_id,
+            enforcement=mode,  # type: ignore[arg-type]  # one of the three, as the enum and the gateway say
+            link_controller=controller,  # type: ignore[arg-type]
+            max_guaranteed_bps=before.max_guaranteed_bps if before else 0,
+        )
+    _show_policies([changed], as_json=as_json)
+
+
+def _show_policies(found: list[Policy], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item.id,
+            item.enforcement,
+            item.link_controller,
+            format_bps(item.max_guaranteed_bps) if item.max_guaranteed_bps else "no bound",
+        )
+        for item in found
+    ]
+    print_table(("id", "enforcement", "link controller", "greatest guaranteed rate"), rows, "no policies")
+
+
+@measurement.command("list")
+def list_measurements(
+    source: Annotated[str | None, typer.Option("--from", help="Only from this node.")] = None,
+    destination: Annotated[str | None, typer.Option("--to", help="Only to this node.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Such as rtt_us.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Latest results of the sensors."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.measurements.list(source=source, destination=destination, metric=metric))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item.source_node,
+            item.destination_node,
+            item.metric,
+            item.error or (format_bps(item.value) if item.unit == "bps" else f"{item.value:.6g} {item.unit}"),
+            item.sensor,
+            item.measured_at.astimezone().strftime("%H:%M:%S") + (" (old)" if item.stale else ""),
+        )
+        for item in found
+    ]
+    print_table(("from", "to", "metric", "value", "sensor", "at"), rows, "nothing measured yet")
+
+
+def events(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Only these, such as link-load.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=0, help="Stop after this many; 0: never.")] = 0,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Follow everything live."""
+    with session(server, token, as_json=as_json) as client:
+        for number, event in enumerate(client.events(names), start=1):
+            if as_json:
+                typer.echo(json.dumps({"id": event.id, "event": event.name, "data": event.data}))
+            else:
+                out.print(f"[cyan]{event.name:13}[/cyan] ", end="")
+                out.print(json.dumps(event.data), markup=False, soft_wrap=True)
+            if number == count:
+                return

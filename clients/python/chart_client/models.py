@@ -1,0 +1,253 @@
+"""What the gateway answers, as typed models. Rates are bits per second, times are aware datetimes in UTC.
+
+Unknown fields are kept out of sight, so that a newer gateway does not break an older client.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ServiceType = Literal["available", "guaranteed", "maximum", "variable"]
+EnforcementMode = Literal["off", "observe", "enforce"]
+
+
+class Model(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Confirmation(Model):
+    """What a node on the path said of a grant."""
+
+    node: str
+    state: str
+    reason: str = ""
+    applied_at: datetime | None = None
+    kernel_rate_bps: int = 0
+    matching_flows: int = 0
+    sent_bytes: int = 0
+
+
+class RequestedRate(Model):
+    """The body of a rate request as the gateway understood it."""
+
+    source: str
+    destination: str
+    protocol: str | None = None
+    source_port: int | None = None
+    destination_port: int | None = None
+    dscp: int | None = None
+    cgroup_id: int | None = None
+    source_prefix: str | None = None
+    destination_prefix: str | None = None
+    service: str
+    guaranteed_bps: int = 0
+    minimum_bps: int | None = None
+    maximum_bps: int | None = None
+    priority: int = 0
+    start: datetime | None = None
+    end: datetime | None = None
+    duration_s: int | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    description: str = ""
+
+
+class RateRequest(Model):
+    """A rate request and its states."""
+
+    id: str
+    revision: int
+    owner: str
+    lifecycle: str
+    enforcement: str
+    service_state: str
+    callback_state: str = "NONE"
+    granted_bps: int
+    path: list[str]
+    confirmations: list[Confirmation]
+    confirming_nodes: list[str]
+    reason: str = ""
+    created_at: datetime
+    updated_at: datetime
+    enforced_at: datetime | None = None
+    request: RequestedRate
+
+
+class Problem(Model):
+    """A problem document (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 0
+    detail: str = ""
+    instance: str | None = None
+    field: str | None = None
+    floor: float | None = None
+    ceiling: float | None = None
+    suggestions: list[str] | None = None
+    request_id: str | None = None
+
+
+class Preview(Model):
+    """What a request would get."""
+
+    granted: bool
+    granted_bps: int
+    path: list[str]
+    bottleneck_link_id: str | None = None
+    ceiling_bps: int | None = None
+    refusal: Problem | None = None
+
+
+class MapPosition(Model):
+    """Where a node is drawn, 0..1."""
+
+    x: float
+    y: float
+
+
+class NodeState(Model):
+    """What a node's agent says of itself."""
+
+    enforcement: str
+    agent_version: str
+    capabilities: list[str]
+    faults: list[str]
+    reported_at: datetime
+    stale: bool
+
+
+class Node(Model):
+    """A host or network element."""
+
+    id: str
+    revision: int
+    description: str
+    addresses: list[str]
+    sensor_pod_target: str
+    tags: dict[str, str]
+    map_position: MapPosition | None = None
+    state: NodeState | None = None
+
+
+class LinkLoad(Model):
+    """Load of a link over its last report interval."""
+
+    sent_bps: int
+    explicit_rate_bps: int
+    legacy_bps: int
+    utilisation: float
+    queue_bytes: int
+    dropped_packets: int
+    at: datetime
+
+
+class LinkRate(Model):
+    """What a link's controller tells senders."""
+
+    available_bps: int
+    explicit_rate_capacity_bps: int
+    valid_until: datetime
+
+
+class MeasuredValue(Model):
+    """Latest result of a sensor."""
+
+    value: float
+    at: datetime
+    stale: bool
+
+
+class LinkMeasured(Model):
+    """What sensors see between the two ends of a link."""
+
+    rtt_us: MeasuredValue | None = None
+    loss_ratio: MeasuredValue | None = None
+    available_bandwidth_bps: MeasuredValue | None = None
+
+
+class Link(Model):
+    """A directed link, `<from>:<interface>`."""
+
+    id: str
+    revision: int
+    from_node: str
+    interface: str
+    to_node: str
+    capacity_bps: int
+    delay_us: int
+    admission_share: float
+    tags: dict[str, str]
+    load: LinkLoad | None = None
+    rate: LinkRate | None = None
+    measured: LinkMeasured | None = None
+
+
+class Policy(Model):
+    """A policy in force."""
+
+    id: str
+    revision: int
+    enforcement: str
+    link_controller: str
+    max_guaranteed_bps: int
+
+
+class SensingConfiguration(Model):
+    """What shall be measured."""
+
+    id: str
+    revision: int
+    source_node: str
+    destination_node: str
+    destination_address: str
+    sensor: str
+    parameters: dict[str, str]
+    period_ms: int
+    tolerance_ms: int
+    priority: int
+    valid_until: datetime | None = None
+    owner: str
+
+
+class Measurement(Model):
+    """Latest result for one pair of nodes and one metric."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+    sensor: str
+    value: float
+    unit: str
+    measured_at: datetime
+    error: str = ""
+    stale: bool = False
+
+
+class SeriesPoint(Model):
+    """One step of a series."""
+
+    at: datetime
+    value: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    count: int = 0
+
+
+class Series(Model):
+    """History of one metric."""
+
+    unit: str
+    points: list[SeriesPoint]
+
+
+class Event(Model):
+    """One event of the live stream."""
+
+    id: str
+    name: str
+    data: dict[str, Any]
