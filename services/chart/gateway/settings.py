@@ -30,8 +30,8 @@ class GatewaySettings(BaseServiceSettings):
 
     body_limit_bytes: int = Field(default=1_000_000, ge=1024)
     # Per subject (or address without a token): sustained requests per second, and how many at once.
-    rate_limit_per_s: float = Field(default=50.0, gt=0)
-    rate_limit_burst: int = Field(default=200, ge=1)
+    rate_limit_per_s: float = Field(default=500.0, gt=0)
+    rate_limit_burst: int = Field(default=1000, ge=1)
     backend_deadline_s: float = Field(default=5.0, gt=0)
 
     node_stale_s: float = Field(default=30.0, gt=0)
