@@ -1,0 +1,66 @@
+"""Sensor programs as the pod starts them, a responder on loopback, and labs of two nodes."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chart.lab import topology
+from chart.lab.network import Lab
+
+PROGRAMS = Path(__file__).resolve().parents[3] / "build" / "sensors"
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder of the built programs."""
+    missing = [name for name in ("ping", "pathchirp", "sensor-responder") if not (PROGRAMS / name).exists()]
+    if missing:
+        pytest.fail(f"{', '.join(missing)} not built: make sensors")
+    return PROGRAMS
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, programs: Path) -> Path:
+    """A key of this test's own."""
+    path = tmp_path / "sensor.key"
+    subprocess.run([programs / "sensor-responder", "--generate-key", path], check=True, timeout=10)
+    return path
+
+
+@pytest.fixture
+def loopback_responder(programs: Path, key_file: Path) -> Iterator[int]:
+    """A responder on 127.0.0.1; its port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    program = str(programs / "sensor-responder")
+    command = [program, "--key-file", str(key_file), "--bind", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "serving" in process.stderr.readline()
+        yield port
+        process.terminate()
+
+
+@pytest.fixture
+def make_lab(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    """Builds labs of one link between alpha and bravo and removes them afterwards."""
+    labs: list[Lab] = []
+
+    def make(**impairment: object) -> Lab:
+        loaded = topology.load("two-node")
+        links = [topology.Link.model_validate({**link.model_dump(), **impairment}) for link in loaded.links]
+        lab = Lab(loaded.model_copy(update={"links": links}), f"s{secrets.token_hex(3)}", state_dir=tmp_path / "labs")
+        labs.append(lab)
+        lab.up()
+        return lab
+
+    yield make
+    for lab in labs:
+        lab.down()
