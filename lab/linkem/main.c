@@ -24,6 +24,14 @@
 #define READ_BATCH 32
 /* When a departure is closer than this the loop only looks at the clock. */
 #define QUIET_NS 3000ULL
+/* A realtime thread that never sleeps starves its core until the kernel stops it for 50 ms of every second. So time is
+ * looked at in windows: after one with too little sleep the next one does without spinning, and after REST_WINDOWS with
+ * hardly any the thread rests for a moment. */
+#define WINDOW_NS 1000000ULL
+#define SLEEP_SHARE_TO_SPIN 0.15
+#define REST_WINDOWS 5
+#define REST_SHARE 0.1
+#define REST_NS 500000L
 
 struct options {
     const char *left, *right, *control_path, *series_path;
@@ -39,6 +47,9 @@ struct emulator {
     int left, right;
     FILE *series;
     uint64_t series_interval_ns, series_next_ns;
+    uint64_t window_start_ns, window_slept_ns, period_slept_ns;
+    unsigned period_windows;
+    uint64_t spin_ns; /* of the current window: the link's, or 0 */
 };
 
 static volatile sig_atomic_t stop_requested;
@@ -114,7 +125,7 @@ static void wait_for_work(struct emulator *emulator) {
     size_t controls = control_poll_entries(&emulator->control, entries + 2);
     uint64_t wake_ns = earliest(emulator);
     if (wake_ns != NEVER)
-        wake_ns -= emulator->link.spin_ns;
+        wake_ns -= emulator->spin_ns;
     if (emulator->series && emulator->series_next_ns < wake_ns)
         wake_ns = emulator->series_next_ns;
     uint64_t now_ns = now();
@@ -122,6 +133,25 @@ static void wait_for_work(struct emulator *emulator) {
     struct timespec timeout = {.tv_sec = (time_t)(sleep_ns / NS_PER_S), .tv_nsec = (long)(sleep_ns % NS_PER_S)};
     if (ppoll(entries, 2 + controls, wake_ns == NEVER ? NULL : &timeout, NULL) > 0)
         control_serve(&emulator->control, entries + 2, controls, &emulator->link, now());
+    emulator->window_slept_ns += now() - now_ns;
+}
+
+/* Ends a window of time and decides whether the next one may spin. */
+static void budget_processor(struct emulator *emulator, uint64_t now_ns) {
+    uint64_t length_ns = now_ns - emulator->window_start_ns;
+    if (length_ns < WINDOW_NS)
+        return;
+    bool rested = (double)emulator->window_slept_ns >= SLEEP_SHARE_TO_SPIN * (double)length_ns;
+    emulator->spin_ns = rested ? emulator->link.spin_ns : 0;
+    emulator->period_slept_ns += emulator->window_slept_ns;
+    if (++emulator->period_windows >= REST_WINDOWS) {
+        if ((double)emulator->period_slept_ns < REST_SHARE * REST_WINDOWS * (double)WINDOW_NS)
+            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        emulator->period_slept_ns = 0;
+        emulator->period_windows = 0;
+    }
+    emulator->window_slept_ns = 0;
+    emulator->window_start_ns = now();
 }
 
 static void run(struct emulator *emulator) {
@@ -130,10 +160,11 @@ static void run(struct emulator *emulator) {
     while (!stop_requested && !link->stop) {
         uint64_t next_ns = earliest(emulator);
         uint64_t now_ns = now();
+        budget_processor(emulator, now_ns);
         if (next_ns <= now_ns) {
             direction_run(&link->forward, now_ns, write_packet, &emulator->right);
             direction_run(&link->reverse, now(), write_packet, &emulator->left);
-        } else if (next_ns - now_ns < QUIET_NS && link->spin_ns >= QUIET_NS) {
+        } else if (next_ns - now_ns < QUIET_NS && emulator->spin_ns >= QUIET_NS) {
             continue;
         }
         unsigned came = read_packets(emulator->left, &link->forward);
@@ -141,7 +172,7 @@ static void run(struct emulator *emulator) {
         next_ns = earliest(emulator);
         now_ns = now();
         /* Commands are looked at once per millisecond at least, however busy the link is. */
-        if (now_ns - polled_ns > 1000000 || (came == 0 && next_ns > now_ns + link->spin_ns)) {
+        if (now_ns - polled_ns > 1000000 || (came == 0 && next_ns > now_ns + emulator->spin_ns)) {
             wait_for_work(emulator);
             polled_ns = now();
             write_series(emulator, polled_ns);
