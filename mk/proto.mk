@@ -30,3 +30,6 @@ $(BUF):
 
 lint-proto: $(BUF)
 	@cd proto && $(BUF) lint
+	@# Released messages are never changed in a way that an older reader would misunderstand.
+	@if tag=$$(git describe --tags --abbrev=0 2>/dev/null); then \
+	    cd proto && $(BUF) breaking --against "../.git#tag=$$tag,subdir=proto"; fi

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.kafka import KafkaServer
 from support.postgres import PostgresServer
 
-from chart.common import migrate, topics
+from chart.common import migrate, telemetry, topics
+from chart.common.settings import BaseServiceSettings
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +47,14 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 def postgres_url(postgres: PostgresServer) -> str:
     """The migrated database as its administrator sees it; `support.postgres.role_url(url, role)` is a service's."""
     return postgres.url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs and traces as in a service; the spans of the session go to a temporary folder, which this returns."""
+    directory = tmp_path_factory.mktemp("state")
+    telemetry.setup("test", BaseServiceSettings(state_dir=directory))
+    return directory / "traces"
 
 
 @pytest.fixture(autouse=True)

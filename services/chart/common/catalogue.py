@@ -49,9 +49,6 @@ class Catalogue:
     def __init__(self, topics: list[Topic]) -> None:
         self._topics = {topic.name: topic for topic in topics}
 
-    def __iter__(self) -> object:
-        return iter(self._topics.values())
-
     def topics(self) -> list[Topic]:
         """Every stream, in the order of the file."""
         return list(self._topics.values())

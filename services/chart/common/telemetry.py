@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from opentelemetry import trace
@@ -86,7 +86,7 @@ def _setup_logs(level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _JsonHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -97,11 +97,23 @@ def _setup_logs(level: str) -> None:
         )
     )
     root = logging.getLogger()
-    root.handlers = [handler]
+    root.handlers = [other for other in root.handlers if not isinstance(other, _JsonHandler)] + [handler]
     root.setLevel(level.upper())
     # Libraries that speak of every request.
     for noisy in ("httpx", "httpcore", "uvicorn.access", "asyncio", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+
+
+class _JsonHandler(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at the moment of writing, so that a redirection in between holds."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # a property on purpose
+        """The current stderr."""
+        return sys.stderr
 
 
 def _add_service_and_trace(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -85,7 +85,6 @@ async def test_a_committed_record_is_published_at_once_and_a_rolled_back_one_nev
 
 
 async def test_tombstones_headers_and_the_trace_go_along(pool: Pool) -> None:
-    telemetry.setup("test")
     broker = LocalBroker()
     async with relay(pool, broker), broker.subscribe([TOPIC]) as records:
         with telemetry.span("cause") as span:
@@ -116,10 +115,12 @@ async def test_audit_leaves_a_row_and_a_record(pool: Pool) -> None:
 async def test_a_broker_that_is_away_delays_and_keeps_the_order(pool: Pool) -> None:
     broker = LocalBroker()
     async with relay(pool, broker), broker.subscribe([TOPIC]) as records:
+        failures = outbox.FAILED.labels(schema="registry")._value.get
+        before = failures()
         broker.available = False
         for revision in range(30):
             await add(pool, f"k{revision % 3}", revision)
-        await eventually(lambda: outbox.FAILED.labels(schema="registry")._value.get() > 0)
+        await eventually(lambda: failures() > before)
         assert await waiting(pool) == 30
         broker.available = True
         got = [await asyncio.wait_for(anext(records), 20) for _ in range(30)]

@@ -38,7 +38,6 @@ class Servicer(allocator_pb2_grpc.AllocatorServicer):
 
 @pytest_asyncio.fixture
 async def served() -> AsyncIterator[tuple[Servicer, Any, aio.Channel]]:
-    telemetry.setup("test")
     servicer = Servicer()
     registration = ("chart.v1.Allocator", allocator_pb2_grpc.add_AllocatorServicer_to_server, servicer)
     async with rpc.serve([registration], BaseServiceSettings(grpc_listen="127.0.0.1:0")) as server:

@@ -64,7 +64,6 @@ class TestBroker:
         assert record.timestamp_us > 1_700_000_000_000_000
 
     async def test_a_record_carries_the_trace_it_was_sent_in(self, streams: Streams) -> None:
-        telemetry.setup("test")
         async with streams.broker.subscribe([streams.state]) as subscription:
             with telemetry.span("cause") as span:
                 await streams.broker.publish(streams.state, "default", policy("default"))
