@@ -83,7 +83,8 @@ static void apply(struct node *node, int64_t now_us) {
     node->applies++;
     for (int i = 0; i < n; i++)
         fill_grant(&node->grants[i], &node->applied[i], now_us);
-    memset(node->grant_errors, 0, (size_t)n * sizeof(*node->grant_errors));
+    if (n > 0)
+        memset(node->grant_errors, 0, (size_t)n * sizeof(*node->grant_errors));
     if (node->datapath) {
         datapath_apply(node->datapath, node->grants, (size_t)n, node->grant_errors);
     } else {
