@@ -182,6 +182,12 @@ def join_bridge(namespace: str, host_interface: str, address: str) -> None:
     configure_interface(namespace, "mgmt", address)
 
 
+def leave_bridge(host_interface: str) -> None:
+    """Takes a node off the management bridge at once; its namespace would do it too, but some time later."""
+    if Path("/sys/class/net", host_interface).exists():
+        ip("link", "delete", host_interface)
+
+
 def configure_interface(namespace: str, interface: str, address: str) -> None:
     """Gives an interface its address (ADDRESS/LENGTH) and takes it up."""
     ip_batch([f"address add {address} dev {interface}", f"link set {interface} up"], namespace)

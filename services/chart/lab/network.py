@@ -150,6 +150,9 @@ class Lab:
         """The address of a node on the management bridge."""
         return str(management_address(self.topology, node).ip)
 
+    def _bridge_port(self, node: str) -> str:
+        return f"chart-m{self.topology.node_number(node)}"
+
     def node_directory(self, node: str) -> Path:
         """Where a node's processes keep state and logs."""
         return self.directory / node
@@ -186,6 +189,10 @@ class Lab:
         kernel.require_root()
         if self.standing():
             raise LabError(f"lab {self.id} is up or was left behind: `chart lab down --lab {self.id}` removes it")
+        ports = [self._bridge_port(node.name) for node in self.topology.nodes]
+        if self.management and any(Path("/sys/class/net", port).exists() for port in ports):
+            self.management = False
+            raise LabError("another lab has the management bridge; `chart lab status` names it, take it down first")
         self._write_state()
         (self.cgroup / LINKS_CGROUP).mkdir(parents=True, exist_ok=True)
         self.runtime_directory.mkdir(parents=True, exist_ok=True)
@@ -212,7 +219,7 @@ class Lab:
         kernel.configure_interface(namespace, "lo", f"{self.address(node)}/32")
         if self.management:
             address = management_address(self.topology, node)
-            kernel.join_bridge(namespace, f"chart-m{self.topology.node_number(node)}", str(address))
+            kernel.join_bridge(namespace, self._bridge_port(node), str(address))
 
     def _start_link(self, link: Link) -> None:
         left, right = link_ends(self.topology, link)
@@ -270,6 +277,8 @@ class Lab:
             self.cgroup.parent.rmdir()
         for node in self.topology.nodes:
             progress(f"node {node.name}")
+            if self.management:
+                kernel.leave_bridge(self._bridge_port(node.name))
             kernel.remove_namespace(self.namespace(node.name))
         if self.owns_bridge:
             kernel.remove_bridge()

@@ -155,3 +155,22 @@ def test_supervised_processes_come_back_and_go_with_the_lab(make_lab: LabMaker) 
     assert log.read_text().startswith("a%b")
     lab.down()
     assert traces(lab.id, lab.directory.parent) == []
+
+
+def test_nodes_reach_the_host_over_the_management_bridge(tmp_path: Path) -> None:
+    if any(Path("/sys/class/net").glob("chart-m[0-9]*")):
+        pytest.skip("another lab has the management bridge")
+    lab = Lab(topology.load("two-node"), f"t{secrets.token_hex(3)}", state_dir=tmp_path, management=True)
+    before = kernel.bridge_exists()
+    try:
+        lab.up()
+        told = lab.exec("bravo", ["ping", "-n", "-c", "1", "-W", "2", "10.254.0.1"]).stdout
+        assert "1 received" in told
+        other = Lab(topology.load("two-node"), f"t{secrets.token_hex(3)}", state_dir=tmp_path, management=True)
+        with pytest.raises(LabError, match="management bridge"):
+            other.up()
+        other.down()
+        assert "1 received" in lab.exec("alpha", ["ping", "-n", "-c", "1", "-W", "2", "10.254.0.1"]).stdout
+    finally:
+        lab.down()
+    assert kernel.bridge_exists() == before

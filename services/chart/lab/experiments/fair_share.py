@@ -22,6 +22,7 @@ RATE_MBIT = 100.0
 DELAY_MS = 10.0
 DURATION_S = 30.0
 REPEAT = 4
+ATTEMPTS = 4
 # Shares count once both flows had time to find them.
 WARM_UP_S = 2.0
 PAIRS = ("cubic beside cubic", "cubic beside chart", "chart beside chart")
@@ -120,11 +121,12 @@ def run(settings: Settings, report: Report) -> Outcome:
     for number, pair in interleaved(PAIRS, repeat):
         report(pair, len(runs) / (repeat * len(PAIRS)))
         complaint: str | None = None
-        for _ in range(3):
+        for _ in range(ATTEMPTS):
             result = run_pair(base, pair, settings.seed * 1000 + number, duration_s)
             complaint = result.noise.complaint()
             if complaint is None or not settings.judge_noise:
                 break
+            noise.await_quiet()
         else:
             raise NoisyMachineError(f"{pair}: {complaint}")
         runs.append(result)

@@ -61,16 +61,21 @@ def _cgroup_seconds(cgroup: Path) -> float:
     return 0.0
 
 
+def _busy_seconds() -> float:
+    fields = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _, _, irq, softirq, *_ = fields
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_times(lab: Lab) -> CpuTimes:
     """Reads the clocks of the machine, of the lab's processes and of this one."""
     fields = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    user, nice, system, _, _, irq, softirq, steal, *_ = fields
-    tick = os.sysconf("SC_CLK_TCK")
+    steal = fields[7]
     own = resource.getrusage(resource.RUSAGE_SELF)
     return CpuTimes(
         at_s=time.monotonic(),
-        busy_s=(user + nice + system + irq + softirq) / tick,
-        steal_s=steal / tick,
+        busy_s=_busy_seconds(),
+        steal_s=steal / os.sysconf("SC_CLK_TCK"),
         own_s=_cgroup_seconds(lab.cgroup) + own.ru_utime + own.ru_stime,
     )
 
@@ -86,3 +91,18 @@ def judge(before: CpuTimes, after: CpuTimes, ground_truth: dict[str, Any]) -> No
         lateness_p99_us=max(direction["lateness"]["p99_us"] for direction in directions),
         device_dropped_packets=sum(direction["device_dropped_packets"] for direction in directions),
     )
+
+
+def await_quiet(limit_s: float = 60.0) -> bool:
+    """Waits until all processes together leave the machine alone for a second; False when they never do.
+
+    For between measurements, when no lab is up.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        before, started_s = _busy_seconds(), time.monotonic()
+        time.sleep(1.0)
+        if (_busy_seconds() - before) / (time.monotonic() - started_s) < OTHER_LIMIT_CORES:
+            return True
+        if time.monotonic() > deadline:
+            return False

@@ -36,7 +36,7 @@ DURATION_S = 60.0
 CONTROLS = ("cubic", "bbr", "chart")
 DIRECTIONS = ("upload",)
 LINK = "alpha-bravo"
-ATTEMPTS = 3
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,14 @@ def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: fl
 
 
 def run_quietly(base: Topology, cell: Cell, control: str, seed: int, duration_s: float, *, judge_noise: bool) -> Run:
-    """A run that the machine's noise did not spoil; raises NoisyMachineError after three spoilt ones."""
+    """A run that the machine's noise did not spoil; raises NoisyMachineError after several spoilt ones."""
     complaint: str | None = None
     for _ in range(ATTEMPTS):
         run = run_once(base, cell, control, seed, duration_s)
         complaint = run.noise.complaint()
         if complaint is None or not judge_noise:
             return run
+        noise.await_quiet()
     raise NoisyMachineError(f"{cell} with {control}, {ATTEMPTS} attempts: {complaint}")
 
 
