@@ -80,6 +80,9 @@ enum decide_mode datapath_mode(const struct datapath *datapath);
 /* Rate in force, active flows and octets of one grant; -ENOENT when the kernel does not have it. */
 int datapath_observe(struct datapath *datapath, const char *request_id, struct decide_observed *ret);
 
+/* The grants that the kernel has, one per call: start with *cursor 0. NULL after the last. */
+const struct datapath_grant *datapath_next_grant(const struct datapath *datapath, size_t *cursor);
+
 /* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);

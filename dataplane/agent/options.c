@@ -1,0 +1,154 @@
+/* See options.h. */
+#include "options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HELP_COLUMN 30
+
+enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK };
+
+struct option_row {
+    const char *name;
+    const char *argument;
+    enum value value;
+    enum options_action action;
+    size_t offset;
+    const char *help;
+};
+
+#define STRING(field) VALUE_STRING, OPTIONS_RUN, offsetof(struct agent_options, field)
+
+static const struct option_row table[] = {
+    {"--node", "NAME", STRING(node), "the node this agent speaks for"},
+    {"--state-dir", "DIR", STRING(state_dir), "where the control socket (agent.sock) is"},
+    {"--cgroup", "PATH", STRING(cgroup_path),
+     "cgroup v2 of the processes whose flows CHART handles; made when missing"},
+    {"--rate-file", "FILE", STRING(rate_file), "grants from a JSON file, read again when it changes; needs no broker"},
+    {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
+    {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0, "a link this node transmits on; may be repeated"},
+    {"--metrics", "ADDR:PORT", STRING(metrics_listen), "serve Prometheus metrics over HTTP"},
+    {"--default-congestion", "NAME", STRING(default_control),
+     "what flows go back to without a rate; default: what they had"},
+    {"--off", NULL, VALUE_NONE, OPTIONS_OFF, 0, "give every flow back to its default control and stay off"},
+    {"--on", NULL, VALUE_NONE, OPTIONS_ON, 0, "take --off back"},
+    {"--status", NULL, VALUE_NONE, OPTIONS_STATUS, 0, "what the running agent does; with --json as JSON"},
+    {"--explain", "FLOW", VALUE_STRING, OPTIONS_EXPLAIN, 0, "why a flow (LOCAL-REMOTE or a part of it) has its rate"},
+    {"--cleanup", NULL, VALUE_NONE, OPTIONS_CLEANUP, 0, "remove what a killed agent left behind"},
+    {"--json", NULL, VALUE_NONE, OPTIONS_RUN, 0, "answer in JSON"},
+    {"--help", NULL, VALUE_NONE, OPTIONS_HELP, 0, "this text"},
+};
+#define N_ROWS (sizeof(table) / sizeof(table[0]))
+
+void options_help(FILE *out) {
+    fputs("chart-agent: gives the TCP flows of a node the rates they were granted\n\n"
+          "usage: chart-agent --node NAME --state-dir DIR --cgroup PATH [--rate-file FILE | --bootstrap HOST:PORT]\n"
+          "                   [--link ID=IFACE[:CAPACITY_BPS]]... [--metrics ADDR:PORT]\n"
+          "       chart-agent --off | --on | --status [--json] | --explain FLOW | --cleanup  --state-dir DIR\n\n"
+          "Flows that a grant matches run under the congestion control `trinity` at the granted rate while its lease\n"
+          "lasts, and under their own control otherwise: also when this agent is stopped, killed or switched off.\n\n",
+          out);
+    for (size_t i = 0; i < N_ROWS; i++) {
+        int width = fprintf(out, "  %s%s%s", table[i].name, table[i].argument ? " " : "",
+                            table[i].argument ? table[i].argument : "");
+        fprintf(out, "%*s%s\n", width < HELP_COLUMN + 8 ? HELP_COLUMN + 8 - width : 1, "", table[i].help);
+    }
+    fputs("\nSignals: TERM and INT stop the agent after every flow is back on its own control.\n"
+          "Exit status: 0 done, 1 failed, 2 usage.\n"
+          "Privileges: starts as root, keeps only CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.\n",
+          out);
+}
+
+int options_parse_link(const char *text, struct agent_link_option *ret) {
+    struct agent_link_option link = {0};
+    const char *equals = strrchr(text, '=');
+    const char *interface = equals ? equals + 1 : "";
+    const char *colon = strchr(interface, ':');
+    size_t id_length = equals ? (size_t)(equals - text) : 0;
+    size_t interface_length = colon ? (size_t)(colon - interface) : strlen(interface);
+    if (!id_length || id_length >= sizeof(link.id) || !interface_length || interface_length >= sizeof(link.interface))
+        return -EINVAL;
+    memcpy(link.id, text, id_length);
+    memcpy(link.interface, interface, interface_length);
+    if (colon) {
+        char *end;
+        errno = 0;
+        unsigned long long capacity = strtoull(colon + 1, &end, 10);
+        if (errno || *end || end == colon + 1 || colon[1] == '-')
+            return -EINVAL;
+        link.capacity_bps = capacity;
+    }
+    *ret = link;
+    return 0;
+}
+
+static int take(struct options *options, const struct option_row *row, const char *value, FILE *errors) {
+    struct agent_options *agent = &options->agent;
+    if (strcmp(row->name, "--json") == 0) {
+        options->json = true;
+    } else if (row->action == OPTIONS_EXPLAIN) {
+        options->action = row->action;
+        options->flow = value;
+    } else if (row->value == VALUE_STRING) {
+        const char **field = (const char **)((char *)agent + row->offset);
+        *field = value;
+    } else if (row->value == VALUE_LINK) {
+        if (agent->n_links == AGENT_LINKS_MAX || options_parse_link(value, &agent->links[agent->n_links])) {
+            fprintf(errors, "chart-agent: --link %s: expected ID=IFACE[:CAPACITY_BPS], at most %d times\n", value,
+                    AGENT_LINKS_MAX);
+            return -EINVAL;
+        }
+        agent->n_links++;
+    } else {
+        options->action = row->action;
+    }
+    return 0;
+}
+
+static int check(const struct options *options, FILE *errors) {
+    const struct agent_options *agent = &options->agent;
+    const char *missing = NULL;
+    if (options->action == OPTIONS_HELP)
+        return 0;
+    if (!agent->state_dir)
+        missing = "--state-dir";
+    else if (options->action == OPTIONS_RUN && !agent->node)
+        missing = "--node";
+    else if (options->action == OPTIONS_RUN && !agent->cgroup_path)
+        missing = "--cgroup";
+    if (missing) {
+        fprintf(errors, "chart-agent: %s is missing (see --help)\n", missing);
+        return -EINVAL;
+    }
+    if (agent->rate_file && agent->bootstrap) {
+        fprintf(errors, "chart-agent: --rate-file and --bootstrap exclude each other: grants have one source\n");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int options_parse(int argc, char **argv, FILE *errors, struct options *ret) {
+    struct options options = {.action = OPTIONS_RUN};
+    for (int i = 1; i < argc; i++) {
+        const struct option_row *row = NULL;
+        for (size_t k = 0; k < N_ROWS; k++)
+            if (strcmp(argv[i], table[k].name) == 0)
+                row = &table[k];
+        if (!row) {
+            fprintf(errors, "chart-agent: unknown option %s (see --help)\n", argv[i]);
+            return -EINVAL;
+        }
+        if (row->argument && i + 1 == argc) {
+            fprintf(errors, "chart-agent: %s needs %s\n", row->name, row->argument);
+            return -EINVAL;
+        }
+        int error = take(&options, row, row->argument ? argv[++i] : NULL, errors);
+        if (error)
+            return error;
+    }
+    int error = check(&options, errors);
+    if (!error)
+        *ret = options;
+    return error;
+}

@@ -1,0 +1,195 @@
+/* trinity: a TCP congestion control that sends at the rate the network granted and nothing else (Brassil et al., The
+ * CHART System, section 5: the sender "immediately jumps to the explicit rate, and continues to transmit at that rate
+ * even in the presence of packet loss and latency variation").
+ *
+ * It departs from the paper's driver in three ways: the rate is a lease that this program itself watches, so a killed
+ * agent leaves no flow without congestion control; the flows of a grant share it equally by a count of those that made
+ * progress lately; and loss recovery (SACK, RACK, TLP) is the kernel's own, only the window is ours.
+ *
+ * Where it finds its rate: attach left the grant's key in the socket's storage; the map of rates is read on every
+ * acknowledgement, so a changed rate is in force one acknowledgement later. */
+#include "common.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Least window and what is assumed of a path without an RTT sample. */
+#define MIN_CWND_PACKETS 16u
+#define MIN_HANDED_PACKETS 4u
+#define DEFAULT_MSS_BYTES 536u
+#define UNKNOWN_RTT_US 100000u
+/* Added to the RTT: acknowledgements that hosts delay or gather, and a sender that is not scheduled at once. */
+#define HOST_DELAY_US 10000u
+/* The most that the window lets a queue grow when a rate is more than the path carries. */
+#define MAX_QUEUE_US 20000u
+#define MAX_CWND_PACKETS (1u << 20)
+#define IPV4_HEADER_BYTES 20u
+#define IPV6_HEADER_BYTES 40u
+/* A flow counts as active when it delivered this much in an epoch. */
+#define ACTIVE_PACKETS 4u
+#define USEC_PER_SEC 1000000ull
+/* Send buffer in windows. Data behind a hole stays in it, and at 10 % loss one packet of a window is lost four times in
+ * a row: 5 x 1.25 RTT. */
+#define SNDBUF_WINDOWS 2u
+#define SNDBUF_WINDOWS_LOSSY 8u
+
+static __always_inline __u32 path_rtt_us(const struct tcp_sock *tp) {
+    __u32 least = tp->rtt_min.s[0].v;
+    __u32 smoothed = tp->srtt_us >> 3;
+    if (least == 0 || least == ~0u)
+        least = smoothed ? smoothed : UNKNOWN_RTT_US;
+    return least;
+}
+
+/* 2 x rate x RTT in packets: enough that the window never holds back what pacing lets go, also while lost packets are
+ * still taken for packets in flight. */
+static __always_inline __u32 window_packets(const struct tcp_sock *tp, __u64 bytes_per_s, __u32 mss) {
+    __u64 least = path_rtt_us(tp);
+    __u64 smoothed = tp->srtt_us >> 3;
+    __u64 span_us = max(2 * least, smoothed + smoothed / 4);
+    span_us = min(span_us, 2 * least + MAX_QUEUE_US) + HOST_DELAY_US;
+    __u64 packets = bytes_per_s * span_us / USEC_PER_SEC / mss + 1;
+    return (__u32)min(max(packets, (__u64)MIN_CWND_PACKETS), (__u64)MAX_CWND_PACKETS);
+}
+
+/* Payload octets per second of a rate that counts IP headers. */
+static __always_inline __u64 payload_bytes_per_s(const struct sock *sk, const struct tcp_sock *tp, __u64 rate_bps,
+                                                 __u32 mss) {
+    __u32 header =
+        tp->tcp_header_len + (sk->__sk_common.skc_family == AF_INET6 ? IPV6_HEADER_BYTES : IPV4_HEADER_BYTES);
+    return rate_bps / 8 * mss / (mss + header);
+}
+
+/* The flow's share of its grant, bits per second; 0: no fresh rate. */
+static __always_inline __u64 share_bps(const struct chart_flow *flow, const struct chart_usage *usage_entry,
+                                       __u64 now_ns) {
+    const struct chart_rate *rate = bpf_map_lookup_elem(&rates, &flow->key);
+    if (!rate)
+        return 0;
+    return rate_in_force(rate, now_ns) / active_flows(usage_entry, now_ns);
+}
+
+static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_flow *flow, __u64 rate_bps) {
+    __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
+    __u64 bytes_per_s = payload_bytes_per_s(sk, tp, rate_bps, mss);
+    /* sk_max_pacing_rate is the application's own limit (SO_MAX_PACING_RATE). */
+    bytes_per_s = min(bytes_per_s, sk->sk_max_pacing_rate);
+    __u32 window = window_packets(tp, bytes_per_s, mss);
+    sk->sk_pacing_rate = max(bytes_per_s, 1ull);
+    tp->snd_cwnd = min(window, tp->snd_cwnd_clamp);
+    tp->snd_ssthresh = tp->snd_cwnd;
+    flow->rate_bps = rate_bps;
+}
+
+/* The rate ended: give the socket to the control it had. What that one starts from is set in trinity_release. */
+static __always_inline void hand_over(struct sock *sk, const struct chart_flow *flow) {
+    char control[CHART_CONTROL_NAME_LEN] = "cubic";
+    if (flow && flow->fallback[0])
+        __builtin_memcpy(control, flow->fallback, sizeof(control));
+    bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, control, sizeof(control));
+}
+
+SEC("struct_ops/trinity_init")
+void BPF_PROG(trinity_init, struct sock *sk) {
+    struct tcp_sock *tp = (struct tcp_sock *)sk;
+    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    sk->sk_pacing_status = SK_PACING_NEEDED; /* TCP's own timer, no qdisc has to help */
+    if (!flow)
+        return;
+    struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
+    if (!usage_entry)
+        return;
+    __u64 rate_bps = share_bps(flow, usage_entry, bpf_ktime_get_ns());
+    if (rate_bps)
+        pace(sk, tp, flow, rate_bps);
+}
+
+SEC("struct_ops/trinity_control")
+void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs) {
+    struct tcp_sock *tp = (struct tcp_sock *)sk;
+    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    struct chart_usage *usage_entry = flow ? bpf_map_lookup_elem(&usage, &flow->key) : NULL;
+    if (!flow || !usage_entry) {
+        hand_over(sk, flow);
+        return;
+    }
+    __u64 now_ns = bpf_ktime_get_ns();
+    __u64 epoch = now_ns / CHART_EPOCH_NS;
+    account(tp, flow, usage_entry);
+    if (flow->epoch != epoch) {
+        flow->epoch = epoch;
+        flow->epoch_delivered_packets = 0;
+    }
+    if (rs->acked_sacked > 0) {
+        __u32 before = flow->epoch_delivered_packets;
+        flow->epoch_delivered_packets = before + rs->acked_sacked;
+        if (before < ACTIVE_PACKETS && flow->epoch_delivered_packets >= ACTIVE_PACKETS)
+            count_active(usage_entry->active, epoch);
+    }
+    __u64 rate_bps = share_bps(flow, usage_entry, now_ns);
+    if (!rate_bps) {
+        hand_over(sk, flow);
+        return;
+    }
+    pace(sk, tp, flow, rate_bps);
+}
+
+/* The socket leaves trinity, by us, by the agent or by its application: one RTT's worth at the last rate is what the
+ * next control starts from, without a burst; pacing is its own to set. */
+SEC("struct_ops/trinity_release")
+void BPF_PROG(trinity_release, struct sock *sk) {
+    struct tcp_sock *tp = (struct tcp_sock *)sk;
+    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
+    sk->sk_pacing_rate = ~0ul;
+    sk->sk_pacing_status = SK_PACING_NONE;
+    if (!flow || !flow->rate_bps)
+        return;
+    __u64 bytes_per_s = payload_bytes_per_s(sk, tp, flow->rate_bps, mss);
+    __u64 packets = bytes_per_s * path_rtt_us(tp) / USEC_PER_SEC / mss;
+    tp->snd_cwnd = (__u32)min(max(packets, (__u64)MIN_HANDED_PACKETS), (__u64)MAX_CWND_PACKETS);
+    tp->snd_ssthresh = tp->snd_cwnd;
+    flow->rate_bps = 0;
+}
+
+/* A timeout takes the window to one packet before this is called: loss says nothing about the rate, so put it back. */
+SEC("struct_ops/trinity_state")
+void BPF_PROG(trinity_state, struct sock *sk, __u8 new_state) {
+    struct tcp_sock *tp = (struct tcp_sock *)sk;
+    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    if (new_state != TCP_CA_Loss || !flow || !flow->rate_bps)
+        return;
+    struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
+    __u64 rate_bps = usage_entry ? share_bps(flow, usage_entry, bpf_ktime_get_ns()) : 0;
+    if (rate_bps)
+        pace(sk, tp, flow, rate_bps);
+}
+
+SEC("struct_ops/trinity_ssthresh")
+__u32 BPF_PROG(trinity_ssthresh, struct sock *sk) {
+    const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+    return tp->snd_cwnd;
+}
+
+SEC("struct_ops/trinity_undo")
+__u32 BPF_PROG(trinity_undo, struct sock *sk) {
+    const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+    return tp->snd_cwnd;
+}
+
+SEC("struct_ops/trinity_sndbuf")
+__u32 BPF_PROG(trinity_sndbuf, struct sock *sk) {
+    const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+    return tp->total_retrans ? SNDBUF_WINDOWS_LOSSY : SNDBUF_WINDOWS;
+}
+
+SEC(".struct_ops")
+struct tcp_congestion_ops trinity = {
+    .init = (void *)trinity_init,
+    .release = (void *)trinity_release,
+    .cong_control = (void *)trinity_control,
+    .set_state = (void *)trinity_state,
+    .ssthresh = (void *)trinity_ssthresh,
+    .undo_cwnd = (void *)trinity_undo,
+    .sndbuf_expand = (void *)trinity_sndbuf,
+    .name = CHART_TRINITY,
+};
