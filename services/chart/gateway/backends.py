@@ -19,6 +19,7 @@ FIELDS = {
     "preemption_priority": "priority",
     "start_us": "start",
     "end_us": "end",
+    "duration_us": "duration_s",
     "valid_until_us": "valid_until",
     "selector.protocol": "protocol",
     "selector.source_prefix": "source",

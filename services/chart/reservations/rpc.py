@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import Counter
 from ulid import ULID
 
-from chart.common import telemetry
+from chart.common import rpc, telemetry
 from chart.common.clock import Clock, SystemClock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, invalid
@@ -112,7 +112,7 @@ class ReservationsServicer(reservations_pb2_grpc.ReservationsServicer):
     ) -> pb.ReleaseRateRequestResponse:
         """Give a rate back; a request that has ended stays as it is."""
         now_us = self._clock.now_us()
-        actor = request.owner or "operator"
+        actor = request.owner or rpc.actor(context)
         released = await self._repository.change(
             request.id, request.owner, actor, lambda one: service.release(one, now_us, self._timing)
         )

@@ -55,8 +55,10 @@ def check(asked: RateRequestSpecification, network: Network, max_guaranteed_bps:
     selector = FlowSelector()
     selector.CopyFrom(specification.selector)
     _check_selector(selector)
-    selector.source_prefix = _prefix(selector.source_prefix, "source_prefix") or source_prefix
-    selector.destination_prefix = _prefix(selector.destination_prefix, "destination_prefix") or destination_prefix
+    selector.source_prefix = _prefix(selector.source_prefix, "selector.source_prefix") or source_prefix
+    selector.destination_prefix = (
+        _prefix(selector.destination_prefix, "selector.destination_prefix") or destination_prefix
+    )
     ask = Ask(
         source_node,
         destination_node,
@@ -138,18 +140,23 @@ def _check_small_fields(specification: RateRequestSpecification) -> None:
 
 
 def _interval(specification: RateRequestSpecification, now_us: int) -> tuple[int, int]:
+    """Start and end of the request; fills in an end that was stated as a duration."""
     start_us = specification.start_us or now_us
+    if start_us < now_us - START_GRACE_US:
+        raise invalid("start_us", f"{rfc3339(start_us)} is in the past" if start_us > 0 else "the start is negative")
+    if start_us > now_us + HORIZON_US:
+        raise invalid("start_us", "more than ten years ahead")
+    start_us = max(start_us, now_us)
+    forever = "leave it out to keep the rate until it is released"
+    if specification.duration_us > HORIZON_US:
+        raise invalid("duration_us", "longer than ten years", forever)
     if specification.duration_us and not specification.end_us:
         specification.end_us = start_us + specification.duration_us
     end_us = specification.end_us or FOREVER_US
-    if start_us < now_us - START_GRACE_US:
-        raise invalid("start", f"{rfc3339(start_us)} is in the past" if start_us > 0 else "the start is negative")
-    start_us = max(start_us, now_us)
-    if specification.end_us < 0 or end_us <= start_us:
-        raise invalid("end", "the end is not after the start")
-    if start_us > now_us + HORIZON_US or (specification.end_us and end_us > now_us + HORIZON_US):
-        field = "start" if start_us > now_us + HORIZON_US else "end"
-        raise invalid(field, "more than ten years ahead", "leave the end out to keep the rate until it is released")
+    if end_us <= start_us:
+        raise invalid("end_us", "the end is not after the start")
+    if specification.end_us > now_us + 2 * HORIZON_US:
+        raise invalid("end_us", "more than ten years ahead", forever)
     return start_us, end_us
 
 
@@ -183,27 +190,28 @@ def _node_prefix(network: Network, node: str, field: str) -> str:
     return str(own[0]) if own and field == "destination" else ""
 
 
-def _prefix(text: str, field: str) -> str:
+def _prefix(selector: FlowSelector, field: str) -> str:
+    text: str = getattr(selector, field)
     if not text:
         return ""
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError:
-        raise invalid(field, f"{text!r} is no prefix in CIDR notation") from None
+        raise invalid(f"selector.{field}", f"{text!r} is no prefix in CIDR notation") from None
 
 
 def _check_selector(selector: FlowSelector) -> None:
     if selector.protocol > 255:
-        raise invalid("protocol", f"{selector.protocol} is no IP protocol number", "6 (tcp)", "17 (udp)")
+        raise invalid("selector.protocol", f"{selector.protocol} is no IP protocol number", "6 (tcp)", "17 (udp)")
     for name in ("source_port", "destination_port"):
         port = getattr(selector, name)
         if port > 65_535:
-            raise invalid(name, f"{port} is no port")
+            raise invalid(f"selector.{name}", f"{port} is no port")
         if port and not selector.protocol:
-            raise invalid("protocol", f"{name} needs a protocol", "tcp", "udp")
+            raise invalid("selector.protocol", f"{name} needs a protocol", "tcp", "udp")
         if port and selector.protocol not in PORT_PROTOCOLS:
-            raise invalid("protocol", f"protocol {selector.protocol} has no ports", "tcp", "udp")
+            raise invalid("selector.protocol", f"protocol {selector.protocol} has no ports", "tcp", "udp")
     if selector.dscp_plus_one > 64:
-        raise invalid("dscp", f"{selector.dscp_plus_one - 1} is above 63")
+        raise invalid("selector.dscp_plus_one", f"{selector.dscp_plus_one - 1} is above 63")
     if selector.cgroup_id > FOREVER_US:
-        raise invalid("cgroup_id", "no cgroup has that id")
+        raise invalid("selector.cgroup_id", "no cgroup has that id")

@@ -73,20 +73,21 @@ def checked(maximum: int = 0, selector: dict[str, int | str] | None = None, **fi
         ("preemption_priority", {"preemption_priority": 256}),
         ("delay_priority", {"delay_priority": 256}),
         ("burst_tolerance", {"burst_tolerance": 16}),
-        ("start", {"start_us": NOW_US - 3600 * MEGA}),
-        ("start", {"start_us": -5}),
-        ("start", {"start_us": NOW_US * 3}),
-        ("end", {"end_us": NOW_US - 1}),
-        ("end", {"end_us": -1}),
-        ("end", {"start_us": NOW_US + 20, "end_us": NOW_US + 10}),
-        ("end", {"end_us": NOW_US * 3}),
-        ("protocol", {"selector": {"destination_port": 80}}),
-        ("protocol", {"selector": {"protocol": 1, "destination_port": 80}}),
-        ("protocol", {"selector": {"protocol": 256}}),
-        ("source_port", {"selector": {"protocol": 6, "source_port": 65536}}),
-        ("dscp", {"selector": {"dscp_plus_one": 65}}),
-        ("cgroup_id", {"selector": {"cgroup_id": 1 << 63}}),
-        ("source_prefix", {"selector": {"source_prefix": "10.0.0.0/99"}}),
+        ("start_us", {"start_us": NOW_US - 3600 * MEGA}),
+        ("start_us", {"start_us": -5}),
+        ("start_us", {"start_us": NOW_US * 3}),
+        ("end_us", {"end_us": NOW_US - 1}),
+        ("end_us", {"end_us": -1}),
+        ("end_us", {"start_us": NOW_US + 20, "end_us": NOW_US + 10}),
+        ("end_us", {"end_us": NOW_US * 3}),
+        ("duration_us", {"duration_us": 1 << 63}),
+        ("selector.protocol", {"selector": {"destination_port": 80}}),
+        ("selector.protocol", {"selector": {"protocol": 1, "destination_port": 80}}),
+        ("selector.protocol", {"selector": {"protocol": 256}}),
+        ("selector.source_port", {"selector": {"protocol": 6, "source_port": 65536}}),
+        ("selector.dscp_plus_one", {"selector": {"dscp_plus_one": 65}}),
+        ("selector.cgroup_id", {"selector": {"cgroup_id": 1 << 63}}),
+        ("selector.source_prefix", {"selector": {"source_prefix": "10.0.0.0/99"}}),
         ("description", {"description": "x" * 2000}),
         ("tags", {"tags": {str(number): "" for number in range(40)}}),
     ],
@@ -140,6 +141,13 @@ def test_prefixes_of_the_selector_win() -> None:
 
 def test_start_a_little_ago_is_now() -> None:
     assert checked(start_us=NOW_US - 1 * MEGA).ask.start_us == NOW_US
+
+
+def test_duration_counts_from_the_start_unless_there_is_an_end() -> None:
+    one = checked(duration_us=5 * MEGA)
+    assert one.ask.end_us == one.specification.end_us == NOW_US + 5 * MEGA
+    assert checked(start_us=NOW_US + MEGA, duration_us=5 * MEGA).ask.end_us == NOW_US + 6 * MEGA
+    assert checked(end_us=NOW_US + MEGA, duration_us=5 * MEGA).ask.end_us == NOW_US + MEGA
 
 
 def test_stated_addresses() -> None:
