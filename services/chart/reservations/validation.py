@@ -55,10 +55,8 @@ def check(asked: RateRequestSpecification, network: Network, max_guaranteed_bps:
     selector = FlowSelector()
     selector.CopyFrom(specification.selector)
     _check_selector(selector)
-    selector.source_prefix = _prefix(selector.source_prefix, "selector.source_prefix") or source_prefix
-    selector.destination_prefix = (
-        _prefix(selector.destination_prefix, "selector.destination_prefix") or destination_prefix
-    )
+    selector.source_prefix = _prefix(selector, "source_prefix") or source_prefix
+    selector.destination_prefix = _prefix(selector, "destination_prefix") or destination_prefix
     ask = Ask(
         source_node,
         destination_node,
