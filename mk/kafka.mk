@@ -2,6 +2,7 @@
 SETUP += kafka
 
 KAFKA_LIBS := $(BUILD)/kafka/libs
+MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies
 
 .PHONY: kafka
 kafka: $(BUILD)/kafka/.stamp
@@ -10,6 +11,6 @@ kafka: $(BUILD)/kafka/.stamp
 $(BUILD)/kafka/.stamp: platform/kafka/pom.xml $(BUILD)/.packages
 	@echo "kafka: fetching the broker's jars"
 	@mkdir -p $(KAFKA_LIBS)
-	@mvn -q -B -f platform/kafka/pom.xml dependency:copy-dependencies -DoutputDirectory=$(KAFKA_LIBS) -DincludeScope=runtime
+	@mvn -q -B -f platform/kafka/pom.xml $(MAVEN_COPY) -DoutputDirectory=$(KAFKA_LIBS) -DincludeScope=runtime
 	@ls $(KAFKA_LIBS)/kafka_2.13-*.jar >/dev/null
 	@touch $@

@@ -152,7 +152,7 @@ class KafkaBroker:
             StreamUnavailable: it does not.
         """
         try:
-            await asyncio.to_thread(self._producer.list_topics, "chart.policy.v1", 2.0)
+            await asyncio.to_thread(self._producer.list_topics, "chart.policy.v1", 1.5)
         except KafkaException as error:
             msg = f"Kafka at {self.bootstrap} does not answer: {error.args[0].str()}"
             raise StreamUnavailable(msg) from error

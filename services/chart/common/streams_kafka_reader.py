@@ -130,8 +130,10 @@ class KafkaSubscription:
         }
         if self._group is not None:
             configuration["partition.assignment.strategy"] = "cooperative-sticky"
-            configuration["session.timeout.ms"] = 10_000
+            # A member that died is replaced before a lease of 10 s ends; one that hangs for a minute loses its share.
+            configuration["session.timeout.ms"] = 6_000
             configuration["heartbeat.interval.ms"] = 1_000
+            configuration["max.poll.interval.ms"] = 60_000
         return configuration
 
     def _assign_all(self) -> None:
@@ -155,7 +157,9 @@ class KafkaSubscription:
     def _start_of(self, topic: str) -> list[TopicPartition]:
         """Where to start in each partition of a topic; runs in the thread of the fetches."""
         consumer = self._consumer
-        assert consumer is not None
+        if consumer is None:
+            msg = f"closed while opening {topic}"
+            raise StreamUnavailable(msg)
         missing_until = time.monotonic() + MISSING_LIMIT_S
         while not (partitions := consumer.list_topics(topic, ANSWER_LIMIT_S).topics[topic].partitions):
             if time.monotonic() > missing_until:

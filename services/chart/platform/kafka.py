@@ -53,6 +53,9 @@ def server_properties(settings: PlatformSettings, data: Path, *, with_nodes: boo
             "transaction.state.log.replication.factor=1",
             "transaction.state.log.min.isr=1",
             "group.initial.rebalance.delay.ms=0",
+            # After kill -9 the controller takes the broker back only when its former session has ended (default 9 s).
+            "broker.session.timeout.ms=4000",
+            "broker.heartbeat.interval.ms=1000",
             "num.network.threads=2",
             "num.io.threads=2",
             "log.cleaner.dedupe.buffer.size=16777216",

@@ -64,17 +64,23 @@ async def test_a_cold_reader_holds_ten_thousand_keys_within_five_seconds(streams
     assert took_s < 5.0, f"took {took_s:.2f} s"
 
 
-async def test_state_survives_a_restart_of_the_broker(streams: Streams, kafka: KafkaServer) -> None:
+@pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=pytest.mark.slow)])
+async def test_state_survives_a_broker_that_is_killed_and_comes_back(
+    streams: Streams, kafka: KafkaServer, away_s: int
+) -> None:
     for number in range(100):
         await streams.broker.publish(streams.state, f"key{number}", policy(f"key{number}"))
     state = await streams.broker.compacted(streams.state)
     changes = state.subscribe_changes()
     kafka.kill()
+    back_at = time.monotonic() + away_s
     try:
         with pytest.raises(StreamUnavailable):
             await streams.broker.publish(streams.state, "lost", policy("lost"))
         # Reads go on from memory while the broker is away.
+        await eventually(lambda: time.monotonic() >= back_at, away_s + 5)
         assert len(state) == 100
+        assert state.ready
     finally:
         kafka.start()
     await publish_until_accepted(streams, "key0", 2)
