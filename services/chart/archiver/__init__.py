@@ -1,0 +1,1 @@
+"""Archiver: from the streams to PostgreSQL, and history out of it."""

@@ -1,0 +1,46 @@
+"""Entry point of chart-archiver."""
+
+from __future__ import annotations
+
+import sys
+
+from chart.archiver import rpc as archiver_rpc
+from chart.archiver.repository import Repository
+from chart.archiver.settings import ArchiverSettings
+from chart.archiver.streams import Archiver
+from chart.common import database, rpc, runtime, telemetry
+from chart.common.clock import SystemClock
+from chart.common.health import HealthServer
+from chart.common.streams import connect
+
+
+async def serve(settings: ArchiverSettings) -> None:
+    """Run the service until cancelled."""
+    broker = connect(settings)
+    try:
+        async with database.pool(settings) as pool:
+            repository = Repository(pool)
+            await repository.open()
+            archiver = Archiver(broker, repository, SystemClock(), settings)
+
+            async def database_answers() -> None:
+                await database.reachable(pool)
+
+            async with (
+                rpc.serve([archiver_rpc.registration(repository)], settings),
+                HealthServer(settings.http_listen, {"database": database_answers, "archiving": archiver.check}),
+            ):
+                await runtime.run_together(archiver.run_facts(), archiver.run_loads(), archiver.run_retention())
+    finally:
+        await broker.close()
+
+
+def main() -> None:
+    """Run chart-archiver."""
+    settings = ArchiverSettings()
+    telemetry.setup("archiver", settings)
+    sys.exit(runtime.run(serve(settings)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""All SQL of the archiver: idempotent inserts, partitions by day, series.
+
+Works on plain PostgreSQL (native range partitions) and on hypertables of TimescaleDB; which one it is, the migration
+decided and `open` finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import structlog
+from psycopg import sql
+
+from chart.common.database import Connection, Pool
+
+# Any number, the same for all archivers: one at a time creates and drops partitions.
+_LOCK = 0x41524348
+
+TIME_COLUMNS = {
+    "measurement": "measured_at",
+    "estimate": "estimated_at",
+    "link_load": "at",
+    "link_rate": "issued_at",
+    "grant_status": "at",
+    "flow_grant": "at",
+    "audit": "at",
+}
+_KEYS = {
+    "measurement": ("id", "measured_at"),
+    "estimate": ("source", "destination", "metric", "estimated_at"),
+    "link_load": ("link_id", "at"),
+    "link_rate": ("link_id", "issued_at"),
+    "grant_status": ("request_id", "node", "at", "stream_offset"),
+    "flow_grant": ("request_id", "at", "stream_offset"),
+    "audit": ("id", "at"),
+}
+_JSON_COLUMNS = frozenset({"detail", "body"})
+
+_log = structlog.get_logger("chart.archiver.repository")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One point of a series; ``weight`` counts what it stands for."""
+
+    at_us: int
+    value: float
+    minimum: float
+    maximum: float
+    weight: int = 1
+
+
+def day_of(time_us: int) -> date:
+    """The day in UTC to which a time belongs."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).date()
+
+
+def partition_name(table: str, day: date) -> str:
+    """Name of the partition of a day."""
+    return f"{table}_p{day:%Y%m%d}"
+
+
+class Repository:
+    """The archiver's tables."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._partitioned: frozenset[str] = frozenset()
+        self._known: set[tuple[str, date]] = set()
+
+    async def open(self) -> None:
+        """Find out how the tables are stored.
+
+        Raises:
+            RuntimeError: they are not there.
+        """
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT relname, relkind FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+                " AND relname = ANY(%s)",
+                (list(TIME_COLUMNS),),
+            )
+            kinds = {str(row["relname"]): _character(row["relkind"]) for row in await cursor.fetchall()}
+        missing = TIME_COLUMNS.keys() - kinds.keys()
+        if missing:
+            msg = f"tables {', '.join(sorted(missing))} are missing: run `chart platform migrate`"
+            raise RuntimeError(msg)
+        self._partitioned = frozenset(name for name, kind in kinds.items() if kind == "p")
+
+    # Writing
+
+    async def insert(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Insert in one transaction; a row that is there already stays as it is (link loads: the fuller one wins)."""
+        by_table: dict[str, list[Mapping[str, Any]]] = {}
+        for table, row in rows:
+            by_table.setdefault(table, []).append(row)
+        await self._ensure_partitions({(table, day_of(row[f"{TIME_COLUMNS[table]}_us"])) for table, row in rows})
+        async with self._pool.connection() as connection, connection.transaction():
+            for table, entries in sorted(by_table.items()):
+                await _insert(connection, table, entries)
+            if "measurement" in by_table:
+                await _update_latest(connection, by_table["measurement"])
+
+    async def _ensure_partitions(self, wanted: Iterable[tuple[str, date]]) -> None:
+        missing = [entry for entry in wanted if entry not in self._known and entry[0] in self._partitioned]
+        if not missing:
+            return
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            for table, day in sorted(missing):
+                name = partition_name(table, day)
+                cursor = await connection.execute("SELECT to_regclass(%s) AS known", (name,))
+                row = await cursor.fetchone()
+                if row is None or row["known"] is None:
+                    await connection.execute(
+                        sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES FROM ({}) TO ({})").format(
+                            sql.Identifier(name),
+                            sql.Identifier(table),
+                            sql.Literal(f"{day} 00:00:00+00"),
+                            sql.Literal(f"{day + timedelta(days=1)} 00:00:00+00"),
+                        )
+                    )
+                    _log.info("created a partition", table=table, day=str(day))
+        self._known.update(missing)
+
+    async def maintain(self, today: date, retention_days: Mapping[str, int], ahead_days: int = 2) -> list[str]:
+        """Create the partitions of the coming days, drop those older than the retention; returns what was dropped."""
+        days = [today + timedelta(days=number) for number in range(ahead_days + 1)]
+        await self._ensure_partitions((table, day) for table in TIME_COLUMNS for day in days)
+        dropped = []
+        for table, keep_days in retention_days.items():
+            oldest = today - timedelta(days=keep_days)
+            if table in self._partitioned:
+                dropped += await self._drop_before(table, oldest)
+            else:
+                async with self._pool.connection() as connection:
+                    cursor = await connection.execute("SELECT drop_chunks(%s::regclass, %s) AS n", (table, oldest))
+                    dropped += [str(row["n"]) for row in await cursor.fetchall()]
+        return dropped
+
+    async def _drop_before(self, table: str, oldest: date) -> list[str]:
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            cursor = await connection.execute(
+                "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+                " WHERE i.inhparent = %s::regclass AND c.relname < %s AND c.relname LIKE %s",
+                (table, partition_name(table, oldest), f"{table}\\_p%"),
+            )
+            names = [str(row["relname"]) for row in await cursor.fetchall()]
+            for name in names:
+                await connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
+        self._known -= {entry for entry in self._known if entry[0] == table and entry[1] < oldest}
+        return names
+
+    # Reading
+
+    async def measurements(
+        self, source: str, destination: str, metric: str, from_us: int, until_us: int, step_us: int, limit: int
+    ) -> tuple[list[Sample], str]:
+        """Results without failed runs in [from, until) and their unit; averaged into steps unless ``step_us`` is 0."""
+        query = (
+            "SELECT measured_at AS at, value AS mean, value AS low, value AS high, 1 AS weight, unit AS unit"
+            " FROM measurement WHERE source = %(a)s AND destination = %(b)s AND metric = %(metric)s AND error = ''"
+            " AND measured_at >= %(from)s AND measured_at < %(until)s"
+        )
+        return await self._samples(
+            query, {"a": source, "b": destination, "metric": metric}, from_us, until_us, step_us, limit
+        )
+
+    async def link_loads(
+        self, link: str, metric: str, from_us: int, until_us: int, step_us: int, limit: int
+    ) -> list[Sample]:
+        """Loads of a link by second; the minimum is that of the means, the maximum that of the 100 ms samples."""
+        mean, high = _LINK_COLUMNS[metric]
+        # The names come from the table below, never from a caller.
+        query = (
+            f"SELECT at, {mean} AS mean, {mean} AS low, {high} AS high, samples AS weight, '' AS unit"  # noqa: S608
+            " FROM link_load WHERE link_id = %(a)s AND at >= %(from)s AND at < %(until)s"
+        )
+        samples, _ = await self._samples(query, {"a": link}, from_us, until_us, step_us, limit)
+        return samples
+
+    async def _samples(
+        self, query: str, names: Mapping[str, str], from_us: int, until_us: int, step_us: int, limit: int
+    ) -> tuple[list[Sample], str]:
+        parameters = {
+            **names,
+            "from": _datetime(from_us),
+            "until": _datetime(until_us),
+            "step": timedelta(microseconds=step_us),
+            "limit": limit,
+        }
+        if step_us:
+            query = (
+                "SELECT date_bin(%(step)s, at, %(from)s) AS at, sum(mean * weight) / sum(weight) AS mean,"  # noqa: S608
+                f" min(low) AS low, max(high) AS high, count(*) AS weight, max(unit) AS unit FROM ({query}) AS raw"
+                " GROUP BY 1 ORDER BY 1 LIMIT %(limit)s"
+            )
+        else:
+            query += " ORDER BY 1 LIMIT %(limit)s"
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(query, parameters)
+            rows = await cursor.fetchall()
+        samples = [
+            Sample(_microseconds(row["at"]), float(row["mean"]), float(row["low"]), float(row["high"]), row["weight"])
+            for row in rows
+        ]
+        return samples, (str(rows[0]["unit"]) if rows else "")
+
+    async def count_measurements(self, source: str, destination: str, metric: str, from_us: int, until_us: int) -> int:
+        """How many results a raw series would have."""
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT count(*) AS n FROM measurement WHERE source = %s AND destination = %s AND metric = %s"
+                " AND error = '' AND measured_at >= %s AND measured_at < %s",
+                (source, destination, metric, _datetime(from_us), _datetime(until_us)),
+            )
+            row = await cursor.fetchone()
+        assert row is not None
+        return int(row["n"])
+
+    async def link_rates(self, link: str, from_us: int, until_us: int, limit: int) -> list[tuple[int, int, float]]:
+        """(issued, valid until, available rate) of a link, with the one in force at the start."""
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT issued_at, valid_until, available_bps FROM link_rate WHERE link_id = %s"
+                " AND issued_at >= %s AND issued_at < %s AND valid_until > %s ORDER BY issued_at LIMIT %s",
+                (link, _datetime(from_us - _LEASE_US), _datetime(until_us), _datetime(from_us), limit),
+            )
+            rows = await cursor.fetchall()
+        return [
+            (_microseconds(row["issued_at"]), _microseconds(row["valid_until"]), float(row["available_bps"]))
+            for row in rows
+        ]
+
+    async def grant_statuses(
+        self, request: str, from_us: int, until_us: int, limit: int
+    ) -> list[tuple[int, str, float, int]]:
+        """(at, node, kernel rate, sent bytes) of a request, with what was reported shortly before the start."""
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT at, node, state, kernel_rate_bps, sent_bytes FROM grant_status WHERE request_id = %s"
+                " AND at >= %s AND at < %s ORDER BY at, stream_offset LIMIT %s",
+                (request, _datetime(from_us - _STATUS_US), _datetime(until_us), limit),
+            )
+            rows = await cursor.fetchall()
+        return [
+            (
+                _microseconds(row["at"]),
+                str(row["node"]),
+                float(row["kernel_rate_bps"]) if row["state"] == "APPLIED" else 0.0,
+                int(row["sent_bytes"]),
+            )
+            for row in rows
+        ]
+
+    async def latest(self, source: str, destination: str, metric: str) -> list[dict[str, Any]]:
+        """The newest result of each path and metric; an empty name means any."""
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT * FROM latest_measurement WHERE (%(s)s = '' OR source = %(s)s)"
+                " AND (%(d)s = '' OR destination = %(d)s) AND (%(m)s = '' OR metric = %(m)s)"
+                " ORDER BY source, destination, metric LIMIT 10000",
+                {"s": source, "d": destination, "m": metric},
+            )
+            rows = await cursor.fetchall()
+        return [{**row, "measured_at_us": _microseconds(row["measured_at"])} for row in rows]
+
+
+# Longest lease of a link rate, and how long a grant's status is taken to hold when no newer one comes.
+_LEASE_US = 60_000_000
+_STATUS_US = 60_000_000
+
+_LINK_COLUMNS = {
+    "sent_bps": ("sent_bps", "sent_max_bps"),
+    "explicit_rate_bps": ("explicit_rate_bps", "explicit_rate_max_bps"),
+    "legacy_bps": ("legacy_bps", "legacy_max_bps"),
+    "queue_bytes": ("queue_bytes", "queue_max_bytes"),
+    "dropped_packets": ("dropped_packets", "dropped_packets"),
+}
+
+
+async def _insert(connection: Connection, table: str, entries: Sequence[Mapping[str, Any]]) -> None:
+    names = list(entries[0])
+    columns = [name.removesuffix("_us") if name.endswith("_us") else name for name in names]
+    conflict: sql.Composable = sql.SQL("DO NOTHING")
+    if table == "link_load":
+        changed = [column for column in columns if column not in _KEYS[table]]
+        conflict = sql.SQL("DO UPDATE SET {} WHERE excluded.samples > link_load.samples").format(
+            sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in changed)
+        )
+    statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT ({}) {}").format(
+        sql.Identifier(table),
+        sql.SQL(", ").join(map(sql.Identifier, columns)),
+        sql.SQL(", ").join(sql.SQL("%s::jsonb" if column in _JSON_COLUMNS else "%s") for column in columns),
+        sql.SQL(", ").join(map(sql.Identifier, _KEYS[table])),
+        conflict,
+    )
+    values = [
+        tuple(_datetime(entry[name]) if name.endswith("_us") else entry[name] for name in names) for entry in entries
+    ]
+    async with connection.cursor() as cursor:
+        await cursor.executemany(statement, values)
+
+
+async def _update_latest(connection: Connection, entries: Sequence[Mapping[str, Any]]) -> None:
+    newest: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for entry in entries:
+        key = (entry["source"], entry["destination"], entry["metric"])
+        if key not in newest or entry["measured_at_us"] >= newest[key]["measured_at_us"]:
+            newest[key] = entry
+    async with connection.cursor() as cursor:
+        # In one order for all archivers, so that two of them cannot wait for each other.
+        await cursor.executemany(
+            "INSERT INTO latest_measurement (source, destination, metric, id, sensor, value, unit, measured_at, error)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (source, destination, metric) DO UPDATE SET"
+            " id = excluded.id, sensor = excluded.sensor, value = excluded.value, unit = excluded.unit,"
+            " measured_at = excluded.measured_at, error = excluded.error"
+            " WHERE excluded.measured_at >= latest_measurement.measured_at",
+            [
+                (
+                    *key,
+                    entry["id"],
+                    entry["sensor"],
+                    entry["value"],
+                    entry["unit"],
+                    _datetime(entry["measured_at_us"]),
+                    entry["error"],
+                )
+                for key, entry in sorted(newest.items())
+            ],
+        )
+
+
+def _datetime(time_us: int | None) -> datetime | None:
+    if time_us is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _character(value: Any) -> str:
+    """PostgreSQL's "char" comes as bytes or text."""
+    return value.decode() if isinstance(value, bytes) else str(value)
