@@ -34,8 +34,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 _UNTRACED = frozenset({"/healthz", "/readyz", "/metrics", "/v1/events"})
 _log = structlog.get_logger("chart.gateway")
 
-# How long a client that was refused may go on sending before the connection is closed under it.
-LINGER_S = 1.0
+# A client that was refused already may go on sending for this long and this much, unread and unkept, before the
+# connection is closed under it: many clients look for the answer only when they have sent everything.
+LINGER_S = 2.0
+LINGER_BYTES = 32_000_000
 
 # The dashboard is one bundle of our own; data: is for its small images, styles come inline from its component library.
 CONTENT_SECURITY_POLICY = (
@@ -135,7 +137,7 @@ class Envelope:
 
     async def _let_go(self, receive: Receive) -> None:
         """Wait until a client that was refused hangs up, for a bounded time and amount."""
-        left_bytes = self._limit_bytes
+        left_bytes = LINGER_BYTES
         try:
             async with asyncio.timeout(LINGER_S):
                 while left_bytes > 0:

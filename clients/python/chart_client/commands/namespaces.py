@@ -84,7 +84,7 @@ class Network:
     def visit_first(self) -> bool:
         """Go to the namespace of the machine's first process, where the local platform listens; whether that worked."""
         try:
-            if os.readlink("/proc/1/ns/net") == os.readlink("/proc/self/ns/net"):
+            if Path("/proc/1/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
                 return False
             descriptor = os.open("/proc/1/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

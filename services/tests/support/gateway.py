@@ -1,0 +1,292 @@
+"""A gateway over a local broker, with small in-memory services behind it, for tests of the gateway and its clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from chart.common import rpc
+from chart.common.rpc_errors import RefusalError, conflict, invalid, not_found
+from chart.common.settings import BaseServiceSettings
+from chart.common.streams import LocalBroker
+from chart.gateway.api import attach, create_app
+from chart.gateway.context import Gateway
+from chart.gateway.main import listen
+from chart.gateway.service import running
+from chart.gateway.settings import GatewaySettings
+from chart.v1 import archive_pb2, archive_pb2_grpc, registry_pb2, registry_pb2_grpc, reservations_pb2
+from chart.v1 import grant_status_pb2 as status
+from chart.v1 import rate_request_pb2 as rr
+from chart.v1 import reservations_pb2_grpc as reservations_grpc
+from support.waiting import eventually
+
+NOW_US = 1_780_000_000_000_000
+CAPACITY_BPS = 100_000_000
+
+
+@dataclass
+class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
+    """Nodes, links, policies, sensing configurations in dictionaries: id -> (message, revision)."""
+
+    broker: LocalBroker
+    tables: dict[str, dict[str, tuple[Any, int]]] = field(
+        default_factory=lambda: {"node": {}, "link": {}, "policy": {}, "configuration": {}}
+    )
+
+    def _put(self, table: str, message: Any, expected: int) -> tuple[Any, int, bool]:
+        rows = self.tables[table]
+        known = rows.get(message.id)
+        if expected and (known is None or known[1] != expected):
+            raise conflict(f"{table} {message.id} has another revision")
+        revision = known[1] + 1 if known else 1
+        if hasattr(message, "revision"):
+            message.revision = revision
+        rows[message.id] = (message, revision)
+        return message, revision, known is None
+
+    def _delete(self, table: str, identity: str) -> None:
+        if self.tables[table].pop(identity, None) is None:
+            raise not_found(table, identity)
+
+    async def PutNode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        node, revision, created = self._put("node", request.node, request.expected_revision)
+        return registry_pb2.PutNodeResponse(node=node, revision=revision, created=created)
+
+    async def DeleteNode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._delete("node", request.id)
+        return registry_pb2.DeleteNodeResponse()
+
+    async def ListNodes(self, request: Any, context: Any) -> Any:  # noqa: N802
+        rows = self.tables["node"].values()
+        return registry_pb2.ListNodesResponse(nodes=[row[0] for row in rows], revisions=[row[1] for row in rows])
+
+    async def PutLink(self, request: Any, context: Any) -> Any:  # noqa: N802
+        link, revision, created = self._put("link", request.link, request.expected_revision)
+        return registry_pb2.PutLinkResponse(link=link, revision=revision, created=created)
+
+    async def DeleteLink(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._delete("link", request.id)
+        return registry_pb2.DeleteLinkResponse()
+
+    async def ListLinks(self, request: Any, context: Any) -> Any:  # noqa: N802
+        rows = self.tables["link"].values()
+        return registry_pb2.ListLinksResponse(links=[row[0] for row in rows], revisions=[row[1] for row in rows])
+
+    async def PutPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
+        policy, _, created = self._put("policy", request.policy, request.expected_revision)
+        return registry_pb2.PutPolicyResponse(policy=policy, created=created)
+
+    async def ListPolicies(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return registry_pb2.ListPoliciesResponse(policies=[row[0] for row in self.tables["policy"].values()])
+
+    async def PutSensingConfiguration(self, request: Any, context: Any) -> Any:  # noqa: N802
+        item, _, created = self._put("configuration", request.configuration, request.expected_revision)
+        return registry_pb2.PutSensingConfigurationResponse(configuration=item, created=created)
+
+    async def DeleteSensingConfiguration(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._delete("configuration", request.id)
+        return registry_pb2.DeleteSensingConfigurationResponse()
+
+    async def ListSensingConfigurations(self, request: Any, context: Any) -> Any:  # noqa: N802
+        rows = [row[0] for row in self.tables["configuration"].values()]
+        found = [row for row in rows if request.source_node in ("", row.source_node)]
+        return registry_pb2.ListSensingConfigurationsResponse(configurations=found)
+
+
+@dataclass
+class MemoryReservations(reservations_grpc.ReservationsServicer):
+    """Grants up to CAPACITY_BPS in all, over one path; each grant is enforced at once by node alpha."""
+
+    broker: LocalBroker
+    requests: dict[str, Any] = field(default_factory=dict)
+    by_key: dict[tuple[str, str], tuple[bytes, str]] = field(default_factory=dict)
+    enforce: bool = True
+
+    def _free_bps(self) -> int:
+        active = [one for one in self.requests.values() if one.lifecycle == rr.LIFECYCLE_ACTIVE]
+        return CAPACITY_BPS - sum(one.granted_bps for one in active)
+
+    def _admit(self, asked: Any) -> None:
+        for name in ("source", "destination"):
+            if getattr(asked, name) not in ("alpha", "delta"):
+                raise invalid(name, f"{getattr(asked, name)!r} is no known node", "alpha", "delta", code="unknown-node")
+        if asked.guaranteed_bps > self._free_bps():
+            raise RefusalError(
+                reservations_pb2.Refusal(
+                    code="insufficient-capacity",
+                    detail="link alpha:to-delta has less left",
+                    field="guaranteed_bps",
+                    bottleneck_link_id="alpha:to-delta",
+                    ceiling_bps=self._free_bps(),
+                    suggestions=[f"ask for at most {self._free_bps()} bit/s"],
+                )
+            )
+
+    async def CreateRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        body = request.specification.SerializeToString(deterministic=True)
+        key = (request.owner, request.idempotency_key)
+        if key in self.by_key:
+            known_body, identity = self.by_key[key]
+            if known_body != body:
+                raise RefusalError(
+                    reservations_pb2.Refusal(
+                        code="idempotency-key-reused", detail="another body came with it", field="idempotency_key"
+                    )
+                )
+            return reservations_pb2.CreateRateRequestResponse(rate_request=self.requests[identity], replayed=True)
+        self._admit(request.specification)
+        made = rr.RateRequest(
+            id=f"request-{len(self.requests) + 1}",
+            revision=1,
+            owner=request.owner,
+            specification=request.specification,
+            lifecycle=rr.LIFECYCLE_ACTIVE,
+            enforcement=rr.ENFORCEMENT_ENFORCED if self.enforce else rr.ENFORCEMENT_PENDING,
+            service_state=rr.SERVICE_STATE_GRANTED,
+            callback_state=rr.CALLBACK_STATE_NONE,
+            granted_bps=request.specification.guaranteed_bps,
+            link_ids=["alpha:to-delta"],
+            created_at_us=NOW_US,
+            updated_at_us=NOW_US,
+            enforced_at_us=NOW_US + 50_000 if self.enforce else 0,
+            confirming_nodes=["alpha"],
+        )
+        made.selector.source_prefix = "10.1.0.1/32"
+        if self.enforce:
+            made.confirmations.add(
+                request_id=made.id, node="alpha", state=status.GRANT_STATE_APPLIED, kernel_rate_bps=made.granted_bps
+            )
+        self.requests[made.id] = made
+        self.by_key[key] = (body, made.id)
+        await self.broker.publish("chart.rate-request.v1", made.id, made)
+        return reservations_pb2.CreateRateRequestResponse(rate_request=made)
+
+    async def PreviewRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        try:
+            self._admit(request.specification)
+        except RefusalError as error:
+            return reservations_pb2.PreviewRateRequestResponse(refusal=error.refusal, ceiling_bps=self._free_bps())
+        return reservations_pb2.PreviewRateRequestResponse(
+            granted=True, granted_bps=request.specification.guaranteed_bps, link_ids=["alpha:to-delta"]
+        )
+
+    def _find(self, identity: str, owner: str) -> Any:
+        found = self.requests.get(identity)
+        if found is None or (owner and found.owner != owner):
+            raise not_found("rate request", identity)
+        return found
+
+    async def GetRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return reservations_pb2.GetRateRequestResponse(rate_request=self._find(request.id, request.owner))
+
+    async def ListRateRequests(self, request: Any, context: Any) -> Any:  # noqa: N802
+        mine = [one for one in self.requests.values() if request.owner in ("", one.owner)]
+        wanted = [one for one in mine if request.lifecycle in (0, one.lifecycle)]
+        begin = int(request.cursor) if request.cursor.isdecimal() else 0
+        shown = wanted[begin : begin + request.page_size]
+        more = str(begin + len(shown)) if begin + len(shown) < len(wanted) else ""
+        return reservations_pb2.ListRateRequestsResponse(rate_requests=shown, next_cursor=more)
+
+    async def ReleaseRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        found = self._find(request.id, request.owner)
+        found.lifecycle = rr.LIFECYCLE_RELEASED
+        found.revision += 1
+        await self.broker.publish("chart.rate-request.v1", found.id, found)
+        return reservations_pb2.ReleaseRateRequestResponse(rate_request=found)
+
+
+class MemoryArchive(archive_pb2_grpc.ArchiveServicer):
+    """One measurement, a series of two points with a hole."""
+
+    async def QuerySeries(self, request: Any, context: Any) -> Any:  # noqa: N802
+        answer = archive_pb2.QuerySeriesResponse(unit="bps")
+        answer.points.add(at_us=request.from_us, value=5.0, minimum=4.0, maximum=6.0, count=3)
+        answer.points.add(at_us=request.from_us + 1_000_000)
+        return answer
+
+    async def ListLatestMeasurements(self, request: Any, context: Any) -> Any:  # noqa: N802
+        answer = archive_pb2.ListLatestMeasurementsResponse()
+        answer.measurements.add(
+            source_node="alpha",
+            destination_node="delta",
+            metric="rtt_us",
+            sensor="ping",
+            value=1234.5,
+            unit="us",
+            measured_at_us=NOW_US,
+        )
+        return answer
+
+
+@dataclass
+class World:
+    """A running gateway and what stands behind it."""
+
+    gateway: Gateway
+    app: FastAPI
+    broker: LocalBroker
+    registry: MemoryRegistry
+    reservations: MemoryReservations
+    client: httpx.AsyncClient
+
+    def token(self, *roles: str, subject: str = "tester") -> str:
+        """A token with these roles."""
+        assert self.gateway.issuer is not None
+        return self.gateway.issuer.issue(subject, roles or ("operator",))[0]
+
+    def headers(self, *roles: str, subject: str = "tester") -> dict[str, str]:
+        """The header that carries a token."""
+        return {"Authorization": f"Bearer {self.token(*roles, subject=subject)}"}
+
+
+@asynccontextmanager
+async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
+    """A gateway in this process; ``client`` speaks to it without a network."""
+    broker = LocalBroker()
+    registry, reservations = MemoryRegistry(broker), MemoryReservations(broker)
+    registrations = [
+        ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, registry),
+        ("chart.v1.Reservations", reservations_grpc.add_ReservationsServicer_to_server, reservations),
+        ("chart.v1.Archive", archive_pb2_grpc.add_ArchiveServicer_to_server, MemoryArchive()),
+    ]
+    async with rpc.serve(registrations, BaseServiceSettings(grpc_listen="127.0.0.1:0")) as server:
+        target = f"127.0.0.1:{server.port}"
+        chosen = {
+            "state_dir": state_dir,
+            "web_dir": state_dir / "web",
+            "registry_target": target,
+            "reservations_target": target,
+            "archiver_target": target,
+            **settings,
+        }
+        async with running(GatewaySettings(**chosen), broker=broker) as gateway:
+            app = create_app(gateway.settings)
+            attach(app, gateway)
+            await eventually(lambda: not gateway.followers.missing)
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+                yield World(gateway, app, broker, registry, reservations, client)
+
+
+@asynccontextmanager
+async def listening(place: World) -> AsyncIterator[str]:
+    """The same gateway on a free port of loopback, as the real program listens; gives the base address."""
+    socket = listen("127.0.0.1:0")
+    config = uvicorn.Config(place.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server._serve([socket]))
+    try:
+        await eventually(lambda: server.started)
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        socket.close()
