@@ -34,6 +34,7 @@ class BaseServiceSettings(BaseSettings):
     node: str = ""
 
     database_pool_size: int = Field(default=8, ge=2, le=100)
-    database_wait_s: float = Field(default=5.0, gt=0)
+    # Less than the deadline of a call, so that the caller learns the reason.
+    database_wait_s: float = Field(default=2.0, gt=0)
     database_statement_timeout_ms: int = Field(default=10_000, ge=100)
     kafka_delivery_timeout_ms: int = Field(default=10_000, ge=1000)

@@ -100,7 +100,7 @@ def _setup_logs(level: str) -> None:
     root.handlers = [other for other in root.handlers if not isinstance(other, _JsonHandler)] + [handler]
     root.setLevel(level.upper())
     # Libraries that speak of every request.
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "asyncio", "urllib3"):
+    for noisy in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 

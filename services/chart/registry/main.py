@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import structlog
 
 from chart.common import database, rpc, runtime, telemetry
@@ -25,7 +26,7 @@ async def _reconcile(pool: database.Pool, broker: Broker) -> None:
     while True:
         try:
             await streams.reconcile(pool, broker)
-        except StreamError as error:
+        except (StreamError, psycopg.Error) as error:
             _log.warning("streams not compared with the tables yet, trying again", reason=str(error))
             await asyncio.sleep(RECONCILE_RETRY_S)
         else:

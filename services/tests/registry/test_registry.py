@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import psycopg
 import pytest
 import pytest_asyncio
+from grpc import aio
 from support.postgres import PostgresServer
 from support.processes import free_ports
 from support.waiting import eventually
@@ -214,3 +216,28 @@ async def test_streams_that_differ_are_written_again_at_the_start(registry: Regi
         assert await streams.reconcile(pool, registry.broker) == 2
     await eventually(lambda: "bravo" in registry.topology and "old:link" not in registry.topology)
     assert registry.topology.get("bravo") == topology_pb2.TopologyEntity(revision=node.revision, node=node.node)
+
+
+async def test_a_database_that_is_away_is_said_and_found_again(registry: Registry, postgres: PostgresServer) -> None:
+    await registry.put_node("bravo")
+    postgres.stop()
+    try:
+        with pytest.raises(aio.AioRpcError) as caught:
+            await registry.put_node("charlie")
+        assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://{registry.settings.http_listen}/readyz")
+        assert answer.status_code == 503
+        assert "database" in answer.json()["checks"]
+    finally:
+        postgres.start()
+
+    async def accepted() -> bool:
+        try:
+            await registry.put_node("charlie")
+        except aio.AioRpcError:
+            return False
+        return True
+
+    await eventually(accepted, 30)
+    await eventually(lambda: "charlie" in registry.topology, 30)
