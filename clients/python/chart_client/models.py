@@ -86,8 +86,8 @@ class Problem(Model):
     detail: str = ""
     instance: str | None = None
     field: str | None = None
-    floor: float | None = None
-    ceiling: float | None = None
+    floor: int | float | None = None
+    ceiling: int | float | None = None
     suggestions: list[str] | None = None
     request_id: str | None = None
 

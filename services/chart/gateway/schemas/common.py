@@ -101,8 +101,10 @@ class Problem(BaseModel):
     detail: str = Field(description="What was wrong this time, in a sentence.")
     instance: str | None = Field(default=None, description="What it happened to: path of the request.")
     field: str | None = Field(default=None, description="The field, parameter or header at fault.")
-    floor: float | None = Field(default=None, description="Least value that would be accepted, in the field's unit.")
-    ceiling: float | None = Field(default=None, description="Greatest value that would be accepted.")
+    floor: int | float | None = Field(
+        default=None, description="Least value that would be accepted, in the field's unit."
+    )
+    ceiling: int | float | None = Field(default=None, description="Greatest value that would be accepted.")
     suggestions: list[str] | None = Field(default=None, description="What would be accepted, in sentences.")
     request_id: str | None = Field(default=None, description="Id under which the gateway's log has this request.")
 

@@ -1,0 +1,212 @@
+"""The `chart` command against a running gateway: words, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gateway_thread import Running
+from typer.testing import CliRunner, Result
+
+from chart_client.cli import build
+from chart_client.client import Client
+from chart_client.commands.explain import bottleneck, first_cause
+from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount, own_cgroup
+from chart_client.commands.run import destination_for, node_here
+from chart_client.models import Link, Node, RateRequest
+
+
+def chart(*arguments: str) -> Result:
+    return CliRunner().invoke(build(arguments), list(arguments))
+
+
+def as_json(*arguments: str) -> Any:
+    result = chart(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_requests(gateway: Running) -> None:
+    made = as_json("request", "create", "--from", "alpha", "--to", "delta", "--rate", "60M", "--port", "5201", "--wait")
+    assert made["granted_bps"] == 60_000_000
+    assert made["request"]["protocol"] == "tcp"
+    assert made["enforcement"] == "ENFORCED"
+    shown = chart("request", "show", made["id"])
+    assert "60 Mbit/s" in shown.stdout
+    assert made["id"] in chart("request", "list").stdout
+    assert as_json("request", "list", "--lifecycle", "RELEASED") == []
+    refused = chart("request", "create", "--from", "alpha", "--to", "delta", "--rate", "60M")
+    assert refused.exit_code == 1
+    assert "at most 40 Mbit/s" in refused.stderr
+    refused = chart("request", "create", "--from", "alpha", "--to", "delta", "--rate", "60M", "--json")
+    assert json.loads(refused.stdout)["error"]["ceiling"] == 40_000_000
+    assert chart("request", "preview", "--from", "alpha", "--to", "delta", "--rate", "60M").exit_code == 1
+    assert chart("request", "preview", "--from", "alpha", "--to", "delta", "--rate", "10M").exit_code == 0
+    assert as_json("request", "release", made["id"])["lifecycle"] == "RELEASED"
+
+
+def test_not_enforced_in_time(gateway: Running) -> None:
+    gateway.place.reservations.enforce = False
+    arguments = ("request", "create", "--from", "alpha", "--to", "delta", "--rate", "1M", "--wait", "--timeout", "0.1")
+    result = chart(*arguments)
+    assert result.exit_code == 1
+    assert "no word yet from alpha" in result.stderr
+
+
+def test_network(gateway: Running) -> None:
+    with Client() as client:
+        client.nodes.put("alpha", addresses=["10.1.0.1/32"])
+        client.links.put("alpha:to-delta", to_node="delta", capacity_bps=10**8)
+    assert "no agent" in chart("node", "list").stdout
+    assert "100 Mbit/s" in chart("link", "list").stdout
+    assert chart("policy", "set").exit_code == 2
+    assert as_json("policy", "set", "--enforcement", "observe")[0]["enforcement"] == "observe"
+    changed = as_json("policy", "set", "--link-controller", "rcp")[0]
+    assert (changed["enforcement"], changed["link_controller"]) == ("observe", "rcp")
+    assert "observe" in chart("policy", "show").stdout
+    assert "1234.5 us" in chart("measurement", "list").stdout
+    assert as_json("measurement", "list", "--metric", "loss_ratio") == []
+
+
+def test_explain(gateway: Running) -> None:
+    with Client() as client:
+        client.links.put("alpha:to-delta", to_node="delta", capacity_bps=10**8)
+        request = client.rate_requests.create("alpha", "delta", guaranteed_bps=10**6)
+        client.rate_requests.release(request.id)
+    found = as_json("explain", request.id)
+    assert found["cause"] == "the request is released"
+    assert found["bottleneck"] == "alpha:to-delta"
+    assert "cause" in chart("explain", request.id).stdout
+    assert chart("explain", "nothing").exit_code == 1
+
+
+def test_token_and_version(gateway: Running) -> None:
+    token = chart("token", "--role", "viewer", "--subject", "me").stdout.strip()
+    result = chart("policy", "set", "--enforcement", "off", "--token", token)
+    assert result.exit_code == 1
+    assert "Forbidden" in result.stderr
+    assert as_json("version")["gateway"]
+
+
+def test_gateway_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHART_SERVER", "http://127.0.0.1:1")
+    result = chart("node", "list", "--token", "t")
+    assert result.exit_code == 1
+    assert "chart doctor" in result.stderr
+    assert as_json("version")["gateway"] is None
+
+
+def test_usage() -> None:
+    for wrong in (
+        ["request", "create"],
+        ["request", "create", "--from", "a", "--to", "b", "--rate", "much"],
+        ["policy", "set", "--enforcement", "maybe"],
+        ["nothing"],
+        ["run", "--rate", "5M"],
+    ):
+        assert chart(*wrong).exit_code == 2, wrong
+    for arguments in (["--help"], ["request", "--help"], ["run", "--help"]):
+        assert chart(*arguments).exit_code == 0
+
+
+def test_doctor(gateway: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CHART_BUILD_DIR", str(tmp_path))
+    monkeypatch.setenv("CHART_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    result = chart("doctor", "--json")
+    assert result.exit_code == 1
+    found = {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
+    assert found["gateway"]["status"] == found["clock"]["status"] == "ok"
+    assert found["streams"]["status"] == "failed"
+    assert found["programs"]["fix"] == "make setup"
+    assert all(finding["fix"] for finding in found.values() if finding["status"] == "failed")
+
+
+def link(name: str, rate_bps: int | None = None, dropped: int = 0) -> Link:
+    load = {
+        "sent_bps": 1, "explicit_rate_bps": 0, "legacy_bps": 0, "utilisation": 0, "queue_bytes": 0,
+        "dropped_packets": dropped, "at": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    rate = {"available_bps": rate_bps, "explicit_rate_capacity_bps": 1, "valid_until": "2026-01-01T00:00:00Z"}
+    return Link.model_validate(
+        {
+            "id": name, "revision": 1, "from_node": "a", "interface": "x", "to_node": "b", "capacity_bps": 10**8,
+            "delay_us": 0, "admission_share": 0.8, "tags": {}, "load": load, "rate": rate if rate_bps else None,
+        }
+    )  # fmt: skip
+
+
+def request(confirmation: dict[str, Any] | None = None, **change: Any) -> RateRequest:
+    known = {"node": "a", "state": "APPLIED", "kernel_rate_bps": 9, "matching_flows": 1, **(confirmation or {})}
+    document: dict[str, Any] = {
+        "id": "r", "revision": 1, "owner": "o", "lifecycle": "ACTIVE", "enforcement": "ENFORCED",
+        "service_state": "GRANTED", "granted_bps": 8, "path": ["a:x"], "confirmations": [known],
+        "confirming_nodes": ["a"], "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+        "request": {"source": "a", "destination": "b", "service": "variable", "guaranteed_bps": 8},
+    }  # fmt: skip
+    return RateRequest.model_validate({**document, **change})
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "measured_bps", "cause"),
+    [
+        (request(), [link("a:x", 5)], 9.0, None),
+        (request(), [link("a:x", 5)], None, None),
+        (request(lifecycle="EXPIRED"), [], None, "expired"),
+        (request(granted_bps=4, reason="a:x is full"), [], None, "a:x is full"),
+        (request(service_state="PREEMPTED"), [], None, "preempted"),
+        (request(enforcement="PENDING", confirmations=[]), [], None, "no word yet from a"),
+        (request({"state": "FAILED", "reason": "no trinity"}, enforcement="FAILED"), [], None, "no trinity"),
+        (request({"state": "OBSERVED"}, enforcement="PENDING"), [], None, "only observes"),
+        (request({"matching_flows": 0}), [], None, "no flow on a matches"),
+        (request(), [link("a:x")], None, "no valid rate of a:x"),
+        (request({"kernel_rate_bps": 7}), [link("a:x", 5)], None, "the kernel of a has 7 bit/s"),
+        (request(), [link("a:x", 5, dropped=3)], 1.0, "a:x drops packets"),
+        (request(), [link("a:x", 5)], 1.0, "the application"),
+    ],
+)
+def test_first_cause(asked: RateRequest, path: list[Link], measured_bps: float | None, cause: str | None) -> None:
+    found = first_cause(asked, path, measured_bps)
+    assert (found is None) if cause is None else (found is not None and cause in found)
+
+
+def test_bottleneck() -> None:
+    narrow = link("b:y", 3)
+    assert bottleneck([link("a:x", 5), narrow, link("c:z", 4)]) is narrow
+    assert bottleneck([]) is None
+
+
+MOUNTS = "proc /proc proc rw 0 0\nnone /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+
+
+def test_own_cgroup() -> None:
+    assert cgroup2_mount(MOUNTS) == Path("/sys/fs/cgroup/unified")
+    assert own_cgroup(MOUNTS, "1:cpu:/x\n0::/chart/demo/alpha\n") == Path("/sys/fs/cgroup/unified/chart/demo/alpha")
+    with pytest.raises(NotPossibleError, match="not mounted"):
+        cgroup2_mount("")
+    with pytest.raises(NotPossibleError):
+        own_cgroup(MOUNTS, "1:cpu:/x\n")
+
+
+def nodes(stale: bool = False) -> list[Node]:
+    state = {
+        "enforcement": "enforce", "agent_version": "1", "capabilities": [], "faults": [],
+        "reported_at": "2026-01-01T00:00:00Z", "stale": stale,
+    }  # fmt: skip
+    common = {"revision": 1, "description": "", "sensor_pod_target": "", "tags": {}, "state": state}
+    return [
+        Node.model_validate({**common, "id": "alpha", "addresses": ["10.1.0.1/32"]}),
+        Node.model_validate({**common, "id": "bravo", "addresses": ["10.1.0.2/32"]}),
+    ]
+
+
+def test_node_here() -> None:
+    assert node_here(nodes(), {"10.1.0.2", "192.0.2.1"}, None).id == "bravo"
+    assert node_here(nodes(), set(), "alpha").id == "alpha"
+    assert destination_for(nodes()[0], nodes(), None) == "bravo"
+    assert destination_for(nodes()[0], nodes(), "10.9.0.0/16") == "10.9.0.0/16"
+    with pytest.raises(NotPossibleError, match="not a CHART node"):
+        node_here(nodes(), {"192.0.2.1"}, None)
+    with pytest.raises(NotPossibleError, match="no agent reports"):
+        node_here(nodes(stale=True), set(), "alpha")
