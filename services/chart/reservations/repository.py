@@ -7,7 +7,7 @@ number of replicas admit at once and no link is ever over-committed. All SQL of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,26 @@ class Repository:
             await _save(connection, reservation, outcome, actor)
             return outcome.reservation
 
+    async def change_many(
+        self, request_ids: Iterable[str], decide: Callable[[Reservation], Outcome | None]
+    ) -> list[tuple[Reservation, Outcome]]:
+        """Change several requests in one transaction; those that are not there are left out. Before and outcome of
+        each.
+        """
+        changes = []
+        async with self._pool.connection() as connection, connection.transaction():
+            rows = await connection.execute(
+                _SELECT + " WHERE id = ANY(%s) ORDER BY id FOR UPDATE OF r", (list(request_ids),)
+            )
+            found = [_reservation(row) for row in await rows.fetchall()]
+            async with connection.pipeline():
+                for reservation in found:
+                    outcome = decide(reservation)
+                    if outcome is not None:
+                        changes.append((reservation, outcome))
+                        await _save(connection, reservation, outcome, SERVICE_ACTOR)
+        return changes
+
     async def take_due(self, now_us: int, limit: int, decide: Callable[[Reservation], Outcome | None]) -> int:
         """Change up to `limit` requests whose moment has come and that no other replica works on; returns how
         many.
@@ -213,9 +233,11 @@ async def _commitments(connection: Connection, link_ids: Sequence[str], now_us: 
     found: dict[str, list[Commitment]] = {link_id: [] for link_id in link_ids}
     if not found:
         return found
+    # What began before now counts from now on, so that all open-ended commitments of a link become one row.
     rows = await connection.execute(
-        "SELECT link_id, rate_bps, start_us, end_us FROM commitment WHERE link_id = ANY(%s) AND end_us > %s",
-        (list(link_ids), now_us),
+        "SELECT link_id, sum(rate_bps)::bigint AS rate_bps, greatest(start_us, %s) AS start_us, end_us FROM commitment"
+        " WHERE link_id = ANY(%s) AND end_us > %s GROUP BY 1, 3, 4",
+        (now_us, list(link_ids), now_us),
     )
     for row in await rows.fetchall():
         found[row["link_id"]].append(Commitment(row["rate_bps"], row["start_us"], row["end_us"]))

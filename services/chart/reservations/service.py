@@ -8,7 +8,7 @@ out; the repository stores both in one transaction.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chart.common import leases
@@ -211,6 +211,18 @@ def on_status(
     if reservation.active:
         changed = dataclasses.replace(changed, due_at_us=_due_at(changed))
     return Outcome(changed, announce=announce)
+
+
+def on_statuses(
+    reservation: Reservation, statuses: Iterable[grant_status_pb2.GrantStatus], now_us: int, timing: Timing
+) -> Outcome | None:
+    """Several words at once: one change, told once."""
+    merged: Outcome | None = None
+    for status in statuses:
+        outcome = on_status(merged.reservation if merged else reservation, status, now_us, timing)
+        if outcome is not None:
+            merged = dataclasses.replace(outcome, announce=outcome.announce or (merged is not None and merged.announce))
+    return merged
 
 
 def _activate(reservation: Reservation, now_us: int, timing: Timing, *, bump: bool) -> Outcome:

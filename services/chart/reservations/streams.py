@@ -4,6 +4,7 @@ out.
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import psycopg
@@ -13,11 +14,10 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
-from chart.common.rpc_errors import RefusalError
-from chart.common.streams import Broker, CompactedState
+from chart.common.streams import Broker, CompactedState, Record, Subscription
 from chart.reservations import service
 from chart.reservations.network import Network, network_of
-from chart.reservations.repository import SERVICE_ACTOR, Repository
+from chart.reservations.repository import Repository
 from chart.reservations.service import Outcome, Reservation, Timing
 from chart.v1 import estimate_pb2, grant_status_pb2, policy_pb2, topology_pb2
 from chart.v1.grant_status_pb2 import GrantState
@@ -31,6 +31,9 @@ CAPACITY_METRIC = "capacity_bps"
 
 DUE_EVERY_S = 0.2
 DUE_BATCH = 100
+# Statuses of one transaction, and how long a batch waits for one more.
+STATUS_BATCH = 250
+GATHER_S = 0.002
 HOUSEKEEPING_S = 10.0
 RETRY_S = 1.0
 # Counters of a grant whose state does not change are stored this often.
@@ -129,65 +132,61 @@ class Worker:
         )
 
     async def take_statuses(self) -> None:
-        """Follow chart.grant-status.v1; a status is committed after its effect is."""
+        """Follow chart.grant-status.v1 in batches; a status is committed after its effect is."""
         async with self._broker.subscribe([GRANT_STATUS], group=self._group, start="earliest") as statuses:
-            async for record in statuses:
-                if record.value is not None:
-                    await self._take(cast(grant_status_pb2.GrantStatus, record.value))
-                await statuses.commit(record)
+            async for first in statuses:
+                batch = [first, *await _more(statuses)]
+                await self._take([cast(grant_status_pb2.GrantStatus, one.value) for one in batch if one.value])
+                for last in {record.partition: record for record in batch}.values():
+                    await statuses.commit(last)
 
-    async def _take(self, status: grant_status_pb2.GrantStatus) -> None:
+    async def _take(self, statuses: list[grant_status_pb2.GrantStatus]) -> None:
+        """Apply a batch; of several words of one node about one grant the last counts."""
         now_us = self._clock.now_us()
-        key = (status.request_id, status.node)
-        print_of = (status.generation, int(status.state), status.reason, status.kernel_rate_bps)
-        seen = self._seen.get(key)
-        if seen is not None and seen[0] == print_of and now_us - seen[1] < COUNTERS_EVERY_US:
+        fresh: dict[tuple[str, str], grant_status_pb2.GrantStatus] = {}
+        for status in statuses:
+            seen = self._seen.get((status.request_id, status.node))
+            if seen is None or seen[0] != _print_of(status) or now_us - seen[1] >= COUNTERS_EVERY_US:
+                fresh[status.request_id, status.node] = status
+        if not fresh:
             return
-        STATUSES.labels(state=_short(GrantState.Name(status.state), "GRANT_STATE_")).inc()
         while True:
             try:
-                await self._apply(status, now_us)
-                break
-            except RefusalError:
-                _log.debug("a status for a request that is not here", request=status.request_id, node=status.node)
+                await self._apply(fresh, now_us)
                 break
             except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
-                _log.warning("a grant status waits for the database", reason=str(error))
+                _log.warning("grant statuses wait for the database", reason=str(error))
                 await self._clock.sleep(RETRY_S)
         if len(self._seen) >= REMEMBERED_STATUSES:
             self._seen.clear()
-        self._seen[key] = (print_of, now_us)
+        for key, status in fresh.items():
+            STATUSES.labels(state=_short(GrantState.Name(status.state), "GRANT_STATE_")).inc()
+            self._seen[key] = (_print_of(status), now_us)
 
-    async def _apply(self, status: grant_status_pb2.GrantStatus, now_us: int) -> None:
-        change: list[tuple[Reservation, Outcome]] = []
+    async def _apply(self, fresh: dict[tuple[str, str], grant_status_pb2.GrantStatus], now_us: int) -> None:
+        by_request: dict[str, list[grant_status_pb2.GrantStatus]] = {}
+        for (request_id, _), status in fresh.items():
+            by_request.setdefault(request_id, []).append(status)
+        changes = await self._repository.change_many(
+            by_request, lambda one: service.on_statuses(one, by_request[one.id], now_us, self._timing)
+        )
+        for before, outcome in changes:
+            if outcome.announce:
+                self._note(before, outcome.reservation, by_request[before.id], now_us)
 
-        def decide(reservation: Reservation) -> Outcome | None:
-            change.clear()
-            outcome = service.on_status(reservation, status, now_us, self._timing)
-            if outcome is not None:
-                change.append((reservation, outcome))
-            return outcome
-
-        await self._repository.change(status.request_id, "", SERVICE_ACTOR, decide)
-        if not change or not change[0][1].announce:
-            return
-        before, outcome = change[0]
-        after = outcome.reservation
+    def _note(
+        self, before: Reservation, after: Reservation, statuses: list[grant_status_pb2.GrantStatus], now_us: int
+    ) -> None:
+        """Trace, log and count a change of what is confirmed."""
+        headers = {"traceparent": after.traceparent} if after.traceparent else None
+        enforcement = Enforcement.Name(Enforcement.ValueType(after.enforcement))
+        said = {status.node: GrantState.Name(status.state) for status in statuses}
+        nodes, states = list(said), list(said.values())
         with telemetry.span(
-            "grant confirmed",
-            {"traceparent": after.traceparent} if after.traceparent else None,
-            request_id=after.id,
-            node=status.node,
-            state=GrantState.Name(status.state),
-            enforcement=Enforcement.Name(Enforcement.ValueType(after.enforcement)),
+            "grant confirmed", headers, request_id=after.id, nodes=nodes, states=states, enforcement=enforcement
         ):
             _log.info(
-                "a node reported on a grant",
-                request=after.id,
-                node=status.node,
-                state=GrantState.Name(status.state),
-                reason=status.reason or after.reason,
-                enforcement=Enforcement.Name(Enforcement.ValueType(after.enforcement)),
+                "nodes reported on a grant", request=after.id, said=said, enforcement=enforcement, reason=after.reason
             )
         if after.enforcement == Enforcement.ENFORCEMENT_ENFORCED and not before.enforced_at_us:
             CONFIRMED.observe(max(0, now_us - after.start_us) / 1e6)
@@ -231,6 +230,22 @@ class Worker:
                         enforcement=_short(Enforcement.Name(Enforcement.ValueType(enforcement)), "ENFORCEMENT_"),
                     ).set(number)
             await self._clock.sleep(HOUSEKEEPING_S)
+
+
+async def _more(statuses: Subscription) -> list[Record]:
+    """What else is there already, up to a batch."""
+    more: list[Record] = []
+    while len(more) < STATUS_BATCH:
+        try:
+            more.append(await asyncio.wait_for(anext(statuses), GATHER_S))
+        except TimeoutError:
+            break
+    return more
+
+
+def _print_of(status: grant_status_pb2.GrantStatus) -> tuple[int, int, str, int]:
+    """What makes a status more than new counters."""
+    return status.generation, int(status.state), status.reason, status.kernel_rate_bps
 
 
 def _short(name: str, prefix: str) -> str:
