@@ -63,8 +63,8 @@ async def serve(settings: PodSettings) -> None:
         await pod.load()
         async with (
             drivers,
-            HealthServer(settings.http_listen, checks),
             rpc.serve([pod_rpc.registration(pod)], settings),
+            HealthServer(settings.http_listen, checks),
         ):
             await runtime.run_together(
                 pod.run(),

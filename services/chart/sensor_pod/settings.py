@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import Field
@@ -16,7 +17,9 @@ class PodSettings(BaseServiceSettings):
     grpc_listen: str = "0.0.0.0:18110"
     http_listen: str = "0.0.0.0:18210"
     # Programs that speak the --serve protocol; each one's file name is the name of the sensor.
-    sensors_dir: Path = Field(default_factory=lambda: repository_root() / "build" / "sensors")
+    sensors_dir: Path = Field(
+        default_factory=lambda: Path(os.environ.get("CHART_BUILD_DIR") or repository_root() / "build") / "sensors"
+    )
     # Keys shared with the responders of the other nodes; empty: a key of its own in the state directory.
     sensor_key_file: Path | None = None
     responder_listen: str = "0.0.0.0:18300"

@@ -1,0 +1,301 @@
+"""The scheduler: merging, one-shots, budget, exclusion, priorities; an hour with 1,000 configurations."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from chart.sensor_pod.budget import WINDOW_US, ByteBudget
+from chart.sensor_pod.group import Cost, Run, phase
+from chart.sensor_pod.model import Configuration, GroupKey
+from chart.sensor_pod.plan import Declare, Expire, Limits, Skip
+from chart.sensor_pod.scheduler import Scheduler
+
+S = 1_000_000
+
+
+def configuration(identity: str, period_s: float = 6, **changes: object) -> Configuration:
+    values: dict[str, object] = {
+        "id": identity,
+        "destination_node": "bravo",
+        "destination_address": "10.0.0.2",
+        "sensor": "ping",
+        "parameters": (),
+        "period_us": int(period_s * S),
+        "tolerance_us": int(period_s * S / 2),
+        **changes,
+    }
+    return Configuration(**values)  # type: ignore[arg-type]
+
+
+@dataclass
+class World:
+    """Carries out decisions as the pod would, in simulated time."""
+
+    scheduler: Scheduler
+    cost: Cost = field(default_factory=lambda: Cost(1000, S))
+    durations_us: dict[str, int] = field(default_factory=dict)
+    now_us: int = 0
+    started: list[Run] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+    expired: list[Expire] = field(default_factory=list)
+    answered: dict[int, int] = field(default_factory=dict)
+    answers: list[tuple[str, ...]] = field(default_factory=list)
+    ends: list[tuple[int, int]] = field(default_factory=list)
+
+    def advance(self, seconds: float) -> None:
+        until_us = self.now_us + int(seconds * S)
+        while True:
+            self._decide()
+            moments = [at for at in (self.scheduler.wakeup_us(), self.ends[0][0] if self.ends else None) if at]
+            if not moments or min(moments) > until_us:
+                break
+            self.now_us = max(self.now_us, min(moments))
+            while self.ends and self.ends[0][0] <= self.now_us:
+                _, run = heapq.heappop(self.ends)
+                finished = self.scheduler.finished(run, self.now_us, self.cost.probe_bytes)
+                self.answers.append(finished.configuration_ids)
+                self.answered.update(dict.fromkeys(finished.tickets, run))
+        self.now_us = until_us
+
+    def _decide(self) -> None:
+        while decisions := self.scheduler.poll(self.now_us):
+            for decision in decisions:
+                if isinstance(decision, Declare):
+                    self.scheduler.declared(decision.key, self.cost, self.now_us)
+                elif isinstance(decision, Run):
+                    self.started.append(decision)
+                    duration_us = self.durations_us.get(decision.key.sensor, self.cost.duration_us)
+                    heapq.heappush(self.ends, (self.now_us + duration_us, decision.id))
+                elif isinstance(decision, Skip):
+                    self.skips.append(decision)
+                else:
+                    self.expired.append(decision)
+
+
+def world(capacity_bps: int = 10_000_000_000, limits: Limits | None = None, **changes: object) -> World:
+    budget = ByteBudget(0.01, capacity_bps)
+    return World(Scheduler(budget, lambda key: (f"alpha:to-{key.destination_node}",), limits), **changes)  # type: ignore[arg-type]
+
+
+def test_six_and_ten_seconds_are_served_by_one_run_every_six() -> None:
+    w = world()
+    w.scheduler.put(configuration("fast", 6), 0)
+    w.scheduler.put(configuration("slow", 10), 0)
+    w.advance(600)
+    assert 99 <= len(w.started) <= 102
+    assert all(set(ids) == {"fast", "slow"} for ids in w.answers)
+    gaps = [b.started_us - a.started_us for a, b in zip(w.started[1:], w.started[2:], strict=False)]
+    assert set(gaps) == {6 * S}
+
+
+def test_the_slower_period_holds_when_the_faster_configuration_goes() -> None:
+    w = world()
+    w.scheduler.put(configuration("fast", 6), 0)
+    w.scheduler.put(configuration("slow", 10), 0)
+    w.advance(60)
+    w.scheduler.remove("fast", w.now_us)
+    before = len(w.started)
+    w.advance(100)
+    assert 9 <= len(w.started) - before <= 11
+    w.scheduler.remove("slow", w.now_us)
+    w.advance(2)
+    assert w.scheduler.group_count == 0
+
+
+def test_other_parameters_are_other_runs() -> None:
+    w = world()
+    w.scheduler.put(configuration("a", 6), 0)
+    w.scheduler.put(configuration("b", 6, parameters=(("count", "3"),)), 0)
+    w.advance(60)
+    assert len({run.key for run in w.started}) == 2
+
+
+def test_overlapping_one_shots_share_a_run() -> None:
+    w = world()
+    first = w.scheduler.once(configuration("", 0), w.now_us, w.now_us + 30 * S)
+    second = w.scheduler.once(configuration("", 0), w.now_us, w.now_us + 30 * S)
+    w.advance(0.5)  # the run is under way
+    third = w.scheduler.once(configuration("", 0), w.now_us, w.now_us + 30 * S)
+    w.advance(5)
+    assert len(w.started) == 1
+    assert set(w.answered) == {first, second, third}
+    assert w.scheduler.group_count == 0
+
+
+def test_a_one_shot_result_answers_the_periodic_configuration_within_its_tolerance() -> None:
+    w = world()
+    w.scheduler.put(configuration("a", 60), 0)
+    w.advance(120)
+    due_us = w.started[-1].due_us + 60 * S
+    w.advance((due_us - w.now_us) / S - 10)
+    w.scheduler.once(configuration("", 0), w.now_us, w.now_us + 30 * S)
+    before = len(w.started)
+    w.advance(20)
+    assert len(w.started) - before == 1
+    assert w.scheduler.statistics.answered_from_store == 1
+
+
+def test_chirps_on_one_link_never_overlap_but_pings_do() -> None:
+    w = world(limits=Limits(runs_of_exclusive_sensor=8))
+    w.durations_us = {"pathchirp": 4 * S, "spruce": 4 * S}
+    for number, sensor in enumerate(("pathchirp", "spruce", "ping")):
+        w.scheduler.put(configuration(f"c{number}", 10, sensor=sensor), 0)
+        w.scheduler.put(configuration(f"d{number}", 10, sensor=sensor, parameters=(("x", "1"),)), 0)
+    w.advance(300)
+    chirps = sorted((run.started_us, run.started_us + 4 * S) for run in w.started if run.key.sensor != "ping")
+    assert len(chirps) > 40
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(chirps))
+
+
+def test_chirps_on_different_links_do_overlap() -> None:
+    w = world(limits=Limits(runs_of_exclusive_sensor=8))
+    w.durations_us = {"pathchirp": 9 * S}
+    for node in ("bravo", "charlie"):
+        w.scheduler.put(configuration(node, 10, sensor="pathchirp", destination_node=node), 0)
+    w.advance(100)
+    assert Counter(run.key.destination_node for run in w.started)["bravo"] >= 9
+    assert Counter(run.key.destination_node for run in w.started)["charlie"] >= 9
+
+
+def test_a_run_beyond_the_budget_is_skipped_with_the_reason_and_a_one_shot_is_told() -> None:
+    w = world(capacity_bps=100_000, cost=Cost(100_000, S))
+    w.scheduler.put(configuration("a", 6), 0)
+    ticket = w.scheduler.once(configuration("", 0), 0, 30 * S)
+    w.advance(60)
+    assert w.started == []
+    assert {skip.reason for skip in w.skips} == {"budget"}
+    assert "7500 bytes a minute" in w.skips[0].detail
+    assert [skip.tickets for skip in w.skips if skip.tickets] == [(ticket,)]
+
+
+def test_a_one_shot_that_must_wait_too_long_is_told_why() -> None:
+    w = world(capacity_bps=1_000_000, cost=Cost(60_000, S))
+    w.scheduler.put(configuration("a", 6), 0)
+    w.advance(8)
+    ticket = w.scheduler.once(configuration("", 0, parameters=(("x", "1"),)), w.now_us, w.now_us + 5 * S)
+    w.advance(10)
+    assert [(entry.ticket, entry.reason) for entry in w.expired] == [(ticket, "budget")]
+
+
+def test_room_goes_to_the_higher_priority_first() -> None:
+    w = world(capacity_bps=4_000_000, cost=Cost(100_000, S))  # three runs a minute
+    w.scheduler.put(configuration("low", 10, parameters=(("x", "1"),), priority=1), 0)
+    w.scheduler.put(configuration("high", 40, priority=9), 0)
+    w.advance(1200)
+    high = [run for run in w.started if run.key.parameters == ()]
+    low = [run.started_us for run in w.started if run.key.parameters != ()]
+    assert sum(run.started_us > run.due_us for run in high) > 5
+    # While the high one waits for room, the low one never takes it.
+    for run in high:
+        assert not [at_us for at_us in low if run.due_us < at_us < run.started_us]
+
+
+def test_a_restart_goes_on_where_it_was() -> None:
+    w = world()
+    w.now_us = 1000 * S
+    w.scheduler.put(configuration("a", 600), w.now_us, last_started_us=w.now_us - 60 * S)
+    w.advance(200)
+    assert w.started == []
+    w.advance(700)
+    assert 1 <= len(w.started) <= 2
+
+
+def test_a_stopped_pod_reports_late_runs_once_and_does_not_catch_up() -> None:
+    w = world(cost=Cost(1000, 1000))
+    w.scheduler.put(configuration("a", 6), 0)
+    w.advance(60)
+    before = len(w.started)
+    w.now_us += 600 * S
+    w.advance(1)
+    assert len(w.started) - before == 1
+    assert [skip.reason for skip in w.skips] == ["late"]
+    assert 98 <= w.skips[0].count <= 101
+
+
+def test_validity_ends_a_configuration() -> None:
+    w = world()
+    w.scheduler.put(configuration("a", 6), 0, until_us=30 * S)
+    w.advance(60)
+    assert max(run.started_us for run in w.started) <= 30 * S
+    assert w.scheduler.configurations() == []
+
+
+def test_phases_are_spread_and_stay_the_same() -> None:
+    keys = [GroupKey("ping", f"n{number}", f"10.0.0.{number}", ()) for number in range(200)]
+    tenths = Counter(int(phase(key) * 10) for key in keys)
+    assert len(tenths) == 10
+    assert max(tenths.values()) < 45
+    assert phase(keys[0]) == phase(GroupKey("ping", "n0", "10.0.0.0", ()))
+
+
+@pytest.mark.parametrize("reason", ["refused"])
+def test_a_sensor_that_refuses_is_asked_again_each_period(reason: str) -> None:
+    scheduler = Scheduler(ByteBudget(), lambda key: ("l",))
+    scheduler.put(configuration("a", 6), 0)
+    asked = 0
+    for now_us in range(0, 60 * S, S // 10):
+        for decision in scheduler.poll(now_us):
+            assert isinstance(decision, Declare)
+            asked += 1
+            assert scheduler.refused(decision.key, now_us).configuration_ids == ("a",)
+    assert 9 <= asked <= 11
+
+
+def test_an_hour_with_a_thousand_configurations_stays_within_budget_and_merges() -> None:
+    nodes, limit = 50, 750_000  # bytes a minute on 10 Mb/s
+    w = world(capacity_bps=10_000_000, cost=Cost(2_000, S))
+    for number in range(1000):
+        node = f"n{number % nodes}"
+        # Five different measurements of each node, each asked by four applications at different periods.
+        parameters = (("count", str(number // nodes % 5)),)
+        period_s = 5 + number // (nodes * 5) * 5
+        changes = {"destination_node": node, "parameters": parameters}
+        w.scheduler.put(configuration(f"c{number}", period_s, **changes), 0)
+    assert w.scheduler.group_count == 250
+    begun = time.process_time()
+    w.advance(3600)
+    took_s = time.process_time() - begun
+    assert took_s < 45
+    by_link: dict[str, list[int]] = {}
+    for run in w.started:
+        by_link.setdefault(run.links[0], []).append(run.started_us)
+    assert len(by_link) == nodes
+    for starts in by_link.values():
+        begin = 0
+        for end, at_us in enumerate(starts):
+            while starts[begin] <= at_us - WINDOW_US:
+                begin += 1
+            assert (end - begin + 1) * w.cost.probe_bytes <= limit
+    # Every group at the fastest of its periods, nothing more.
+    assert 250 * 3600 / 5 * 0.99 <= len(w.started) <= 250 * (3600 / 5 + 2)
+    assert w.scheduler.statistics.merged > 2 * len(w.started)
+
+
+def test_a_hundred_links_beyond_their_budget_skip_with_reasons_and_hold_the_limit() -> None:
+    w = world(capacity_bps=1_000_000, cost=Cost(20_000, S))  # 75,000 bytes a minute: three runs
+    for number in range(100):
+        changes = {"destination_node": f"n{number % 10}", "parameters": (("x", str(number)),)}
+        w.scheduler.put(configuration(f"c{number}", 30, **changes), 0)
+    w.advance(600)
+    per_link = Counter(run.links[0] for run in w.started)
+    assert all(count <= 33 for count in per_link.values())
+    assert all(count >= 20 for count in per_link.values())
+    assert w.scheduler.statistics.skipped["budget"] > 1000
+
+
+def test_ten_thousand_configurations_cost_little_per_decision() -> None:
+    w = world()
+    for number in range(10_000):
+        w.scheduler.put(configuration(f"c{number}", 60, destination_node=f"n{number}"), 0)
+    w.scheduler._limits = Limits(runs=100_000, runs_of_sensor=100_000)
+    begun = time.process_time()
+    w.advance(180)
+    took_s = time.process_time() - begun
+    assert 29_000 <= len(w.started) <= 41_000
+    assert took_s / len(w.started) < 0.0005
