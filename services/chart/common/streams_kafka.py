@@ -84,6 +84,9 @@ class KafkaBroker:
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
         """See `Broker.publish_raw`."""
+        if self._closed:
+            msg = f"record of {topic} was not sent: the connection to the broker is closed"
+            raise StreamUnavailable(msg)
         async with self._room:
             loop = asyncio.get_running_loop()
             acknowledged: asyncio.Future[KafkaError | None] = loop.create_future()
@@ -158,18 +161,19 @@ class KafkaBroker:
             raise StreamUnavailable(msg) from error
 
     async def close(self) -> None:
-        """See `Broker.close`. Waits at most 5 s for acknowledgements."""
+        """See `Broker.close`. Waits at most 3 s for acknowledgements."""
         if self._closed:
             return
         self._closed = True
         for state in self._states:
             await state.close()
-        left = await asyncio.to_thread(self._producer.flush, 5.0)
+        left = await asyncio.to_thread(self._producer.flush, 3.0)
         if left:
             _log.warning("records were not acknowledged before closing", records=left)
             self._producer.purge()
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
+        await asyncio.to_thread(self._producer.close)
 
 
 def _settle(future: asyncio.Future[KafkaError | None], error: KafkaError | None) -> None:

@@ -148,6 +148,28 @@ async def test_a_broker_that_hangs_is_noticed_within_the_delivery_timeout(stream
     await publish_until_accepted(streams, "a", 3)
 
 
+async def test_closing_while_the_broker_is_away_ends_soon_and_tells_those_who_wait(
+    streams: Streams, kafka: KafkaServer
+) -> None:
+    await publish_until_accepted(streams, "a", 1)
+    impatient = KafkaBroker(kafka.bootstrap, catalogue=streams.broker.catalogue, delivery_timeout_ms=60_000)
+    state = await impatient.compacted(streams.state)
+    kafka.pause()
+    try:
+        waiting = asyncio.ensure_future(impatient.publish(streams.state, "b", policy("b")))
+        await asyncio.sleep(0)
+        started = time.monotonic()
+        await asyncio.wait_for(impatient.close(), 20)
+        assert time.monotonic() - started < 12.0
+        with pytest.raises(StreamUnavailable):
+            await asyncio.wait_for(waiting, 1)
+        with pytest.raises(StreamUnavailable, match="closed"):
+            await impatient.publish(streams.state, "c", policy("c"))
+        assert state.get("a") == policy("a")
+    finally:
+        kafka.resume()
+
+
 async def test_more_records_than_fit_wait_their_turn(streams: Streams) -> None:
     patient = KafkaBroker(streams.broker.bootstrap, catalogue=streams.broker.catalogue)
     report = link_load_pb2.LinkLoadReport(node="n")
