@@ -2,11 +2,12 @@
 SETUP += lab
 LINT += lint-lab
 UNIT += unit-lab
+LONG += throughput-grid fair-share
 
 LAB_C := $(wildcard lab/linkem/*.[ch] lab/linkem/tests/*.[ch] lab/tools/*.[ch])
 
 ##@ Lab
-.PHONY: lab lint-lab unit-lab
+.PHONY: lab lint-lab unit-lab throughput-grid fair-share
 lab: $(BUILD)/.packages ## build the link emulator and the traffic tools of the lab
 	@$(MAKE) -C lab/linkem BUILD=$(BUILD) all
 	@$(MAKE) -C lab/tools BUILD=$(BUILD) all
@@ -17,3 +18,9 @@ lint-lab: $(BUILD)/.packages
 
 unit-lab: $(BUILD)/.packages
 	@$(MAKE) -C lab/linkem BUILD=$(BUILD) unit
+
+throughput-grid: setup ## the full grid of loss and delay, both directions (1.7 hours); results in var/throughput-grid
+	@$(VENV)/bin/chart lab run throughput-grid --direction upload,download --out $(VAR)/throughput-grid
+
+fair-share: setup ## flows beside each other (7 minutes); results in var/fair-share
+	@$(VENV)/bin/chart lab run fair-share --out $(VAR)/fair-share

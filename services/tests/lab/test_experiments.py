@@ -96,7 +96,7 @@ def test_fairness_figures() -> None:
         (noise.Noise(0.9, 0, 100, 0), "other processes"),
         (noise.Noise(0, 0.5, 100, 0), "hypervisor"),
         (noise.Noise(0, 0, 9000, 0), "late"),
-        (noise.Noise(0, 0, 1, 3), "never reached"),
+        (noise.Noise(0, 0, 1, 30), "never reached"),
     ],
 )
 def test_noise_is_named(found: noise.Noise, fragment: str | None) -> None:
