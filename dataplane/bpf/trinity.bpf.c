@@ -27,6 +27,9 @@ char LICENSE[] SEC("license") = "GPL";
 /* A flow counts as active when it delivered this much in an epoch. */
 #define ACTIVE_PACKETS 4u
 #define USEC_PER_SEC 1000000ull
+/* Paced this much below the rate, in thousandths: what a flow sent too early (a timer that caught up, the first burst)
+ * drains from the bottleneck instead of standing there. BBR keeps the same margin. */
+#define PACE_PER_MILLE 990u
 /* Send buffer in windows. Data behind a hole stays in it, and at 10 % loss one packet of a window is lost four times in
  * a row: 5 x 1.25 RTT. */
 #define SNDBUF_WINDOWS 2u
@@ -56,7 +59,7 @@ static __always_inline __u64 payload_bytes_per_s(const struct sock *sk, const st
                                                  __u32 mss) {
     __u32 header =
         tp->tcp_header_len + (sk->__sk_common.skc_family == AF_INET6 ? IPV6_HEADER_BYTES : IPV4_HEADER_BYTES);
-    return rate_bps / 8 * mss / (mss + header);
+    return rate_bps / 8 * PACE_PER_MILLE / 1000 * mss / (mss + header);
 }
 
 /* The flow's share of its grant, bits per second; 0: no fresh rate. */
