@@ -79,6 +79,11 @@ def _stub(kind: Any, backends: Backends, name: str) -> Any:
     return kind(backends.channel(name))
 
 
+def acting(subject: str) -> tuple[tuple[str, str], ...]:
+    """Metadata that tells a service who a change is made for; it stands in the audit."""
+    return ((rpc.ACTOR_METADATA, subject.encode("unicode_escape").decode()),)
+
+
 @contextlib.contextmanager
 def problems(service: str) -> Iterator[None]:
     """Turn errors of a call into problem documents; what a service refuses names the field of the REST body."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Operator
-from chart.gateway.backends import problems
+from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, IfMatch, Limit, expected_revision, page, tag
@@ -72,7 +72,7 @@ async def put_link(
     body: LinkBody,
     response: Response,
     gateway: Context,
-    _principal: Operator,
+    principal: Operator,
     if_match: IfMatch = None,
 ) -> Link:
     """Creates it or replaces what was stated before. Where it begins and its interface come from the id."""
@@ -83,7 +83,7 @@ async def put_link(
         link=mapping.link_message(link_id, body), expected_revision=expected_revision(if_match, current)
     )
     with problems("registry"):
-        answer = await gateway.backends.registry.PutLink(call)
+        answer = await gateway.backends.registry.PutLink(call, metadata=acting(principal.subject))
     tag(response, answer.revision)
     if answer.created:
         response.status_code = 201
@@ -92,7 +92,9 @@ async def put_link(
 
 
 @router.delete("/links/{id}", status_code=204, summary="Remove a link", responses=responses(404, 409))
-async def delete_link(link_id: LinkIdPath, gateway: Context, _principal: Operator) -> None:
+async def delete_link(link_id: LinkIdPath, gateway: Context, principal: Operator) -> None:
     """Requests that go over it are admitted anew elsewhere, or lose their guarantee."""
     with problems("registry"):
-        await gateway.backends.registry.DeleteLink(registry_pb2.DeleteLinkRequest(id=link_id))
+        await gateway.backends.registry.DeleteLink(
+            registry_pb2.DeleteLinkRequest(id=link_id), metadata=acting(principal.subject)
+        )

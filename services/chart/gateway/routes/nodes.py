@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Operator
-from chart.gateway.backends import problems
+from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, IfMatch, Limit, expected_revision, page, tag
@@ -65,7 +65,7 @@ async def put_node(
     body: NodeBody,
     response: Response,
     gateway: Context,
-    _principal: Operator,
+    principal: Operator,
     if_match: IfMatch = None,
 ) -> Node:
     """Creates it or replaces what was stated before."""
@@ -76,7 +76,7 @@ async def put_node(
         node=mapping.node_message(node_id, body), expected_revision=expected_revision(if_match, current)
     )
     with problems("registry"):
-        answer = await gateway.backends.registry.PutNode(call)
+        answer = await gateway.backends.registry.PutNode(call, metadata=acting(principal.subject))
     tag(response, answer.revision)
     if answer.created:
         response.status_code = 201
@@ -85,7 +85,9 @@ async def put_node(
 
 
 @router.delete("/nodes/{id}", status_code=204, summary="Remove a node", responses=responses(404, 409))
-async def delete_node(node_id: NodeIdPath, gateway: Context, _principal: Operator) -> None:
+async def delete_node(node_id: NodeIdPath, gateway: Context, principal: Operator) -> None:
     """Refused while links begin or end there."""
     with problems("registry"):
-        await gateway.backends.registry.DeleteNode(registry_pb2.DeleteNodeRequest(id=node_id))
+        await gateway.backends.registry.DeleteNode(
+            registry_pb2.DeleteNodeRequest(id=node_id), metadata=acting(principal.subject)
+        )

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Operator
-from chart.gateway.backends import problems
+from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, IfMatch, Limit, expected_revision, page, tag
@@ -91,7 +91,7 @@ async def put_policy(
     body: PolicyBody,
     response: Response,
     gateway: Context,
-    _principal: Operator,
+    principal: Operator,
     if_match: IfMatch = None,
 ) -> Policy:
     """Reaches every agent within 2 s. `enforcement: off` gives every flow back to its default congestion control."""
@@ -102,7 +102,7 @@ async def put_policy(
         policy=mapping.policy_message(policy_id, body), expected_revision=expected_revision(if_match, current)
     )
     with problems("registry"):
-        answer = await gateway.backends.registry.PutPolicy(call)
+        answer = await gateway.backends.registry.PutPolicy(call, metadata=acting(principal.subject))
     tag(response, answer.policy.revision)
     if answer.created:
         response.status_code = 201
@@ -173,7 +173,7 @@ async def put_configuration(
         expected_revision=expected_revision(if_match, current),
     )
     with problems("registry"):
-        answer = await gateway.backends.registry.PutSensingConfiguration(call)
+        answer = await gateway.backends.registry.PutSensingConfiguration(call, metadata=acting(principal.subject))
     tag(response, answer.configuration.revision)
     if answer.created:
         response.status_code = 201
@@ -188,8 +188,8 @@ async def put_configuration(
     summary="Measure it no more",
     responses=responses(404, 409),
 )
-async def delete_configuration(configuration_id: ConfigurationId, gateway: Context, _principal: Operator) -> None:
+async def delete_configuration(configuration_id: ConfigurationId, gateway: Context, principal: Operator) -> None:
     """Results that are there stay."""
     call = registry_pb2.DeleteSensingConfigurationRequest(id=configuration_id)
     with problems("registry"):
-        await gateway.backends.registry.DeleteSensingConfiguration(call)
+        await gateway.backends.registry.DeleteSensingConfiguration(call, metadata=acting(principal.subject))

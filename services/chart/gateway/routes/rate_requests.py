@@ -9,7 +9,7 @@ from ulid import ULID
 
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Asker, Principal
-from chart.gateway.backends import FIELDS, problems
+from chart.gateway.backends import FIELDS, acting, problems
 from chart.gateway.context import Context
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, IdempotencyKey, IfNoneMatch, Limit, not_modified, tag
@@ -64,7 +64,7 @@ async def create_rate_request(
         idempotency_key=idempotency_key or str(ULID()),
     )
     with problems("reservations"):
-        answer = await gateway.backends.reservations.CreateRateRequest(call)
+        answer = await gateway.backends.reservations.CreateRateRequest(call, metadata=acting(principal.subject))
     created = mapping.rate_request(answer.rate_request)
     tag(response, created.revision)
     response.headers["Location"] = f"/v1/rate-requests/{created.id}"
@@ -95,7 +95,7 @@ async def preview_rate_request(body: RateRequestBody, gateway: Context, principa
 
 
 # Refusals of a value, not of the moment: repeating the request later will not help.
-_INVALID = frozenset({"invalid-value", "unknown-node", "unknown-address"})
+_INVALID = frozenset({"invalid-value", "unknown-node", "above-policy-maximum"})
 
 
 def _refusal(refusal: reservations_pb2.Refusal) -> Problem:
@@ -166,7 +166,7 @@ async def release_rate_request(
     """Its flows go on under the kernel's own congestion control. Releasing twice is the same as once."""
     call = reservations_pb2.ReleaseRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=False))
     with problems("reservations"):
-        answer = await gateway.backends.reservations.ReleaseRateRequest(call)
+        answer = await gateway.backends.reservations.ReleaseRateRequest(call, metadata=acting(principal.subject))
     released = mapping.rate_request(answer.rate_request)
     tag(response, released.revision)
     return released
