@@ -16,7 +16,7 @@ from chart.allocator.service import GrantBook, NodeAllocation, law_of
 from chart.allocator.settings import AllocatorSettings
 from chart.common import runtime
 from chart.common.clock import Clock, SystemClock
-from chart.common.streams import Broker, CompactedState, StreamError
+from chart.common.streams import Broker, CompactedState, StreamError, StreamUnavailable
 from chart.v1 import flow_grant_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
 
 LINK_LOAD = "chart.link-load.v1"
@@ -85,6 +85,9 @@ class Allocator:
     async def _follow(self, topic: str) -> None:
         async for key, value in self._states[topic].subscribe_changes(with_current=True):
             self._note(topic, key, value)
+        # The state ended under us: without it every decision would be about the past. The supervisor starts us anew.
+        msg = f"the state of {topic} is no longer followed"
+        raise StreamUnavailable(msg)
 
     def _note(self, topic: str, key: str, value: object) -> None:
         if topic == FLOW_GRANT:

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
-from chart.common.streams import Broker, CompactedState, Record, Subscription
+from chart.common.streams import Broker, CompactedState, Record, StreamUnavailable, Subscription
 from chart.reservations import service
 from chart.reservations.network import Network, network_of
 from chart.reservations.repository import Repository
@@ -74,9 +74,16 @@ class NetworkView:
         return len(self._states) == 3 and all(state.ready for state in self._states.values())
 
     async def follow(self, topic: str) -> None:
-        """Drop the built network whenever the topic changes; runs until the state is closed."""
+        """Drop the built network whenever the topic changes.
+
+        Raises:
+            StreamUnavailable: the state can no longer be followed.
+        """
         async for _ in self._states[topic].subscribe_changes():
             self._network = None
+        # The state ended under us: without it every decision would be about the past. The supervisor starts us anew.
+        msg = f"the state of {topic} is no longer followed"
+        raise StreamUnavailable(msg)
 
     @property
     def network(self) -> Network:
