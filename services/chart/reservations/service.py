@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from chart.common import leases
 from chart.common.rpc_errors import RefusalError
-from chart.reservations import admission
 from chart.reservations.admission import FOREVER_US, Granted, Refused
 from chart.reservations.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
 from chart.reservations.validation import CheckedRequest
@@ -385,7 +384,7 @@ def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
 
 def preview(decision: Granted | Refused) -> reservations_pb2.PreviewRateRequestResponse:
     """A decision as the answer to a preview."""
-    if isinstance(decision, admission.Granted):
+    if isinstance(decision, Granted):
         return reservations_pb2.PreviewRateRequestResponse(
             granted=True,
             granted_bps=decision.granted_bps,
