@@ -180,9 +180,25 @@ static void on_metrics(void *context, uint32_t events) {
     metrics_run(node->metrics);
 }
 
+static int open_streams(struct node *node) {
+    const struct streams_handler handler = {
+        .record = on_record, .undelivered = on_undelivered, .connected = on_connected, .context = node};
+    int err = streams_open(node->options->bootstrap, node->options->node, &handler, &node->streams);
+
+    if (err)
+        return err;
+    return agent_add_fd(node->agent, streams_fd(node->streams), EPOLLIN, on_streams, node);
+}
+
 static void on_tick(void *context) {
     struct node *node = context;
 
+    /* Not in node_open: the library's threads shall start after the agent dropped its privileges, or they would keep
+     * them. */
+    if (node->options->bootstrap && !node->streams && open_streams(node) < 0) {
+        agent_stop(node->agent, 1);
+        return;
+    }
     if (node->streams)
         streams_poll(node->streams);
     if (node->metrics)
@@ -224,16 +240,6 @@ static void read_identity(struct node *node) {
     }
     if (uname(&names) == 0)
         snprintf(node->kernel_release, sizeof(node->kernel_release), "%s", names.release);
-}
-
-static int open_streams(struct node *node) {
-    const struct streams_handler handler = {
-        .record = on_record, .undelivered = on_undelivered, .connected = on_connected, .context = node};
-    int err = streams_open(node->options->bootstrap, node->options->node, &handler, &node->streams);
-
-    if (err)
-        return err;
-    return agent_add_fd(node->agent, streams_fd(node->streams), EPOLLIN, on_streams, node);
 }
 
 static int open_metrics(struct node *node) {
@@ -286,9 +292,7 @@ static int node_open(struct agent *agent, void **ret_state) {
     read_identity(node);
     decide_set_local_off(node->decide, agent_is_off(agent));
     node_links_open(node);
-    if (node->options->bootstrap)
-        err = open_streams(node);
-    if (!err && node->options->metrics_listen)
+    if (node->options->metrics_listen)
         err = open_metrics(node);
     if (!err)
         err = agent_add_timer(agent, TICK_US, on_tick, node);

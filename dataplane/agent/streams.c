@@ -3,6 +3,7 @@
 #include "streams.h"
 
 #include "agent.h"
+#include "streams_client.h"
 
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
@@ -109,62 +110,6 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
             streams->handler.undelivered((enum streams_out)i, key, streams->handler.context);
 }
 
-struct setting {
-    const char *name;
-    const char *value;
-};
-
-/* Latency first: a grant reaches the kernel and its status the reservations within a few milliseconds. */
-static const struct setting common_settings[] = {
-    {"reconnect.backoff.ms", "100"},
-    {"reconnect.backoff.max.ms", "1000"},
-    {"socket.timeout.ms", "6000"},
-    {"socket.keepalive.enable", "true"},
-    {"socket.nagle.disable", "true"},
-    {"topic.metadata.refresh.interval.ms", "10000"},
-    {"log_level", "2"},
-    {NULL, NULL},
-};
-static const struct setting consumer_settings[] = {
-    {"fetch.wait.max.ms", "100"},     {"fetch.min.bytes", "1"},         {"fetch.error.backoff.ms", "100"},
-    {"enable.partition.eof", "true"}, {"queued.min.messages", "20000"}, {NULL, NULL},
-};
-/* One request in flight keeps the order of a key over retries. */
-static const struct setting producer_settings[] = {
-    {"linger.ms", "1"},
-    {"max.in.flight.requests.per.connection", "1"},
-    {"queue.buffering.max.messages", "50000"},
-    {"queue.buffering.max.kbytes", "32768"},
-    {"retry.backoff.ms", "100"},
-    {NULL, NULL},
-};
-
-static rd_kafka_t *make_client(struct streams *streams, rd_kafka_type_t type, const char *bootstrap, const char *node,
-                               const struct setting *own) {
-    const struct setting *const lists[] = {common_settings, own};
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    char client_id[KEY_LEN], error[256];
-    rd_kafka_t *client;
-    bool good;
-
-    snprintf(client_id, sizeof(client_id), "chart-agent-%s", node);
-    good = rd_kafka_conf_set(conf, "bootstrap.servers", bootstrap, error, sizeof(error)) == RD_KAFKA_CONF_OK &&
-           rd_kafka_conf_set(conf, "client.id", client_id, error, sizeof(error)) == RD_KAFKA_CONF_OK;
-    for (int i = 0; i < 2; i++)
-        for (const struct setting *s = lists[i]; good && s->name; s++)
-            good = rd_kafka_conf_set(conf, s->name, s->value, error, sizeof(error)) == RD_KAFKA_CONF_OK;
-    rd_kafka_conf_set_opaque(conf, streams);
-    rd_kafka_conf_set_error_cb(conf, on_error);
-    if (type == RD_KAFKA_PRODUCER)
-        rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
-    client = good ? rd_kafka_new(type, conf, error, sizeof(error)) : NULL;
-    if (!client) {
-        log_error("streams: %s", error);
-        rd_kafka_conf_destroy(conf);
-    }
-    return client;
-}
-
 static int start_partition(struct streams *streams, struct in_topic *topic, int partition) {
     if (rd_kafka_consume_start_queue(topic->handle, partition, RD_KAFKA_OFFSET_BEGINNING, streams->records) < 0)
         return -EINVAL;
@@ -215,6 +160,7 @@ static int open_writing(struct streams *streams) {
 int streams_open(const char *bootstrap, const char *node, const struct streams_handler *handler, struct streams **ret) {
     static const uint64_t one = 1;
     struct streams *streams = calloc(1, sizeof(*streams));
+    const struct streams_callbacks callbacks = {.error = on_error, .delivery = on_delivery, .opaque = streams};
     int err = -EINVAL;
 
     if (!streams)
@@ -225,8 +171,8 @@ int streams_open(const char *bootstrap, const char *node, const struct streams_h
         err = -errno;
         goto fail;
     }
-    streams->consumer = make_client(streams, RD_KAFKA_CONSUMER, bootstrap, node, consumer_settings);
-    streams->producer = make_client(streams, RD_KAFKA_PRODUCER, bootstrap, node, producer_settings);
+    streams->consumer = streams_make_client(RD_KAFKA_CONSUMER, bootstrap, node, &callbacks);
+    streams->producer = streams_make_client(RD_KAFKA_PRODUCER, bootstrap, node, &callbacks);
     if (!streams->consumer || !streams->producer)
         goto fail;
     err = open_reading(streams);

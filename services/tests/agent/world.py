@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from google.protobuf.message import Message
 
 from chart.lab import kernel
@@ -254,6 +254,18 @@ class Agent:
         process.wait(10)
 
 
+def end_of(consumer: Consumer, partition: TopicPartition, limit_s: float = 20.0) -> int:
+    """Offset behind the last record; waits while a broker that has just come back does not lead the partition yet."""
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=5)[1])
+        except KafkaException:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
 class Streams:
     """Writes what allocator, reservations and registry would; reads what the agent writes."""
 
@@ -285,7 +297,7 @@ class Streams:
         )
         partitions = [TopicPartition(topic, number) for number in consumer.list_topics(topic).topics[topic].partitions]
         for partition in partitions:
-            partition.offset = consumer.get_watermark_offsets(partition, timeout=10)[1]
+            partition.offset = end_of(consumer, partition)
         consumer.assign(partitions)
 
         def following(limit_s: float) -> tuple[M, str]:
