@@ -129,7 +129,7 @@ def gateway(server: str) -> Iterator[Finding]:
         try:
             answer = transport.look("/readyz")
         except UnreachableError as error:
-            yield Finding("gateway", "failed", str(error), "make up; its log is var/platform/log/gateway.log")
+            yield Finding("gateway", "failed", str(error), "make up; its log is var/platform/logs/gateway.log")
             return
     try:
         checks = answer.json()["checks"]

@@ -41,7 +41,7 @@ def node_here(nodes: list[Node], addresses: set[str], named: str | None) -> Node
         ]
     if not matching:
         known = ", ".join(node.id for node in nodes) or "none"
-        msg = f"this is not a CHART node (known: {known}); in the lab: chart lab exec LAB NODE -- chart run ..."
+        msg = f"this is not a CHART node (known: {known}); in the lab: chart lab exec NODE -- chart run ..."
         raise NotPossibleError(msg)
     node = matching[0]
     if node.state is None or node.state.stale:
