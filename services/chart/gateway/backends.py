@@ -20,7 +20,6 @@ FIELDS = {
     "start_us": "start",
     "end_us": "end",
     "duration_us": "duration_s",
-    "duration_us": "duration_s",
     "valid_until_us": "valid_until",
     "selector.protocol": "protocol",
     "selector.source_prefix": "source",
