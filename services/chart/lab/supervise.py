@@ -100,6 +100,7 @@ def configuration(processes: list[Process], socket: Path, directory: Path) -> Ra
         "pidfile": str(directory / "supervisord.pid"),
         "childlogdir": str(directory),
         "nodaemon": "true",
+        "silent": "true",
         "loglevel": "info",
     }
     parser["rpcinterface:supervisor"] = {

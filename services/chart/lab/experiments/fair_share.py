@@ -101,7 +101,7 @@ def evaluate(runs: Sequence[PairRun]) -> list[Figure]:
         Figure("cubic_goodput_beside_cubic_bps", legacy, "bit/s"),
         Figure("cubic_goodput_beside_chart_bps", beside_chart, "bit/s"),
         Figure("cubic_fraction_beside_chart", statistics.median(shares("cubic beside chart")), "ratio"),
-        Figure("utilisation_two_chart_flows", statistics.median(sum(pair) for pair in both), "bit/s"),
+        Figure("goodput_two_chart_flows_bps", statistics.median(sum(pair) for pair in both), "bit/s"),
     ]
 
 
