@@ -113,9 +113,9 @@ static void close_module(void *context) {
 
 static int open_module(struct agent *agent, void **ret_state) {
     struct state *state = calloc(1, sizeof(*state));
-    int error = state ? 0 : -ENOMEM;
-    if (error)
-        return error;
+    int error;
+    if (!state)
+        return -ENOMEM;
     state->agent = agent;
     *ret_state = state;
     if (!agent_options(agent)->rate_file)

@@ -30,6 +30,9 @@ char LICENSE[] SEC("license") = "GPL";
 /* Paced this much below the rate, in thousandths: what a flow sent too early (a timer that caught up, the first burst)
  * drains from the bottleneck instead of standing there. BBR keeps the same margin. */
 #define PACE_PER_MILLE 990u
+/* Above this queueing delay a flow paces lower, until what it put into the bottleneck has drained. */
+#define QUEUE_TO_DRAIN_US 2000u
+#define DRAIN_PER_MILLE 950u
 /* Send buffer in windows. Data behind a hole stays in it, and at 10 % loss one packet of a window is lost four times in
  * a row: 5 x 1.25 RTT. */
 #define SNDBUF_WINDOWS 2u
@@ -59,7 +62,16 @@ static __always_inline __u64 payload_bytes_per_s(const struct sock *sk, const st
                                                  __u32 mss) {
     __u32 header =
         tp->tcp_header_len + (sk->__sk_common.skc_family == AF_INET6 ? IPV6_HEADER_BYTES : IPV4_HEADER_BYTES);
-    return rate_bps / 8 * PACE_PER_MILLE / 1000 * mss / (mss + header);
+    return rate_bps / 8 * mss / (mss + header);
+}
+
+/* What waits in the bottleneck: the RTT beyond the path's least, by the lesser of the newest sample and the mean, so
+ * that one late acknowledgement is not taken for a queue. */
+static __always_inline __u32 queueing_us(const struct tcp_sock *tp, const struct rate_sample *rs) {
+    __u32 least = path_rtt_us(tp), smoothed = tp->srtt_us >> 3;
+    __u32 newest = rs->rtt_us > 0 ? (__u32)rs->rtt_us : smoothed;
+    __u32 rtt = min(newest, smoothed);
+    return rtt > least ? rtt - least : 0;
 }
 
 /* The flow's share of its grant, bits per second; 0: no fresh rate. */
@@ -71,12 +83,14 @@ static __always_inline __u64 share_bps(const struct chart_flow *flow, const stru
     return rate_in_force(rate, now_ns) / active_flows(usage_entry, now_ns);
 }
 
-static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_flow *flow, __u64 rate_bps) {
+static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_flow *flow, __u64 rate_bps,
+                                 __u32 queue_us) {
     __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
     __u64 bytes_per_s = payload_bytes_per_s(sk, tp, rate_bps, mss);
     /* sk_max_pacing_rate is the application's own limit (SO_MAX_PACING_RATE). */
     bytes_per_s = min(bytes_per_s, sk->sk_max_pacing_rate);
     __u32 window = window_packets(tp, bytes_per_s, mss);
+    bytes_per_s = bytes_per_s * (queue_us > QUEUE_TO_DRAIN_US ? DRAIN_PER_MILLE : PACE_PER_MILLE) / 1000;
     sk->sk_pacing_rate = max(bytes_per_s, 1ull);
     tp->snd_cwnd = min(window, tp->snd_cwnd_clamp);
     tp->snd_ssthresh = tp->snd_cwnd;
@@ -103,7 +117,7 @@ void BPF_PROG(trinity_init, struct sock *sk) {
         return;
     __u64 rate_bps = share_bps(flow, usage_entry, bpf_ktime_get_ns());
     if (rate_bps)
-        pace(sk, tp, flow, rate_bps);
+        pace(sk, tp, flow, rate_bps, 0);
 }
 
 SEC("struct_ops/trinity_control")
@@ -133,7 +147,7 @@ void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struc
         hand_over(sk, flow);
         return;
     }
-    pace(sk, tp, flow, rate_bps);
+    pace(sk, tp, flow, rate_bps, queueing_us(tp, rs));
 }
 
 /* The socket leaves trinity, by us, by the agent or by its application: one RTT's worth at the last rate is what the
@@ -164,7 +178,7 @@ void BPF_PROG(trinity_state, struct sock *sk, __u8 new_state) {
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
     __u64 rate_bps = usage_entry ? share_bps(flow, usage_entry, bpf_ktime_get_ns()) : 0;
     if (rate_bps)
-        pace(sk, tp, flow, rate_bps);
+        pace(sk, tp, flow, rate_bps, 0);
 }
 
 SEC("struct_ops/trinity_ssthresh")
