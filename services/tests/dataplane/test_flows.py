@@ -172,7 +172,7 @@ def test_a_killed_agent_leaves_flows_running_and_nothing_behind(lab: Lab, sender
     attached = subprocess.run(
         ["bpftool", "-j", "cgroup", "show", str(lab.node_cgroup("alpha"))], capture_output=True, text=True, check=True
     )
-    assert json.loads(attached.stdout or "[]") == []
+    assert json.loads(attached.stdout.strip() or "[]") == []
     cleaned = sender.run("--cleanup", "--cgroup", str(lab.node_cgroup("alpha")))
     assert cleaned.returncode == 0, cleaned.stderr
     assert not (sender.directory / "agent.sock").exists()
