@@ -1,0 +1,1 @@
+"""CHART: the services of the control plane, the lab, and what they share."""

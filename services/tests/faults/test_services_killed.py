@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -105,7 +106,12 @@ def test_no_acknowledged_request_is_lost(
         def back() -> bool:
             return all(row.healthy and row.pid != pid for row in platform.status())
 
-        until(back, f"{victim} is back and healthy")
+        try:
+            until(back, f"{victim} is back and healthy")
+        except AssertionError as error:
+            unhealthy = [row for row in platform.status() if not row.healthy]
+            logs = [Path(row.log).read_text(errors="replace")[-3000:] for row in unhealthy]
+            raise AssertionError(f"{error}: {unhealthy}\n" + "\n".join(logs)) from error
         until(lambda: len(requester.acknowledged) >= before + 10, "requests are acknowledged after the kill")
     finally:
         requester.stop()
