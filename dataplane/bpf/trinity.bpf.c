@@ -27,12 +27,10 @@ char LICENSE[] SEC("license") = "GPL";
 /* A flow counts as active when it delivered this much in an epoch. */
 #define ACTIVE_PACKETS 4u
 #define USEC_PER_SEC 1000000ull
-/* Paced this much below the rate, in thousandths: what a flow sent too early (a timer that caught up, the first burst)
- * drains from the bottleneck instead of standing there. BBR keeps the same margin. */
-#define PACE_PER_MILLE 990u
-/* Above this queueing delay a flow paces lower, until what it put into the bottleneck has drained. */
-#define QUEUE_TO_DRAIN_US 2000u
-#define DRAIN_PER_MILLE 950u
+/* Above this queueing delay a flow paces lower, until what it sent too early (a timer that caught up, the first burst,
+ * a rate of the whole link) has drained from the bottleneck. */
+#define QUEUE_TO_DRAIN_US 3000u
+#define DRAIN_PER_MILLE 970u
 /* Send buffer in windows. Data behind a hole stays in it, and at 10 % loss one packet of a window is lost four times in
  * a row: 5 x 1.25 RTT. */
 #define SNDBUF_WINDOWS 2u
@@ -90,7 +88,8 @@ static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct ch
     /* sk_max_pacing_rate is the application's own limit (SO_MAX_PACING_RATE). */
     bytes_per_s = min(bytes_per_s, sk->sk_max_pacing_rate);
     __u32 window = window_packets(tp, bytes_per_s, mss);
-    bytes_per_s = bytes_per_s * (queue_us > QUEUE_TO_DRAIN_US ? DRAIN_PER_MILLE : PACE_PER_MILLE) / 1000;
+    if (queue_us > QUEUE_TO_DRAIN_US)
+        bytes_per_s = bytes_per_s * DRAIN_PER_MILLE / 1000;
     sk->sk_pacing_rate = max(bytes_per_s, 1ull);
     tp->snd_cwnd = min(window, tp->snd_cwnd_clamp);
     tp->snd_ssthresh = tp->snd_cwnd;
