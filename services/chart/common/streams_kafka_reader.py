@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 1000
 # How long one fetch waits when there is nothing; closing waits at most this long.
 FETCH_WAIT_S = 0.25
+# Offset that no record reaches: the end of a partition is known from the broker's word only.
+UNKNOWN_END = 2**63
 # How long opening tries before it gives up, waits for one answer, for a topic to appear, and between tries.
 OPEN_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 5.0
@@ -76,7 +78,10 @@ class KafkaSubscription:
         self._fetched: deque[Any] = deque()
         self._fetch: asyncio.Future[list[Any]] | None = None
         self._partitions: frozenset[Partition] = frozenset()
-        self._behind: set[Partition] = set()
+        # Where each partition ended at the start, until that is reached. Kafka's word that a partition is
+        # at its end is not enough: it never comes while others write more often than a fetch waits.
+        self._behind: dict[Partition, int] = {}
+        self._handed_out: tuple[Partition, int] | None = None
         self._caught_up = asyncio.Event()
 
     async def __aenter__(self) -> KafkaSubscription:
@@ -89,6 +94,7 @@ class KafkaSubscription:
         try:
             if self._group is None:
                 await self._loop.run_in_executor(self._thread, self._assign_all)
+                self._note_progress()
             else:
                 self._consumer.subscribe(
                     list(self.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
@@ -141,7 +147,7 @@ class KafkaSubscription:
         end = time.monotonic() + OPEN_LIMIT_S
         while True:
             try:
-                assignment = [entry for topic in self.topics for entry in self._start_of(topic)]
+                ends = {partition: end for topic in self.topics for partition, end in self._ends_of(topic).items()}
                 break
             except KafkaException as error:
                 # A broker or a topic that has just come up needs a moment: leaders are elected, metadata spreads.
@@ -150,12 +156,16 @@ class KafkaSubscription:
                     raise StreamUnavailable(msg) from error
                 time.sleep(RETRY_S)
         assert self._consumer is not None
-        self._partitions = frozenset((entry.topic, entry.partition) for entry in assignment)
-        self._behind = set(self._partitions)
+        earliest = self._start == "earliest"
+        assignment = [
+            TopicPartition(*partition, OFFSET_BEGINNING if earliest else end[1]) for partition, end in ends.items()
+        ]
+        self._partitions = frozenset(ends)
+        self._behind = {partition: last for partition, (first, last) in ends.items() if earliest and first < last}
         self._consumer.assign(assignment)
 
-    def _start_of(self, topic: str) -> list[TopicPartition]:
-        """Where to start in each partition of a topic; runs in the thread of the fetches."""
+    def _ends_of(self, topic: str) -> dict[Partition, tuple[int, int]]:
+        """First offset and next offset of each partition of a topic; runs in the thread of the fetches."""
         consumer = self._consumer
         if consumer is None:
             msg = f"closed while opening {topic}"
@@ -166,13 +176,10 @@ class KafkaSubscription:
                 msg = f"stream {topic} does not exist at the broker: run `chart topics apply`"
                 raise StreamUnavailable(msg)
             time.sleep(RETRY_S)
-        if self._start == "earliest":
-            return [TopicPartition(topic, number, OFFSET_BEGINNING) for number in sorted(partitions)]
-        starts = []
-        for number in sorted(partitions):
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_LIMIT_S)
-            starts.append(TopicPartition(topic, number, end))
-        return starts
+        return {
+            (topic, number): consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_LIMIT_S)
+            for number in sorted(partitions)
+        }
 
     def _assigned(self, consumer: Consumer, share: list[TopicPartition]) -> None:
         consumer.incremental_assign(share)
@@ -185,7 +192,8 @@ class KafkaSubscription:
 
     def _share(self, partitions: frozenset[Partition]) -> None:
         """The members of the group changed; runs in the thread of the fetches."""
-        self._behind = {*(self._behind & partitions), *(partitions - self._partitions)}
+        fresh = dict.fromkeys(partitions - self._partitions, UNKNOWN_END)
+        self._behind = {**{one: end for one, end in self._behind.items() if one in partitions}, **fresh}
         self._partitions = partitions
         _log.info("the share of this member changed", group=self._group, partitions=len(partitions))
         if self._on_partitions is not None and self._loop is not None:
@@ -206,12 +214,27 @@ class KafkaSubscription:
         return self
 
     async def __anext__(self) -> Record:
+        self._note_progress()
         while True:
             while self._fetched:
-                record = await self._read(self._fetched.popleft())
+                message = self._fetched.popleft()
+                record = await self._read(message)
+                if message.error() is None:
+                    self._handed_out = (message.topic(), message.partition()), message.offset() + 1
                 if record is not None:
                     return record
+                self._note_progress()
             await self._fill()
+
+    def _note_progress(self) -> None:
+        """Compare what has been handed out (the caller asks for more, so it has dealt with it) with the ends."""
+        if self._handed_out is not None:
+            partition, position = self._handed_out
+            self._handed_out = None
+            if position >= self._behind.get(partition, UNKNOWN_END):
+                self._behind.pop(partition, None)
+        if not self._behind and self._partitions:
+            self._caught_up.set()
 
     async def _fill(self) -> None:
         """Fetch a batch. A caller that gives up leaves the fetch running, the next one takes it over."""
@@ -254,9 +277,7 @@ class KafkaSubscription:
 
     def _note_message_error(self, message: Any, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
-            self._behind.discard((message.topic(), message.partition()))
-            if not self._behind:
-                self._caught_up.set()
+            self._behind.pop((message.topic(), message.partition()), None)
             return
         if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
             msg = f"not allowed to read {', '.join(self.topics)}: {error.str()}"

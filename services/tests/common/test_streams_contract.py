@@ -208,6 +208,30 @@ class TestCompactedState:
         state = await streams.broker.compacted(streams.state)
         assert len(state) == 0
 
+    async def test_a_stream_that_others_keep_writing_is_read_to_where_it_ended_at_the_start(
+        self, streams: Streams
+    ) -> None:
+        written = 0
+
+        async def write() -> None:
+            nonlocal written
+            while True:
+                written += 1
+                await streams.broker.publish(streams.state, f"k{written % 50}", policy(f"k{written % 50}", written))
+
+        writers = [asyncio.ensure_future(write()) for _ in range(4)]
+        try:
+            await eventually(lambda: written >= 200, LIMIT_S)
+            held_before = {f"k{number}" for number in range(50)}
+            async with asyncio.timeout(5):
+                state = await streams.broker.compacted(streams.state)
+            assert held_before <= set(state.keys())
+            assert not any(writer.done() for writer in writers)
+        finally:
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+
     async def test_follows_changes(self, streams: Streams) -> None:
         await streams.broker.publish(streams.state, "a", policy("a", 1))
         state = await streams.broker.compacted(streams.state)
