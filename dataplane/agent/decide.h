@@ -20,6 +20,10 @@
 /* A grant without any rate is reported as failed only after this long, the time a fresh link rate may take to arrive.
  */
 #define DECIDE_GRACE_US 1000000ll
+/* A grant without octets for this long is idle: the links' rates do not count it any more. */
+#define DECIDE_IDLE_US 2000000
+/* How long a grant that has begun to move data is a newcomer: a load report, a link rate, and one of each to spare. */
+#define DECIDE_NEWCOMER_US 400000
 /* How long a removed grant is remembered, so that an undelivered REMOVED can be sent again. */
 #define DECIDE_FORGET_US 60000000ll
 
@@ -95,6 +99,8 @@ struct decide_link_rate {
     uint64_t available_bps;
     uint64_t explicit_rate_capacity_bps;
     uint64_t legacy_share_bps;
+    /* Grants that the rates count. */
+    uint32_t active_flows;
 };
 
 /* A grant as this node shall apply it now. */
@@ -168,8 +174,10 @@ int decide_desired(struct decide *decide, int64_t now_us, const struct decide_ap
 void decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
                        int64_t now_us);
 
-/* Fresh counts of a grant that the datapath has. */
-void decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed);
+/* Fresh counts of a grant that the datapath has. Returns 1 when its flows began or fell idle, so that the outcome may
+ * change, else 0. */
+int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,
+                        int64_t now_us);
 
 /* Hand every status that is due to `sink` (changes at once, refreshes every DECIDE_REFRESH_US); when the sink returns
  * an error the status stays due. Returns how many were taken. */

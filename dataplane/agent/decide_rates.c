@@ -33,6 +33,16 @@ const struct decide_link_rate *decide_link_rate(const struct decide *decide, con
     return find_rate(decide, link_id, now_us, &until);
 }
 
+/* What a flow that the link's rate does not count yet may have above its GR: its part when all that is there is shared
+ * anew, and the link does not know yet that its GR is in use. */
+static uint64_t newcomer_bps(const struct decide_link_rate *rate, uint64_t guaranteed_bps) {
+    uint64_t capacity = rate->explicit_rate_capacity_bps;
+    uint64_t left = capacity > guaranteed_bps ? capacity - guaranteed_bps : 0;
+    uint64_t share = left / (rate->active_flows + 1);
+
+    return share < rate->available_bps ? share : rate->available_bps;
+}
+
 bool decide_path_rate(const struct decide *decide, const struct grant_entry *grant, int64_t now_us, uint64_t *ret_bps,
                       int64_t *ret_until_us, const char **ret_missing) {
     uint64_t least = UINT64_MAX;
@@ -40,14 +50,16 @@ bool decide_path_rate(const struct decide *decide, const struct grant_entry *gra
 
     for (size_t i = 0; i < grant->n_link_ids; i++) {
         int64_t until;
+        uint64_t available;
         const struct decide_link_rate *rate = find_rate(decide, grant->link_ids[i], now_us, &until);
 
         if (!rate) {
             *ret_missing = grant->link_ids[i];
             return false;
         }
-        if (rate->available_bps < least)
-            least = rate->available_bps;
+        available = decide_is_newcomer(grant, now_us) ? newcomer_bps(rate, grant->guaranteed_bps) : rate->available_bps;
+        if (available < least)
+            least = available;
         if (until < first_end)
             first_end = until;
     }
@@ -102,6 +114,10 @@ static int compute_one(const char *key, void *value, void *context) {
         return 0;
     sooner(&compute->next_us, grant->valid_from_us, compute->now_us);
     sooner(&compute->next_us, grant->valid_until_us, compute->now_us);
+    if (grant->moved_at_us) {
+        sooner(&compute->next_us, grant->active_since_us + DECIDE_NEWCOMER_US, compute->now_us);
+        sooner(&compute->next_us, grant->moved_at_us + DECIDE_IDLE_US, compute->now_us);
+    }
     compute_rates(compute, grant, &ar_until_us);
     if (ar_until_us)
         sooner(&compute->next_us, ar_until_us, compute->now_us);

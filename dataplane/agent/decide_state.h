@@ -34,6 +34,9 @@ struct grant_entry {
     int result;
     struct decide_observed observed;
     int64_t applied_at_us;
+    /* When octets of the grant were last seen, and when they began after an idle time; 0: never. */
+    int64_t moved_at_us;
+    int64_t active_since_us;
 
     /* What was told last. */
     enum decide_state told_state;
@@ -68,6 +71,12 @@ const struct decide_link *decide_find_link(const struct decide *decide, const ch
 /* Least available rate over the path at now_us; false when a link of it has no fresh rate (its id in *ret_missing). */
 bool decide_path_rate(const struct decide *decide, const struct grant_entry *grant, int64_t now_us, uint64_t *ret_bps,
                       int64_t *ret_until_us, const char **ret_missing);
+/* The grant's flows are new to the links: until a link rate that counts them arrives they take a newcomer's share. */
+static inline bool decide_is_newcomer(const struct grant_entry *grant, int64_t now_us) {
+    return !grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US ||
+           now_us < grant->active_since_us + DECIDE_NEWCOMER_US;
+}
+
 static inline bool decide_in_force(const struct grant_entry *grant, int64_t now_us) {
     return !grant->released && grant->valid_from_us <= now_us && now_us < grant->valid_until_us;
 }

@@ -13,6 +13,21 @@ struct telling {
     int taken;
 };
 
+/* Returns 1 when the grant's flows began or fell idle. */
+static int note_observed(struct grant_entry *grant, const struct decide_observed *observed, int64_t now_us) {
+    bool was_newcomer = decide_is_newcomer(grant, now_us);
+
+    if (observed->sent_bytes != grant->observed.sent_bytes) {
+        if (!grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US) {
+            grant->active_since_us = now_us;
+            was_newcomer = false; /* when it stops being one has to be planned */
+        }
+        grant->moved_at_us = now_us;
+    }
+    grant->observed = *observed;
+    return was_newcomer != decide_is_newcomer(grant, now_us);
+}
+
 void decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
                        int64_t now_us) {
     struct grant_entry *grant = strmap_get(&decide->grants, request_id);
@@ -24,14 +39,14 @@ void decide_set_result(struct decide *decide, const char *request_id, int error,
     grant->have_result = true;
     grant->result = error;
     if (observed)
-        grant->observed = *observed;
+        note_observed(grant, observed, now_us);
 }
 
-void decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed) {
+int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,
+                        int64_t now_us) {
     struct grant_entry *grant = strmap_get(&decide->grants, request_id);
 
-    if (grant)
-        grant->observed = *observed;
+    return grant ? note_observed(grant, observed, now_us) : 0;
 }
 
 /* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */

@@ -91,6 +91,7 @@ static int take_link_rates(const struct messages_intake *intake, const struct st
         rates[n].available_bps = from->available_bps;
         rates[n].explicit_rate_capacity_bps = from->explicit_rate_capacity_bps;
         rates[n].legacy_share_bps = from->legacy_share_bps;
+        rates[n].active_flows = from->active_flows;
         n++;
     }
     changed = decide_put_link_rates(intake->decide, record->key, message->generation, message->valid_until_us, rates, n,

@@ -24,7 +24,8 @@ static void note_grant(struct node *node, const struct decide_applied *grant, in
 
     if (!link || datapath_observe(node->datapath, grant->request_id, &observed) < 0)
         return;
-    decide_set_observed(node->decide, grant->request_id, &observed);
+    if (decide_set_observed(node->decide, grant->request_id, &observed, now_us))
+        node->dirty = true;
     use = load_note(&node->activity, grant->request_id, observed.sent_bytes, now_us);
     if (use < LOAD_IN_USE)
         return;

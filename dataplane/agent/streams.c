@@ -18,7 +18,7 @@
 #define KEY_LEN 256
 #define TRACEPARENT_LEN 56
 #define MAX_PARTITIONS 16
-#define METADATA_TIMEOUT_MS 500
+#define ANSWER_TIMEOUT_MS 500
 
 static const char *const in_names[STREAMS_IN_COUNT] = {
     [STREAMS_TOPOLOGY] = "chart.topology.v1",
@@ -43,6 +43,9 @@ static const struct {
 struct in_topic {
     rd_kafka_topic_t *handle;
     int n_partitions;
+    /* Where each partition ended when the broker first answered; INT64_MAX until then. The library's word that a
+     * partition is at its end is not enough: it never comes while others write more often than a fetch waits. */
+    int64_t end_offset[MAX_PARTITIONS];
     bool reached_end[MAX_PARTITIONS];
 };
 
@@ -113,6 +116,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
 static int start_partition(struct streams *streams, struct in_topic *topic, int partition) {
     if (rd_kafka_consume_start_queue(topic->handle, partition, RD_KAFKA_OFFSET_BEGINNING, streams->records) < 0)
         return -EINVAL;
+    topic->end_offset[partition] = INT64_MAX;
     topic->n_partitions = partition + 1;
     return 0;
 }
@@ -234,7 +238,20 @@ int streams_fd(const struct streams *streams) {
     return streams->fd;
 }
 
-/* The broker answered for the first time: read the partitions beyond the first, too. */
+/* Ask where the partitions of a topic end now. False when the broker does not say. */
+static bool note_ends(struct streams *streams, struct in_topic *topic, enum streams_in which) {
+    int64_t low, high;
+
+    for (int p = 0; p < topic->n_partitions; p++) {
+        if (rd_kafka_query_watermark_offsets(streams->consumer, in_names[which], p, &low, &high, ANSWER_TIMEOUT_MS))
+            return false;
+        topic->end_offset[p] = high;
+        topic->reached_end[p] |= low >= high;
+    }
+    return true;
+}
+
+/* The broker answered for the first time: read the partitions beyond the first, too, and learn where all end. */
 static void add_partitions(struct streams *streams) {
     streams->partitions_known = true;
     for (int i = 0; i < STREAMS_IN_COUNT; i++) {
@@ -242,7 +259,7 @@ static void add_partitions(struct streams *streams) {
         struct in_topic *topic = &streams->in[i];
         int n;
 
-        if (rd_kafka_metadata(streams->consumer, 0, topic->handle, &metadata, METADATA_TIMEOUT_MS)) {
+        if (rd_kafka_metadata(streams->consumer, 0, topic->handle, &metadata, ANSWER_TIMEOUT_MS)) {
             streams->partitions_known = false;
             continue;
         }
@@ -250,6 +267,7 @@ static void add_partitions(struct streams *streams) {
         rd_kafka_metadata_destroy(metadata);
         for (int p = topic->n_partitions; p < n && p < MAX_PARTITIONS; p++)
             start_partition(streams, topic, p);
+        streams->partitions_known &= note_ends(streams, topic, (enum streams_in)i);
     }
 }
 
@@ -314,6 +332,8 @@ static void hand_out(struct streams *streams, const rd_kafka_message_t *message)
     record.traceparent = traceparent;
     streams->counts.read_records++;
     streams->handler.record(&record, streams->handler.context);
+    if (!streams->synced && message->offset + 1 >= topic->end_offset[message->partition])
+        note_end(streams, topic, message->partition);
 }
 
 int streams_poll(struct streams *streams) {

@@ -68,7 +68,9 @@ static struct decide_grant grant(const char *id) {
 
 static void rate(struct decide *decide, const char *from, const char *link_id, uint64_t bps, uint64_t generation,
                  int64_t until_us) {
-    struct decide_link_rate rate = {.available_bps = bps, .legacy_share_bps = 5 * MBPS};
+    /* Far more than R, so that a newcomer gets R. */
+    struct decide_link_rate rate = {
+        .available_bps = bps, .explicit_rate_capacity_bps = 100 * bps + 1000 * MBPS, .legacy_share_bps = 5 * MBPS};
 
     snprintf(rate.link_id, sizeof(rate.link_id), "%s", link_id);
     assert_true(decide_put_link_rates(decide, from, generation, until_us, &rate, 1, T0) >= 0);
@@ -119,6 +121,56 @@ static void available_is_the_least_of_the_path(void **state) {
     assert_int_equal(row->valid_until_us, T0 + 60 * SECOND);
     assert_int_equal(row->ifindex, 7);
     assert_true(row->sending);
+    decide_free(decide);
+}
+
+/* A link of 97 Mb/s for explicit rates that counts `flows` grants. */
+static void shared_link(struct decide *decide, uint64_t available_bps, uint32_t flows, uint64_t generation) {
+    struct decide_link_rate rate = {
+        .available_bps = available_bps, .explicit_rate_capacity_bps = 97 * MBPS, .active_flows = flows};
+
+    snprintf(rate.link_id, sizeof(rate.link_id), "%s", PATH[1]);
+    assert_true(decide_put_link_rates(decide, "bravo", generation, T0 + 60 * SECOND, &rate, 1, T0) >= 0);
+}
+
+static void a_newcomer_takes_its_part_until_the_rates_count_it(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_observed observed = {.matching_flows = 1, .sent_bytes = 1000};
+    int64_t began = T0 + SECOND, next;
+
+    put(decide, grant("r1"));
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    /* Idle: nobody else there, and the link does not know yet that 10 Mb/s of GR will be in use. */
+    shared_link(decide, 97 * MBPS, 0, 1);
+    assert_int_equal(only(decide, T0)->ar_bps, 87 * MBPS);
+    /* Two others are there: a third of what is left, though R says more. */
+    shared_link(decide, 48 * MBPS, 2, 2);
+    assert_int_equal(only(decide, T0)->ar_bps, 29 * MBPS);
+    /* Data begin: still a newcomer, and the end of that is planned. */
+    assert_int_equal(decide_set_observed(decide, "r1", &observed, began), 1);
+    assert_int_equal(only(decide, began)->ar_bps, 29 * MBPS);
+    desired(decide, began, &next);
+    assert_int_equal(next, began + DECIDE_NEWCOMER_US);
+    assert_int_equal(only(decide, began + DECIDE_NEWCOMER_US)->ar_bps, 48 * MBPS);
+    /* No octets for a while: a newcomer again. */
+    assert_int_equal(only(decide, began + DECIDE_IDLE_US)->ar_bps, 29 * MBPS);
+    decide_free(decide);
+}
+
+static void a_newcomer_with_more_gr_than_is_there_gets_no_more(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant large = grant("r1");
+
+    large.guaranteed_bps = 98 * MBPS;
+    put(decide, large);
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    shared_link(decide, 97 * MBPS, 0, 1);
+    assert_int_equal(only(decide, T0)->ar_bps, 0);
+    assert_int_equal(only(decide, T0)->gr_bps, 98 * MBPS);
     decide_free(decide);
 }
 
@@ -605,6 +657,8 @@ static void prefixes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(available_is_the_least_of_the_path),
+        cmocka_unit_test(a_newcomer_takes_its_part_until_the_rates_count_it),
+        cmocka_unit_test(a_newcomer_with_more_gr_than_is_there_gets_no_more),
         cmocka_unit_test(without_available_rate_only_gr),
         cmocka_unit_test(one_missing_link_rate_makes_available_zero),
         cmocka_unit_test(ended_link_rate_leaves_gr),
