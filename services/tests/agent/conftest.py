@@ -58,7 +58,12 @@ class World:
             valid_until_us=now_us() + lease_us,
             controller="nec",
         )
-        rates.links.add(link_id=self.link, available_bps=available_bps, legacy_share_bps=legacy_share_bps)
+        rates.links.add(
+            link_id=self.link,
+            available_bps=available_bps,
+            explicit_rate_capacity_bps=LINK_CAPACITY_BPS - legacy_share_bps,
+            legacy_share_bps=legacy_share_bps,
+        )
         self.streams.publish("chart.link-rate.v1", self.node, rates)
 
     def grant(self, request: str, guaranteed_bps: int, traceparent: str = "", port: int = 5201) -> None:

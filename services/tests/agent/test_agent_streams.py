@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,28 @@ def test_a_broker_that_starts_again_is_found_again(world: World) -> None:
         world.release(request)
         until(lambda: next_status(20)[0].state == grant_status_pb2.GRANT_STATE_REMOVED, 20, "the release is confirmed")
     assert world.agent.rate_bps(request) == 0
+
+
+def test_a_cold_start_while_grants_are_written_all_the_time_does_not_wait(world: World) -> None:
+    request = f"{world.node}-1"
+    world.grant(request, GR)
+    until(lambda: world.agent.rate_bps(request) == GR + AR, 10, "the kernel has GR + AR")
+    world.agent.kill()
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            world.grant(f"{world.node}-other", 1_000_000, port=6000)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        world.agent.start()
+        until(lambda: world.agent.status().get("streams_synced"), 3, "the streams are read to where they ended")
+        until(lambda: world.agent.rate_bps(request) == GR + AR, 1, "the kernel has GR + AR again")
+    finally:
+        done.set()
+        writer.join()
 
 
 def test_a_tombstone_gives_the_flow_back(world: World) -> None:
