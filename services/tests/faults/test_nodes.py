@@ -76,7 +76,7 @@ def flow(lab: Lab, grant: dict[str, Any]) -> Iterator[Callable[[], int]]:
     )
 
     def received() -> int:
-        listing = lab.exec("delta", ["ss", "-tinH", f"sport = :{PORT}", "and", "state", "established"]).stdout
+        listing = lab.exec("delta", ["ss", "-tinH", "state", "established", f"sport = :{PORT}"]).stdout
         found = re.findall(r"bytes_received:(\d+)", listing)
         return int(found[0]) if found else 0
 
@@ -90,7 +90,7 @@ def flow(lab: Lab, grant: dict[str, Any]) -> Iterator[Callable[[], int]]:
 
 def control(lab: Lab) -> str:
     """Congestion control of the flow at its sender; empty before it is established."""
-    listing = lab.exec("alpha", ["ss", "-tinH", f"dport = :{PORT}", "and", "state", "established"]).stdout
+    listing = lab.exec("alpha", ["ss", "-tinH", "state", "established", f"dport = :{PORT}"]).stdout
     found = re.findall(r"^\s+(?:ts |sack |ecn |ecnseen |fastopen )*(\w+)", listing, re.MULTILINE)
     return str(found[0]) if found else ""
 
