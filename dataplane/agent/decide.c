@@ -191,6 +191,7 @@ int decide_put_link_rates(struct decide *decide, const char *node, uint64_t gene
         return -ENOMEM;
     entry->generation = generation;
     entry->valid_until_us = valid_until_us;
+    entry->put_at_us = now_us;
     entry->n_rates = n_rates;
     if (n_rates > 0)
         memcpy(entry->rates, rates, n_rates * sizeof(*rates));

@@ -24,6 +24,8 @@
 #define DECIDE_IDLE_US 2000000
 /* How long a grant that has begun to move data is a newcomer: a load report, a link rate, and one of each to spare. */
 #define DECIDE_NEWCOMER_US 400000
+/* After this long a link's controller has surely set a new grant's GR aside. */
+#define DECIDE_UNKNOWN_GRANT_US 2000000
 /* How long a removed grant is remembered, so that an undelivered REMOVED can be sent again. */
 #define DECIDE_FORGET_US 60000000ll
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const struct decide_link_rate *find_rate(const struct decide *decide, const char *link_id, int64_t now_us,
-                                                int64_t *ret_until_us) {
+                                                const struct rate_entry **ret_entry) {
     char node[DECIDE_ID_LEN];
     const char *colon = strchr(link_id, ':');
     const struct rate_entry *entry;
@@ -20,7 +20,7 @@ static const struct decide_link_rate *find_rate(const struct decide *decide, con
         return NULL;
     for (size_t i = 0; i < entry->n_rates; i++) {
         if (strcmp(entry->rates[i].link_id, link_id) == 0) {
-            *ret_until_us = entry->valid_until_us;
+            *ret_entry = entry;
             return &entry->rates[i];
         }
     }
@@ -28,17 +28,21 @@ static const struct decide_link_rate *find_rate(const struct decide *decide, con
 }
 
 const struct decide_link_rate *decide_link_rate(const struct decide *decide, const char *link_id, int64_t now_us) {
-    int64_t until;
+    const struct rate_entry *entry;
 
-    return find_rate(decide, link_id, now_us, &until);
+    return find_rate(decide, link_id, now_us, &entry);
 }
 
 /* What a flow that the link's rate does not count yet may have above its GR: its part when all that is there is shared
- * anew, and the link does not know yet that its GR is in use. */
-static uint64_t newcomer_bps(const struct decide_link_rate *rate, uint64_t guaranteed_bps) {
+ * anew. The link sets the GR aside as soon as its controller knows of the grant; a rate older than the grant does not.
+ */
+static uint64_t newcomer_bps(const struct rate_entry *entry, const struct decide_link_rate *rate,
+                             const struct grant_entry *grant, int64_t now_us) {
+    bool set_aside =
+        entry->put_at_us > grant->first_seen_us || now_us >= grant->first_seen_us + DECIDE_UNKNOWN_GRANT_US;
+    uint64_t gr_bps = set_aside ? 0 : grant->guaranteed_bps;
     uint64_t capacity = rate->explicit_rate_capacity_bps;
-    uint64_t left = capacity > guaranteed_bps ? capacity - guaranteed_bps : 0;
-    uint64_t share = left / (rate->active_flows + 1);
+    uint64_t share = (capacity > gr_bps ? capacity - gr_bps : 0) / (rate->active_flows + 1);
 
     return share < rate->available_bps ? share : rate->available_bps;
 }
@@ -49,19 +53,19 @@ bool decide_path_rate(const struct decide *decide, const struct grant_entry *gra
     int64_t first_end = INT64_MAX;
 
     for (size_t i = 0; i < grant->n_link_ids; i++) {
-        int64_t until;
+        const struct rate_entry *entry;
         uint64_t available;
-        const struct decide_link_rate *rate = find_rate(decide, grant->link_ids[i], now_us, &until);
+        const struct decide_link_rate *rate = find_rate(decide, grant->link_ids[i], now_us, &entry);
 
         if (!rate) {
             *ret_missing = grant->link_ids[i];
             return false;
         }
-        available = decide_is_newcomer(grant, now_us) ? newcomer_bps(rate, grant->guaranteed_bps) : rate->available_bps;
+        available = decide_is_newcomer(grant, now_us) ? newcomer_bps(entry, rate, grant, now_us) : rate->available_bps;
         if (available < least)
             least = available;
-        if (until < first_end)
-            first_end = until;
+        if (entry->valid_until_us < first_end)
+            first_end = entry->valid_until_us;
     }
     *ret_bps = least;
     *ret_until_us = first_end;
@@ -114,6 +118,8 @@ static int compute_one(const char *key, void *value, void *context) {
         return 0;
     sooner(&compute->next_us, grant->valid_from_us, compute->now_us);
     sooner(&compute->next_us, grant->valid_until_us, compute->now_us);
+    if (grant->with_available_rate && decide_in_force(grant, compute->now_us))
+        sooner(&compute->next_us, grant->first_seen_us + DECIDE_UNKNOWN_GRANT_US, compute->now_us);
     if (grant->moved_at_us) {
         sooner(&compute->next_us, grant->active_since_us + DECIDE_NEWCOMER_US, compute->now_us);
         sooner(&compute->next_us, grant->moved_at_us + DECIDE_IDLE_US, compute->now_us);

@@ -50,6 +50,7 @@ struct grant_entry {
 struct rate_entry {
     uint64_t generation;
     int64_t valid_until_us;
+    int64_t put_at_us;
     size_t n_rates;
     struct decide_link_rate rates[];
 };

@@ -125,12 +125,13 @@ static void available_is_the_least_of_the_path(void **state) {
 }
 
 /* A link of 97 Mb/s for explicit rates that counts `flows` grants. */
-static void shared_link(struct decide *decide, uint64_t available_bps, uint32_t flows, uint64_t generation) {
+static void shared_link(struct decide *decide, uint64_t available_bps, uint32_t flows, uint64_t generation,
+                        int64_t now_us) {
     struct decide_link_rate rate = {
         .available_bps = available_bps, .explicit_rate_capacity_bps = 97 * MBPS, .active_flows = flows};
 
     snprintf(rate.link_id, sizeof(rate.link_id), "%s", PATH[1]);
-    assert_true(decide_put_link_rates(decide, "bravo", generation, T0 + 60 * SECOND, &rate, 1, T0) >= 0);
+    assert_true(decide_put_link_rates(decide, "bravo", generation, T0 + 60 * SECOND, &rate, 1, now_us) >= 0);
 }
 
 static void a_newcomer_takes_its_part_until_the_rates_count_it(void **state) {
@@ -142,20 +143,21 @@ static void a_newcomer_takes_its_part_until_the_rates_count_it(void **state) {
     put(decide, grant("r1"));
     rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
     rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
-    /* Idle: nobody else there, and the link does not know yet that 10 Mb/s of GR will be in use. */
-    shared_link(decide, 97 * MBPS, 0, 1);
+    /* The rate is no younger than the grant: the link does not know yet that 10 Mb/s of GR will be in use. */
+    shared_link(decide, 97 * MBPS, 0, 1, T0);
     assert_int_equal(only(decide, T0)->ar_bps, 87 * MBPS);
-    /* Two others are there: a third of what is left, though R says more. */
-    shared_link(decide, 48 * MBPS, 2, 2);
-    assert_int_equal(only(decide, T0)->ar_bps, 29 * MBPS);
+    assert_int_equal(only(decide, T0 + DECIDE_UNKNOWN_GRANT_US)->ar_bps, 97 * MBPS);
+    /* A younger one sets it aside. Two others are there: a third, though R says more. */
+    shared_link(decide, 60 * MBPS, 2, 2, T0 + 1);
+    assert_int_equal(only(decide, T0 + 1)->ar_bps, 97 * MBPS / 3);
     /* Data begin: still a newcomer, and the end of that is planned. */
     assert_int_equal(decide_set_observed(decide, "r1", &observed, began), 1);
-    assert_int_equal(only(decide, began)->ar_bps, 29 * MBPS);
+    assert_int_equal(only(decide, began)->ar_bps, 97 * MBPS / 3);
     desired(decide, began, &next);
     assert_int_equal(next, began + DECIDE_NEWCOMER_US);
-    assert_int_equal(only(decide, began + DECIDE_NEWCOMER_US)->ar_bps, 48 * MBPS);
+    assert_int_equal(only(decide, began + DECIDE_NEWCOMER_US)->ar_bps, 60 * MBPS);
     /* No octets for a while: a newcomer again. */
-    assert_int_equal(only(decide, began + DECIDE_IDLE_US)->ar_bps, 29 * MBPS);
+    assert_int_equal(only(decide, began + DECIDE_IDLE_US)->ar_bps, 97 * MBPS / 3);
     decide_free(decide);
 }
 
@@ -168,7 +170,7 @@ static void a_newcomer_with_more_gr_than_is_there_gets_no_more(void **state) {
     put(decide, large);
     rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
     rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
-    shared_link(decide, 97 * MBPS, 0, 1);
+    shared_link(decide, 97 * MBPS, 0, 1, T0);
     assert_int_equal(only(decide, T0)->ar_bps, 0);
     assert_int_equal(only(decide, T0)->gr_bps, 98 * MBPS);
     decide_free(decide);
@@ -207,7 +209,7 @@ static void ended_link_rate_leaves_gr(void **state) {
 
     put(decide, grant("r1"));
     rates(decide, 50 * MBPS, 20 * MBPS, 90 * MBPS);
-    assert_int_equal(desired(decide, T0, &next), 1);
+    assert_int_equal(desired(decide, T0 + 3 * SECOND, &next), 1);
     assert_int_equal(next, T0 + 10 * SECOND);
     const struct decide_applied *row = only(decide, T0 + 10 * SECOND);
     assert_int_equal(row->ar_bps, 0);
