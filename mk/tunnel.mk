@@ -10,4 +10,4 @@ lint-tunnel: packages
 	@$(TUNNEL) lint
 
 unit-tunnel: packages
-	@$(TUNNEL) unit
+	@$(TUNNEL) unit fuzz-corpus
