@@ -349,6 +349,17 @@ def run(
     seed: Annotated[int, typer.Option(min=0)] = 1,
     repeat: Annotated[int | None, typer.Option(min=1, help="runs per point, in the order A B B A")] = None,
     ignore_noise: Annotated[bool, typer.Option("--ignore-noise", help="judge on a busy machine too")] = False,
+    rtt: Annotated[Path | None, typer.Option(help="inference-accuracy: matrix of round-trip times, ms")] = None,
+    throughput: Annotated[
+        Path | None, typer.Option(help="inference-accuracy: lines of source, destination, bit/s, RTT in ms")
+    ] = None,
+    fraction: Annotated[
+        float | None, typer.Option(min=0.01, max=0.95, help="inference-accuracy: share of the RTT pairs to measure")
+    ] = None,
+    throughput_fraction: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=0.95, help="inference-accuracy: share of the directed pairs to measure"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment: measure, and write figures, table and plot."""
@@ -374,6 +385,10 @@ def run(
         seed=seed,
         repeat=repeat,
         judge_noise=not ignore_noise,
+        rtt_file=rtt,
+        throughput_file=throughput,
+        fraction=fraction,
+        throughput_fraction=throughput_fraction,
     )
     # A lab must go when its experiment is told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -33,6 +33,11 @@ class Settings:
     seed: int = 1
     repeat: int | None = None
     judge_noise: bool = True
+    # inference-accuracy: matrices to hide, and the shares of their pairs that are measured.
+    rtt_file: Path | None = None
+    throughput_file: Path | None = None
+    fraction: float | None = None
+    throughput_fraction: float | None = None
 
 
 @dataclass(frozen=True)

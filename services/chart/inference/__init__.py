@@ -1,0 +1,1 @@
+"""Inference: estimates for all pairs of nodes from the few that were measured."""

@@ -1,0 +1,123 @@
+"""Which pair to measure next: the one that lowers the uncertainty of all pairs most.
+
+First landmarks, each chosen where it brings most nodes a near one, and its whole row: a pair of landmark and node tells
+of all the node's pairs. Then, in turns, a pair by chance (they keep the calibration honest: only pairs drawn alike say
+how often intervals hold) and the pair with the widest interval. Directed metrics spread over ends and groups instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from chart.inference import directed, landmarks
+from chart.inference.observations import Flags, Floats, Indices, Observations
+
+# Share of a budget that goes into landmarks' rows.
+LANDMARK_BUDGET = 0.75
+# Of the rest, every so many-th pair is drawn by its interval, the others by chance.
+WIDEST_EVERY = 4
+DEFAULT_FRACTION = 0.13
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A pair by the numbers of its nodes, and why: "landmark", "unknown" or "uncertain"."""
+
+    source: int
+    destination: int
+    reason: str
+
+
+def landmark_count(nodes: int, budget: int) -> int:
+    """How many landmarks the budget of pairs is for; at least 3 while there are more nodes."""
+    count = 0
+    while (count + 1) * nodes - (count + 1) * (count + 2) // 2 <= LANDMARK_BUDGET * budget and count < nodes - 1:
+        count += 1
+    return min(max(count, landmarks.LEAST_LANDMARKS), max(nodes - 1, 0))
+
+
+def next_pairs(
+    observations: Observations,
+    width: Floats,
+    count: int,
+    *,
+    budget: int | None,
+    seed: int,
+    avoid: Flags | None = None,
+    widest: bool = True,
+) -> list[Choice]:
+    """Up to `count` unmeasured pairs; fewer while landmarks are being made, for each depends on the one before.
+
+    `width` is the log width of each pair's interval, NaN where there is none; `avoid` are pairs not to ask for now.
+    """
+    measured = observations.measured if avoid is None else observations.measured | avoid
+    if not observations.symmetric:
+        return [Choice(*pair, "unknown") for pair in directed.balanced(observations, measured, count, seed)]
+    nodes = observations.count
+    total = budget if budget is not None else max(3 * nodes, int(DEFAULT_FRACTION * nodes * (nodes - 1) / 2))
+    wanted = landmark_count(nodes, total)
+    known = measured | measured.T | np.eye(nodes, dtype=bool)
+    chosen, complete = _rows_of_landmarks(observations, known, wanted, seed)
+    if len(chosen) >= count or not complete:
+        return chosen[:count]
+    for pair in chosen:
+        known[pair.source, pair.destination] = known[pair.destination, pair.source] = True
+    return chosen + _others(known, width, count - len(chosen), seed, widest)
+
+
+def _rows_of_landmarks(observations: Observations, known: Flags, wanted: int, seed: int) -> tuple[list[Choice], bool]:
+    """What is missing in the rows of the landmarks there are, and whether these are all that are wanted; when nothing
+    is missing and they are not, the next landmark's row."""
+    nodes = observations.count
+    degree = observations.measured.sum(0)
+    full = np.flatnonzero(degree >= landmarks.LANDMARK_SHARE * (nodes - 1))
+    full = full[np.argsort(-degree[full], kind="stable")][:wanted]
+    # Rows of which nothing is left to ask are done, however many of their pairs answered.
+    done = np.flatnonzero(known.all(1))
+    complete = len(np.union1d(full, done)) >= wanted
+    missing = [(int(mark), int(node)) for mark in full for node in np.flatnonzero(~known[mark])]
+    if not missing and not complete:
+        mark = _started(degree, np.union1d(full, done), nodes)
+        if mark is None:
+            marks = np.union1d(full, done) if len(full) else full
+            mark = landmarks.next_landmark(observations, marks) if len(marks) else _first(known, seed)
+        if mark is not None:
+            missing = [(mark, int(node)) for node in np.flatnonzero(~known[mark])]
+    return [Choice(*pair, "landmark") for pair in dict.fromkeys(missing)], complete
+
+
+def _first(known: Flags, seed: int) -> int:
+    """Any node of which something can be asked."""
+    able = np.flatnonzero(~known.all(1))
+    return int(able[seed % len(able)]) if len(able) else 0
+
+
+def _started(degree: Indices, full: Indices, nodes: int) -> int | None:
+    """A landmark whose row was begun: the node with most measurements among those that are none, if it stands out."""
+    others = np.setdiff1d(np.arange(nodes), full)
+    if not len(others):
+        return None
+    best = int(others[np.argmax(degree[others])])
+    typical = float(np.median(degree[others]))
+    return best if degree[best] >= typical + 0.2 * nodes else None
+
+
+def _others(known: Flags, width: Floats, count: int, seed: int, widest: bool) -> list[Choice]:
+    if count <= 0:
+        return []
+    rows, columns = np.nonzero(np.triu(~known, 1))
+    random = np.random.default_rng(seed)
+    by_chance = iter(random.permutation(len(rows)))
+    widths = np.nan_to_num(width[rows, columns], nan=np.inf)
+    by_width = iter(np.argsort(-widths, kind="stable") if widest else ())
+    taken: dict[int, str] = {}
+    while len(taken) < min(count, len(rows)):
+        turn = len(taken) % WIDEST_EVERY == WIDEST_EVERY - 1
+        index = next((one for one in (by_width if widest and turn else by_chance) if one not in taken), None)
+        if index is None:
+            break
+        uncertain = widest and turn and np.isfinite(widths[index])
+        taken[int(index)] = "uncertain" if uncertain else "unknown"
+    return [Choice(int(rows[index]), int(columns[index]), reason) for index, reason in taken.items()]

@@ -1,0 +1,113 @@
+"""Learned signatures (Minerva, INFOCOM 2008): trees learn how far a pair is from what its signatures suggest.
+
+Two kinds of trees vote, each good where the other is not: extremely randomised trees (Geurts et al., Machine Learning
+63, 2006), whose disagreement also tells how sure they are, and gradient boosting for the median.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+
+from chart.inference import directed, features
+from chart.inference.landmarks import landmarks_of
+from chart.inference.observations import Completion, Floats, Observations
+
+# Fewer measured pairs than this teach nothing that landmarks and topology do not say.
+LEAST_PAIRS = 40
+# From this many measured pairs on, fewer trees do (and more would not be ready in time).
+MANY_PAIRS = 8000
+# Landmarks' rows are many and never judged like the rest: each counts half.
+LANDMARK_WEIGHT = 0.5
+LEAST_SPREAD = 0.01
+JOBS = 2
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Sizes of the two models."""
+
+    trees: int
+    leaf: int
+    rounds: int
+    leaves: int
+    rate: float
+    boosted_leaf: int
+    boosted_share: float = 0.5
+
+
+LARGE = Trees(trees=100, leaf=2, rounds=200, leaves=20, rate=0.07, boosted_leaf=12)
+QUICK = Trees(trees=24, leaf=4, rounds=80, leaves=24, rate=0.15, boosted_leaf=20)
+SMALL = Trees(trees=200, leaf=2, rounds=120, leaves=8, rate=0.07, boosted_leaf=6, boosted_share=0.3)
+
+
+class Signature:
+    """Any metric with enough measured pairs; directed ones best with a metric that is known for all pairs beside."""
+
+    name = "signature"
+
+    def applies(self, observations: Observations) -> bool:
+        """Enough to learn from."""
+        return int(np.isfinite(observations.values[observations.pairs()]).sum()) >= LEAST_PAIRS
+
+    def complete(self, observations: Observations, seed: int) -> Completion:
+        """All pairs."""
+        rows, columns = observations.pairs()
+        known = observations.measured[rows, columns]
+        truth = observations.logs()[rows, columns]
+        if observations.symmetric:
+            about, base = features.symmetric_features(observations)
+            landmarks = landmarks_of(observations)
+            touched = np.isin(rows, landmarks) | np.isin(columns, landmarks)
+            weights = np.where(touched, LANDMARK_WEIGHT, 1.0)
+            sizes = LARGE if int(known.sum()) < MANY_PAIRS else QUICK
+            residual, spread = vote(about, truth - base, known, weights, sizes, seed)
+        else:
+            about, base = directed.directed_features(observations)
+            sizes = SMALL if int(known.sum()) < MANY_PAIRS else QUICK
+            residual, spread = vote(about, truth - base, known, np.ones(len(base)), sizes, seed)
+            kriged = directed.krige(observations, truth - base, seed)
+            if kriged is not None:
+                spread = np.sqrt(spread**2 + (residual - kriged) ** 2 / 4)
+                residual = (2 * residual + kriged) / 3
+        logs = np.full((observations.count, observations.count), np.nan)
+        spreads = np.full_like(logs, np.nan)
+        logs[rows, columns] = base + residual
+        spreads[rows, columns] = spread
+        if observations.symmetric:
+            logs[columns, rows], spreads[columns, rows] = logs[rows, columns], spreads[rows, columns]
+        return Completion(logs, spreads)
+
+
+def vote(
+    about: Floats, target: Floats, known: np.ndarray, weights: Floats, sizes: Trees, seed: int
+) -> tuple[Floats, Floats]:
+    """(target, spread) of every row from those known: mean of both models, and how far their parts disagree."""
+    about = about.astype(np.float32)
+    random_trees = ExtraTreesRegressor(
+        sizes.trees, min_samples_leaf=sizes.leaf, max_features=0.5, n_jobs=JOBS, random_state=seed
+    ).fit(about[known], target[known], sample_weight=weights[known])
+    boosted = HistGradientBoostingRegressor(
+        loss="absolute_error",
+        max_iter=sizes.rounds,
+        learning_rate=sizes.rate,
+        max_leaf_nodes=sizes.leaves,
+        min_samples_leaf=sizes.boosted_leaf,
+        max_features=sizes.boosted_share,
+        l2_regularization=1.0,
+        early_stopping=False,
+        random_state=seed,
+    ).fit(about[known], target[known], sample_weight=weights[known])
+    total = np.zeros(len(about))
+    squares = np.zeros(len(about))
+    for tree in random_trees.estimators_:
+        said = tree.tree_.predict(about)[:, 0]
+        total += said
+        squares += said**2
+    mean = total / sizes.trees
+    variance = np.maximum(squares / sizes.trees - mean**2, 0.0)
+    second = boosted.predict(about)
+    spread = np.sqrt(variance + (second - mean) ** 2 / 4 + LEAST_SPREAD**2)
+    return (mean + second) / 2, spread
