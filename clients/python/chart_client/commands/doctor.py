@@ -74,7 +74,6 @@ def kernel() -> Iterator[Finding]:
         )
     mounts = Path("/proc/mounts").read_text()
     kinds = {fields[2]: fields[1] for line in mounts.splitlines() if len(fields := line.split()) > 2}
-    yield _ok("bpffs", "bpf" in kinds, kinds.get("bpf", ""), "not mounted", "mount -t bpf bpf /sys/fs/bpf")
     yield _ok(
         "cgroup v2",
         "cgroup2" in kinds,
