@@ -34,8 +34,8 @@ unit-web: web/node_modules/.installed
 	@cd web && npm test --silent
 
 browser-web: setup
-	@$(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test'
+	@$(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test tests/dashboard.spec.ts'
 
 web-pictures: setup ## take the pictures of the dashboard for the documentation
 	@mkdir -p docs/images
-	@CHART_PICTURES=$(ROOT)/docs/images $(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test -g theme'
+	@CHART_PICTURES=$(ROOT)/docs/images $(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test tests/pictures.spec.ts'

@@ -12,6 +12,8 @@ export default defineConfig({
   outputDir: "test-results",
   use: {
     baseURL: process.env.CHART_SERVER ?? "http://127.0.0.1:18080",
+    // Motion only delays what a test sees; axe would look at half-transparent text.
+    contextOptions: { reducedMotion: "reduce" },
     viewport: { width: 1360, height: 900 },
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",

@@ -13,7 +13,7 @@ import { LiveEvents } from "./api/events";
 import { ApiError } from "./api/client";
 import { LiveEventsContext } from "./api/useLive";
 import { router } from "./router";
-import { theme } from "./theme";
+import { cssVariables, theme } from "./theme";
 
 const queries = new QueryClient({
   defaultOptions: {
@@ -32,7 +32,7 @@ if (!root) throw new Error("the page has no #root element");
 
 createRoot(root).render(
   <StrictMode>
-    <MantineProvider theme={theme} defaultColorScheme="auto">
+    <MantineProvider theme={theme} cssVariablesResolver={cssVariables} defaultColorScheme="auto">
       <Notifications position="bottom-right" />
       <QueryClientProvider client={queries}>
         <LiveEventsContext.Provider value={live}>

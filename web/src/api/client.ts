@@ -21,7 +21,11 @@ const UNREACHABLE: Problem = {
   detail: "The gateway does not answer. Traffic goes on; this page shows nothing new until it is back.",
 };
 
-const client = createClient<paths>({ baseUrl: globalThis.location.origin });
+const client = createClient<paths>({
+  baseUrl: globalThis.location.origin,
+  // Looked up at each call, so that what stands in for the network may change.
+  fetch: (request) => globalThis.fetch(request),
+});
 client.use({
   onError: () => new ApiError(UNREACHABLE),
 });

@@ -4,7 +4,7 @@
  */
 import type { QueryClient } from "@tanstack/react-query";
 
-import type { Link, LinkLoad, LinkRate, RateRequest } from "./types";
+import type { Link, LinkLoad, LinkRate, Measurement, RateRequest } from "./types";
 
 export type Connection = "connecting" | "live" | "lost";
 
@@ -26,16 +26,33 @@ const NAMES = [
   "rate-request",
   "topology",
   "policy",
+  // The gateway could not replay what was missed.
+  "resync",
 ] as const;
-type Name = (typeof NAMES)[number];
+export type Name = (typeof NAMES)[number];
 
 function withLink(links: Link[] | undefined, id: string, change: Partial<Link>): Link[] | undefined {
   return links?.map((link) => (link.id === id ? { ...link, ...change } : link));
 }
 
+const MEASURED = ["rtt_us", "loss_ratio", "available_bandwidth_bps"] as const;
+
+/** The links with a new measurement between their ends. */
+function withMeasurement(links: Link[] | undefined, heard: Measurement): Link[] | undefined {
+  const metric = MEASURED.find((name) => name === heard.metric);
+  if (!metric || heard.error) return links;
+  return links?.map((link) => {
+    if (link.from_node !== heard.source_node || link.to_node !== heard.destination_node) return link;
+    const before = link.measured ?? { rtt_us: null, loss_ratio: null, available_bandwidth_bps: null };
+    const now = { value: heard.value, at: heard.measured_at, stale: heard.stale };
+    return { ...link, measured: { ...before, [metric]: now } };
+  });
+}
+
 export class LiveEvents {
   connection: Connection = "connecting";
   private source: EventSource | null = null;
+  private retry: ReturnType<typeof setTimeout> | undefined;
   private readonly linkListeners = new Set<LinkListener>();
   private readonly connectionListeners = new Set<ConnectionListener>();
 
@@ -53,7 +70,7 @@ export class LiveEvents {
       // The browser gives up on an HTTP error; try again by ourselves.
       if (source.readyState === EventSource.CLOSED) {
         this.source = null;
-        setTimeout(() => {
+        this.retry = setTimeout(() => {
           this.open();
         }, 2000);
       }
@@ -66,8 +83,10 @@ export class LiveEvents {
   }
 
   close(): void {
+    clearTimeout(this.retry);
     this.source?.close();
     this.source = null;
+    this.setConnection("connecting");
   }
 
   onLink(listener: LinkListener): () => void {
@@ -110,13 +129,20 @@ export class LiveEvents {
         break;
       }
       case "measurement":
-        void this.queries.invalidateQueries({ queryKey: ["links"] });
+        this.queries.setQueryData<Link[]>(["links"], (links) =>
+          withMeasurement(links, data as unknown as Measurement),
+        );
         break;
       case "topology":
+        void this.queries.invalidateQueries({ queryKey: ["nodes"] });
+        void this.queries.invalidateQueries({ queryKey: ["links"] });
+        break;
       case "policy":
       case "node-state":
         void this.queries.invalidateQueries({ queryKey: ["nodes"] });
-        void this.queries.invalidateQueries({ queryKey: ["links"] });
+        break;
+      case "resync":
+        void this.queries.invalidateQueries();
         break;
     }
   }

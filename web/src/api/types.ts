@@ -8,6 +8,7 @@ export type NetworkNode = Schemas["Node"];
 export type Link = Schemas["Link"];
 export type LinkLoad = Schemas["LinkLoad"];
 export type LinkRate = Schemas["LinkRate"];
+export type Measurement = Schemas["Measurement"];
 export type RateRequest = Schemas["RateRequest"];
 export type RateRequestBody = Schemas["RateRequestBody"];
 export type RateRequestPage = Schemas["RateRequestPage"];

@@ -1,9 +1,10 @@
 /** Hooks on the event stream and on fetched data. */
-import { useQuery } from "@tanstack/react-query";
-import { createContext, use, useEffect, useSyncExternalStore } from "react";
+import { useQuery, type UseQueryResult } from "@tanstack/react-query";
+import { createContext, use, useEffect, useMemo, useSyncExternalStore } from "react";
 
 import { api } from "./client";
 import type { Connection, LinkSample, LiveEvents } from "./events";
+import type { Link, Series } from "./types";
 
 export const LiveEventsContext = createContext<LiveEvents | null>(null);
 
@@ -33,3 +34,57 @@ export const useSession = () => useQuery({ queryKey: ["session"], queryFn: api.s
 export const useNodes = () => useQuery({ queryKey: ["nodes"], queryFn: api.nodes });
 export const useLinks = () => useQuery({ queryKey: ["links"], queryFn: api.links });
 export const useRateRequests = () => useQuery({ queryKey: ["rate-requests"], queryFn: api.rateRequests });
+
+/** Loss is a matter of chance: what one run of ten probes says is replaced by the mean over this time. */
+const LOSS_WINDOW_MS = 60_000;
+/** In a larger network the map shows the newest run instead of asking for this many histories. */
+const LOSS_LINKS_LIMIT = 64;
+
+/** Mean of a series, each step weighted by how many values it stands for; null without values. */
+export function meanOfSeries(series: Series): number | null {
+  let sum = 0;
+  let count = 0;
+  for (const point of series.points) {
+    if (point.value === null) continue;
+    sum += point.value * point.count;
+    count += point.count;
+  }
+  return count === 0 ? null : sum / count;
+}
+
+async function recentLoss(links: Link[]): Promise<Record<string, number>> {
+  const until = new Date();
+  const from = new Date(until.getTime() - LOSS_WINDOW_MS);
+  const found = await Promise.all(
+    links.map(async ({ id, from_node, to_node }) => {
+      const subject = `${from_node},${to_node}`;
+      const series = await api.series("measurement", subject, "loss_ratio", from, until, LOSS_WINDOW_MS);
+      return [id, meanOfSeries(series)] as const;
+    }),
+  );
+  return Object.fromEntries(found.filter((entry): entry is readonly [string, number] => entry[1] !== null));
+}
+
+/** The links, with the loss of the last minute instead of the last run's. */
+export function useRecentLoss<T extends UseQueryResult<Link[]>>(links: T): T {
+  const ids = links.data?.map((link) => link.id).join(" ");
+  const loss = useQuery({
+    queryKey: ["recent-loss", ids],
+    queryFn: () => recentLoss(links.data ?? []),
+    enabled: links.data !== undefined && links.data.length <= LOSS_LINKS_LIMIT,
+    refetchInterval: 5000,
+  });
+  const data = useMemo(
+    () =>
+      links.data?.map((link) => {
+        const value = loss.data?.[link.id];
+        if (value === undefined || !link.measured?.loss_ratio) return link;
+        return {
+          ...link,
+          measured: { ...link.measured, loss_ratio: { ...link.measured.loss_ratio, value } },
+        };
+      }),
+    [links.data, loss.data],
+  );
+  return { ...links, data };
+}

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 
 import { ApiError } from "../api/client";
+import { usePageTitle } from "./hooks";
 
 export function Loading({ what }: { what: string }) {
   return (
@@ -36,11 +37,18 @@ export function Failed({ error, retry }: { error: Error; retry?: () => void }) {
   );
 }
 
-export function Empty({ title, children }: { title: string; children: ReactNode }) {
+interface EmptyProps {
+  title: string;
+  children: ReactNode;
+  /** Level of the heading: 1 where nothing else names the page. */
+  level?: 1 | 2;
+}
+
+export function Empty({ title, children, level = 2 }: EmptyProps) {
   return (
     <Center mih={240}>
       <Stack align="center" gap="xs" maw={420} ta="center">
-        <Title order={2} size="h4">
+        <Title order={level} size="h4">
           {title}
         </Title>
         <Text>{children}</Text>
@@ -50,8 +58,9 @@ export function Empty({ title, children }: { title: string; children: ReactNode 
 }
 
 export function NotFound() {
+  usePageTitle("No such page");
   return (
-    <Empty title="There is no such page">
+    <Empty title="There is no such page" level={1}>
       <Link to="/">Back to the network</Link>
     </Empty>
   );

@@ -1,6 +1,7 @@
 /** Frame of every page: navigation, connection state, colour scheme, session. */
 import {
   ActionIcon,
+  Alert,
   AppShell,
   Badge,
   Burger,
@@ -23,11 +24,12 @@ import type { Connection } from "../api/events";
 import { useConnection, useLiveEvents, useSession } from "../api/useLive";
 import { SignIn } from "../features/session/SignIn";
 import { Failed, Loading } from "./Notices";
+import classes from "./Shell.module.css";
 
 const CONNECTION: Record<Connection, { color: string; text: string }> = {
   connecting: { color: "gray", text: "connecting" },
   live: { color: "teal", text: "live" },
-  lost: { color: "red", text: "connection lost, retrying" },
+  lost: { color: "red", text: "offline, retrying" },
 };
 
 const PAGES = [
@@ -50,6 +52,15 @@ function SchemeToggle() {
     >
       {scheme === "light" ? <IconMoon size={18} /> : <IconSun size={18} />}
     </ActionIcon>
+  );
+}
+
+function Offline() {
+  return (
+    <Alert color="red" variant="outline" title="The connection to the gateway is lost" mb="md" role="alert">
+      Traffic in the network goes on. What is shown is from before, and renews itself once the gateway
+      answers.
+    </Alert>
   );
 }
 
@@ -84,12 +95,15 @@ export function Shell() {
       navbar={{ width: 208, breakpoint: "sm", collapsed: { mobile: !opened } }}
       padding="md"
     >
-      <AppShell.Header px="md">
+      <AppShell.Header px={{ base: "xs", sm: "md" }}>
+        <a href="#content" className={classes.skip}>
+          Skip to the content
+        </a>
         <Group h="100%" justify="space-between" wrap="nowrap">
           <Group gap="sm" wrap="nowrap">
             <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label="Navigation" />
             <img src="/chart.svg" alt="" width={28} height={28} />
-            <Text fw={700} size="lg" component="span">
+            <Text fw={700} size="lg" component="span" visibleFrom="xs">
               CHART
             </Text>
           </Group>
@@ -116,7 +130,7 @@ export function Shell() {
           </Group>
         </Group>
       </AppShell.Header>
-      <AppShell.Navbar p="sm">
+      <AppShell.Navbar p="sm" aria-label="Pages">
         {PAGES.map(({ to, label, icon: Icon }) => (
           <NavLink
             key={to}
@@ -131,11 +145,14 @@ export function Shell() {
           />
         ))}
       </AppShell.Navbar>
-      <AppShell.Main>
+      <AppShell.Main id="content" tabIndex={-1}>
         {session.isPending ? (
           <Loading what="your session" />
         ) : signedIn ? (
-          <Outlet />
+          <>
+            {connection === "lost" ? <Offline /> : null}
+            <Outlet />
+          </>
         ) : session.error instanceof ApiError && session.error.problem.status === 401 ? (
           <SignIn onSignedIn={refetchSession} />
         ) : (

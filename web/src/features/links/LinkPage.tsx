@@ -1,17 +1,21 @@
 /** One link: what it carries now and in the last minutes, what it offers, what sensing found. */
-import { Anchor, Card, Group, SimpleGrid, Stack, Text, Title } from "@mantine/core";
-import { useQueries } from "@tanstack/react-query";
+import { Alert, Anchor, Card, Group, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { Link as RouterLink } from "@tanstack/react-router";
-import { useCallback, useMemo, useState } from "react";
+import { useMemo } from "react";
 
-import { api } from "../../api/client";
-import type { LinkSample } from "../../api/events";
-import { useLinks, useLinkSamples } from "../../api/useLive";
+import type { Link } from "../../api/types";
+import { meanOfSeries, useLinks } from "../../api/useLive";
 import { linkRoute } from "../../router";
+import { useNow, usePageTitle } from "../../shared/hooks";
 import { Empty, Failed, Loading } from "../../shared/Notices";
 import { formatAge, formatBytes, formatMs, formatRate, formatShare } from "../../shared/units";
+import { loadIsStale } from "../map/linkLabel";
 import { LiveChart, type ChartSeries } from "./LiveChart";
-import { append, columns, LOAD_METRICS, type Row, rowOfLoad, rowsOfSeries, WINDOW_S } from "./window";
+import { useLoadRows, useSensed } from "./useLinkRows";
+import { columns, LOAD_METRICS, WINDOW_S } from "./window";
+
+/** Sensing runs come every few seconds; a longer silence than this is drawn as a gap. */
+const SENSED_GAP_S = 15;
 
 const RATES: ChartSeries[] = [
   { label: "sent", color: "cyan", fill: true },
@@ -19,36 +23,23 @@ const RATES: ChartSeries[] = [
   { label: "legacy", color: "orange", dashed: true },
 ];
 const QUEUE: ChartSeries[] = [{ label: "queue", color: "grape", fill: true }];
+const RTT: ChartSeries[] = [{ label: "round trip", color: "indigo" }];
 
 function Figure({ label, value, note }: { label: string; value: string; note?: string | undefined }) {
   return (
     <Card withBorder padding="sm">
       <Text size="sm">{label}</Text>
-      <Text size="xl" fw={600}>
+      <Text
+        size="xl"
+        fw={600}
+        style={{ fontVariantNumeric: "tabular-nums", whiteSpace: "nowrap" }}
+        data-testid={label.toLowerCase()}
+      >
         {value}
       </Text>
       {note ? <Text size="xs">{note}</Text> : null}
     </Card>
   );
-}
-
-function useHistory(id: string): Row[] {
-  // One look back when the page opens; afterwards the event stream brings what is new.
-  const [{ from, until }] = useState(() => {
-    const now = Date.now();
-    return { from: new Date(now - WINDOW_S * 1000), until: new Date(now) };
-  });
-  return useQueries({
-    queries: LOAD_METRICS.map((metric) => ({
-      queryKey: ["series", "link", id, metric, from.getTime()],
-      queryFn: () => api.series("link", id, metric, from, until, 1000),
-      staleTime: Infinity,
-    })),
-    combine: useCallback((results: { data: Awaited<ReturnType<typeof api.series>> | undefined }[]) => {
-      const fetched = results.map((result) => result.data);
-      return fetched.every((series) => series !== undefined) ? rowsOfSeries(fetched) : [];
-    }, []),
-  });
 }
 
 export function LinkPage() {
@@ -58,55 +49,70 @@ export function LinkPage() {
 
 function LinkDetail({ linkId }: { linkId: string }) {
   const links = useLinks();
-  const history = useHistory(linkId);
-  const [live, setLive] = useState<Row[]>([]);
-  useLinkSamples(
-    linkId,
-    useCallback(({ load }: LinkSample) => {
-      if (load) setLive((rows) => append(rows, [rowOfLoad(load)], Date.now() / 1000));
-    }, []),
-  );
-  const rows = useMemo(
-    () => append(history, live, live.at(-1)?.at ?? history.at(-1)?.at ?? 0),
-    [history, live],
-  );
-  const data = useMemo(() => columns(rows, LOAD_METRICS.length), [rows]);
+  const link = links.data?.find((candidate) => candidate.id === linkId);
+  const now = useNow();
+  usePageTitle(link ? `${link.from_node} → ${link.to_node}` : "Link");
 
   if (links.isPending) return <Loading what="the link" />;
-  if (links.isError) return <Failed error={links.error} retry={() => void links.refetch()} />;
-  const link = links.data.find((candidate) => candidate.id === linkId);
+  if (links.isError && !links.data) return <Failed error={links.error} retry={() => void links.refetch()} />;
   if (!link)
     return (
-      <Empty title="There is no such link">
+      <Empty title="There is no such link" level={1}>
         Nothing is known of <code>{linkId}</code>. <RouterLink to="/">Back to the network</RouterLink>
       </Empty>
     );
-
-  const [times, sent, explicit, legacy, queue] = data;
-  const { load, rate, measured } = link;
-  const age = (at: string | undefined) => (at ? formatAge(at) : undefined);
   return (
     <Stack>
-      <Group justify="space-between">
-        <Title order={1} size="h3">
-          {link.from_node} → {link.to_node}
-        </Title>
-        <Anchor component={RouterLink} to="/" c="var(--mantine-color-text)" underline="always">
-          All links
-        </Anchor>
-      </Group>
-      <Text size="sm">
-        <code>{link.id}</code>, {formatRate(link.capacity_bps)}
-        {link.delay_us ? `, ${formatMs(link.delay_us)} one way as configured` : ""}
-      </Text>
-      <SimpleGrid cols={{ base: 2, sm: 3, lg: 6 }}>
+      <div>
+        <Group justify="space-between">
+          <Title order={1} size="h3">
+            {link.from_node} → {link.to_node}
+          </Title>
+          <Anchor
+            renderRoot={(props) => <RouterLink to="/" {...props} />}
+            c="var(--mantine-color-text)"
+            underline="always"
+            size="sm"
+          >
+            All links
+          </Anchor>
+        </Group>
+        <Text size="sm">
+          <code>{link.id}</code>, {formatRate(link.capacity_bps)}
+          {link.delay_us ? `, ${formatMs(link.delay_us)} one way as configured` : ""}
+        </Text>
+      </div>
+      {loadIsStale(link, now) ? (
+        <Alert color="orange" variant="outline" title="This link is silent" data-testid="stale">
+          {link.load
+            ? `Its agent last said ${formatAge(link.load.at, now)} what it carries; what is shown of its load is from then.`
+            : "No agent has said yet what it carries."}
+        </Alert>
+      ) : null}
+      <LinkFigures link={link} now={now} />
+    </Stack>
+  );
+}
+
+function LinkFigures({ link, now }: { link: Link; now: number }) {
+  const rows = useLoadRows(link.id);
+  const sensed = useSensed(link);
+  const [times, sent, explicit, legacy, queue] = useMemo(() => columns(rows, LOAD_METRICS.length), [rows]);
+  const [sensedAt, rtt] = useMemo(() => columns(sensed.rtt, 1, SENSED_GAP_S), [sensed.rtt]);
+  const { load, rate, measured } = link;
+  const age = (at: string | undefined) => (at ? formatAge(at, now) : undefined);
+  const meanLoss = sensed.loss ? meanOfSeries(sensed.loss) : null;
+  const axis = { untilS: now / 1000, windowS: WINDOW_S };
+  return (
+    <>
+      <SimpleGrid cols={{ base: 2, sm: 3, lg: 6 }} spacing="sm">
         <Figure label="Utilisation" value={formatShare(load?.utilisation)} note={age(load?.at)} />
-        <Figure label="Sent" value={formatRate(load?.sent_bps)} />
+        <Figure label="Sent" value={formatRate(load?.sent_bps)} note={age(load?.at)} />
         <Figure label="Offered rate" value={formatRate(rate?.available_bps)} note="to each flow" />
         <Figure
           label="Loss"
-          value={formatShare(measured?.loss_ratio?.value, 1)}
-          note={age(measured?.loss_ratio?.at)}
+          value={formatShare(meanLoss ?? measured?.loss_ratio?.value, 1)}
+          note="mean of five minutes"
         />
         <Figure label="RTT" value={formatMs(measured?.rtt_us?.value)} note={age(measured?.rtt_us?.at)} />
         <Figure
@@ -121,17 +127,34 @@ function LinkDetail({ linkId }: { linkId: string }) {
           series={RATES}
           data={[times, sent ?? [], explicit ?? [], legacy ?? []]}
           format={formatRate}
+          floor={link.capacity_bps / 10}
+          {...axis}
         />
       </Card>
-      <Card withBorder>
-        <LiveChart
-          title="Queue"
-          series={QUEUE}
-          data={[times, queue ?? []]}
-          format={formatBytes}
-          height={160}
-        />
-      </Card>
-    </Stack>
+      <SimpleGrid cols={{ base: 1, lg: 2 }}>
+        <Card withBorder>
+          <LiveChart
+            title="Queue"
+            series={QUEUE}
+            data={[times, queue ?? []]}
+            format={formatBytes}
+            floor={10_000}
+            height={150}
+            {...axis}
+          />
+        </Card>
+        <Card withBorder>
+          <LiveChart
+            title="Sensed round-trip time"
+            series={RTT}
+            data={[sensedAt, rtt ?? []]}
+            format={formatMs}
+            floor={5000}
+            height={150}
+            {...axis}
+          />
+        </Card>
+      </SimpleGrid>
+    </>
   );
 }

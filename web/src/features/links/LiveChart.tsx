@@ -1,7 +1,7 @@
 /** A time series that grows on the right: uPlot with the page's colours and a legend that shows the newest values. */
 import "uplot/dist/uPlot.min.css";
 
-import { useComputedColorScheme, useMantineTheme } from "@mantine/core";
+import { Group, Text, useComputedColorScheme, useMantineTheme } from "@mantine/core";
 import { useElementSize } from "@mantine/hooks";
 import { useEffect, useRef } from "react";
 import uPlot from "uplot";
@@ -19,15 +19,24 @@ interface Props {
   series: ChartSeries[];
   /** Seconds since the epoch, then one array per series; null is a gap. */
   data: uPlot.AlignedData;
+  /** Right edge (seconds since the epoch): time goes on also when nothing is heard. */
+  untilS: number;
+  /** Length of the time axis, seconds. */
+  windowS: number;
+  /** The least that the vertical axis reaches to, in the unit of the data. */
+  floor: number;
   format: (value: number | null) => string;
   height?: number;
 }
 
-export function LiveChart({ title, series, data, format, height = 240 }: Props) {
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const clock = (seconds: number) => CLOCK.format(seconds * 1000);
+
+export function LiveChart({ title, series, data, untilS, windowS, floor, format, height = 220 }: Props) {
   const { ref, width } = useElementSize();
   const holder = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
-  const latest = useRef(data);
+  const latest = useRef({ data, untilS });
   const scheme = useComputedColorScheme("light");
   const theme = useMantineTheme();
   const layout = JSON.stringify(series);
@@ -43,10 +52,20 @@ export function LiveChart({ title, series, data, format, height = 240 }: Props) 
       {
         width,
         height,
-        scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.08, Number.MIN_VALUE)] } },
-        axes: [axis, { ...axis, size: 84, values: (_plot, splits) => splits.map((value) => format(value)) }],
+        scales: {
+          x: { range: () => [latest.current.untilS - windowS, latest.current.untilS] },
+          y: {
+            range: (_plot, _low, high) => [0, Math.max((Number.isFinite(high) ? high : 0) * 1.08, floor)],
+          },
+        },
+        axes: [
+          { ...axis, space: 90, values: (_plot, splits) => splits.map(clock) },
+          { ...axis, size: 84, space: 34, values: (_plot, splits) => splits.map((value) => format(value)) },
+        ],
+        cursor: { drag: { x: false, y: false } },
+        legend: { live: true },
         series: [
-          {},
+          { label: "at", value: (_plot: uPlot, value: number | null) => (value ? clock(value) : "–") },
           ...parsed.map(({ label, color, fill, dashed }) => {
             const stroke = theme.colors[color]?.[shade] ?? color;
             return {
@@ -61,7 +80,7 @@ export function LiveChart({ title, series, data, format, height = 240 }: Props) 
           }),
         ],
       },
-      latest.current,
+      latest.current.data,
       holder.current,
     );
     chart.current = plot;
@@ -69,16 +88,30 @@ export function LiveChart({ title, series, data, format, height = 240 }: Props) 
       plot.destroy();
       chart.current = null;
     };
-  }, [scheme, theme, width, height, layout, format]);
+  }, [scheme, theme, width, height, layout, format, windowS, floor]);
 
   useEffect(() => {
-    latest.current = data;
-    chart.current?.setData(data);
-  }, [data]);
+    latest.current = { data, untilS };
+    const plot = chart.current;
+    if (!plot) return;
+    plot.setData(data);
+    // Without a pointer over the chart the legend shows the newest values.
+    if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: data[0].length - 1 });
+  }, [data, untilS]);
 
+  const silent = data.slice(1).every((column) => Array.from(column).every((value) => value === null));
   return (
     <figure ref={ref} aria-label={title} style={{ margin: 0 }}>
-      <figcaption>{title}</figcaption>
+      <Group component="figcaption" justify="space-between" gap="xs">
+        <Text size="sm" fw={600} component="span">
+          {title}
+        </Text>
+        {silent ? (
+          <Text size="sm" component="span">
+            nothing heard in this time
+          </Text>
+        ) : null}
+      </Group>
       <div ref={holder} />
     </figure>
   );

@@ -44,14 +44,20 @@ export function append(rows: Row[], newer: Row[], nowS: number): Row[] {
   return result;
 }
 
-/** Column arrays for the chart; a null row is put into every silence longer than GAP_S. */
-export function columns(rows: Row[], width: number): uPlot.AlignedData {
+/** Archived rows up to the first live one, then the live ones. */
+export function join(archived: Row[], live: Row[]): Row[] {
+  const first = live[0]?.at ?? Infinity;
+  return [...archived.filter((row) => row.at < first), ...live];
+}
+
+/** Column arrays for the chart; a null row is put into every silence longer than `gapS`. */
+export function columns(rows: Row[], width: number, gapS = GAP_S): uPlot.AlignedData {
   const times: number[] = [];
   const values: (number | null)[][] = Array.from({ length: width }, () => []);
   let previous: number | null = null;
   for (const row of rows) {
-    if (previous !== null && row.at - previous > GAP_S) {
-      times.push(previous + GAP_S / 2);
+    if (previous !== null && row.at - previous > gapS) {
+      times.push(previous + gapS / 2);
       for (const column of values) column.push(null);
     }
     times.push(row.at);

@@ -18,10 +18,11 @@ import { useState } from "react";
 
 import { api, ApiError } from "../../api/client";
 import type { RateRequest, ServiceType } from "../../api/types";
-import { useNodes } from "../../api/useLive";
+import { useLinks, useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
 import { formatRate } from "../../shared/units";
 import { type FormValues, toBody } from "./formValues";
+import { pathLabel } from "./path";
 
 const SERVICES: { value: ServiceType; label: string }[] = [
   { value: "guaranteed", label: "guaranteed" },
@@ -45,6 +46,7 @@ const FORM_FIELDS: Record<string, keyof FormValues> = {
 
 export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) => void }) {
   const nodes = useNodes();
+  const links = useLinks();
   const [idempotencyKey, setIdempotencyKey] = useState(() => crypto.randomUUID());
   const form = useForm<FormValues>({
     initialValues: {
@@ -93,6 +95,7 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
 
   return (
     <form
+      noValidate
       onSubmit={form.onSubmit((values) => {
         create.mutate(values);
       })}
@@ -155,11 +158,24 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
         </SimpleGrid>
         {complete && preview.data ? (
           preview.data.granted ? (
-            <Alert color="teal" variant="outline" title="This would be granted" data-testid="preview">
-              {formatRate(preview.data.granted_bps)} guaranteed over {preview.data.path.join(", ")}
+            <Alert
+              color="teal"
+              variant="outline"
+              role="status"
+              title="This would be granted"
+              data-testid="preview"
+            >
+              {formatRate(preview.data.granted_bps)} guaranteed over{" "}
+              {pathLabel(preview.data.path, links.data ?? [])}
             </Alert>
           ) : (
-            <Alert color="orange" variant="outline" title="This would be refused" data-testid="preview">
+            <Alert
+              color="orange"
+              variant="outline"
+              role="status"
+              title="This would be refused"
+              data-testid="preview"
+            >
               {preview.data.refusal?.detail}
               {preview.data.ceiling_bps
                 ? ` Up to ${formatRate(preview.data.ceiling_bps)} would be accepted.`

@@ -4,11 +4,13 @@ import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api, type Role } from "../../api/client";
+import { usePageTitle } from "../../shared/hooks";
 import { Failed } from "../../shared/Notices";
 
 const ROLES: Role[] = ["viewer", "application", "operator", "admin"];
 
 export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
+  usePageTitle("Sign in");
   const [role, setRole] = useState<Role>("operator");
   const signIn = useMutation({ mutationFn: () => api.signIn(role), onSuccess: onSignedIn });
   return (

@@ -1,0 +1,134 @@
+import { QueryClient } from "@tanstack/react-query";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+
+import { LiveEvents } from "./events";
+import type { Link } from "./types";
+import { link, request } from "../shared/samples";
+
+/** A stand-in for the browser's EventSource: tests say what the network does. */
+class FakeSource {
+  static readonly CLOSED = 2;
+  static last: FakeSource | null = null;
+  static opened = 0;
+  readyState = 0;
+  onopen: (() => void) | null = null;
+  onerror: (() => void) | null = null;
+  private readonly listeners = new Map<string, (event: { data: string }) => void>();
+
+  constructor(readonly url: string) {
+    FakeSource.last = this;
+    FakeSource.opened += 1;
+  }
+  addEventListener(name: string, listener: (event: { data: string }) => void) {
+    this.listeners.set(name, listener);
+  }
+  send(name: string, data: unknown) {
+    this.listeners.get(name)?.({ data: JSON.stringify(data) });
+  }
+  close() {
+    this.readyState = FakeSource.CLOSED;
+  }
+}
+
+const load = { ...link().load, link_id: "a:to-b", utilisation: 0.9, sent_bps: 90_000_000 };
+
+describe("LiveEvents", () => {
+  let queries: QueryClient;
+  let live: LiveEvents;
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    vi.stubGlobal("EventSource", FakeSource);
+    FakeSource.opened = 0;
+    queries = new QueryClient();
+    queries.setQueryData(["links"], [link(), link({ id: "b:to-a", from_node: "b", to_node: "a" })]);
+    live = new LiveEvents(queries);
+  });
+  afterEach(() => {
+    live.close();
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+  });
+
+  const links = () => queries.getQueryData<Link[]>(["links"]) ?? [];
+
+  it("puts a load on its link alone and tells who listens", () => {
+    const heard: [string, number | undefined][] = [];
+    const stop = live.onLink((id, sample) => heard.push([id, sample.load?.sent_bps]));
+    live.apply("link-load", load);
+    stop();
+    live.apply("link-load", load);
+    expect(links()[0]?.load?.utilisation).toBe(0.9);
+    expect(links()[1]?.load?.utilisation).toBe(0.25);
+    expect(heard).toEqual([["a:to-b", 90_000_000]]);
+  });
+
+  it("puts a rate on its link and keeps its load", () => {
+    live.apply("link-rate", {
+      link_id: "a:to-b",
+      available_bps: 7,
+      explicit_rate_capacity_bps: 9,
+      valid_until: "",
+    });
+    expect(links()[0]?.rate?.available_bps).toBe(7);
+    expect(links()[0]?.load?.utilisation).toBe(0.25);
+  });
+
+  it("puts a measurement on the link between its ends, and no failed or foreign one", () => {
+    const measurement = {
+      source_node: "a",
+      destination_node: "b",
+      metric: "rtt_us",
+      value: 5,
+      error: "",
+      stale: false,
+      measured_at: "now",
+    };
+    live.apply("measurement", measurement);
+    live.apply("measurement", { ...measurement, value: 6, error: "unreachable" });
+    live.apply("measurement", { ...measurement, value: 7, metric: "jitter_us" });
+    expect(links().map((one) => one.measured?.rtt_us?.value)).toEqual([5, 100_000]);
+    expect(links()[0]?.measured?.loss_ratio?.value).toBe(0.05);
+  });
+
+  it("adds a new request in front and replaces one that changed", () => {
+    const page = () =>
+      queries.getQueryData<{ items: { id: string; enforcement: string }[] }>(["rate-requests"])?.items;
+    live.apply("rate-request", request());
+    expect(page()).toBeUndefined();
+    queries.setQueryData(["rate-requests"], { items: [request()], next_cursor: null });
+    live.apply("rate-request", request({ id: "r2", created_at: "2030-01-01T00:00:05Z" }));
+    live.apply("rate-request", request({ enforcement: "ENFORCED" }));
+    expect(page()?.map(({ id, enforcement }) => [id, enforcement])).toEqual([
+      ["r2", "PENDING"],
+      ["r1", "ENFORCED"],
+    ]);
+  });
+
+  it("fetches anew after a silence and when the gateway cannot replay", () => {
+    const invalidated = vi.spyOn(queries, "invalidateQueries");
+    live.open();
+    FakeSource.last?.onopen?.();
+    expect(live.getConnection()).toBe("live");
+    expect(invalidated).not.toHaveBeenCalled();
+    FakeSource.last?.onerror?.();
+    expect(live.getConnection()).toBe("lost");
+    FakeSource.last?.onopen?.();
+    expect(invalidated).toHaveBeenCalledTimes(1);
+    FakeSource.last?.send("resync", { reason: "too old" });
+    expect(invalidated).toHaveBeenCalledTimes(2);
+  });
+
+  it("opens again when the browser has given up, but not after the session ended", () => {
+    live.open();
+    FakeSource.last?.close();
+    FakeSource.last?.onerror?.();
+    vi.advanceTimersByTime(2000);
+    expect(FakeSource.opened).toBe(2);
+    FakeSource.last?.close();
+    FakeSource.last?.onerror?.();
+    live.close();
+    vi.advanceTimersByTime(60_000);
+    expect(FakeSource.opened).toBe(2);
+  });
+});
