@@ -34,6 +34,9 @@ DUE_BATCH = 100
 # Statuses of one transaction, and how long a batch waits for one more.
 STATUS_BATCH = 250
 GATHER_S = 0.002
+# How often what was taken is committed: a commit is a round trip to the broker that no confirmation has to wait for,
+# and taking a status again changes nothing.
+COMMIT_EVERY_S = 0.5
 HOUSEKEEPING_S = 10.0
 RETRY_S = 1.0
 # Counters of a grant whose state does not change are stored this often.
@@ -141,11 +144,25 @@ class Worker:
     async def take_statuses(self) -> None:
         """Follow chart.grant-status.v1 in batches; a status is committed after its effect is."""
         async with self._broker.subscribe([GRANT_STATUS], group=self._group, start="earliest") as statuses:
-            async for first in statuses:
-                batch = [first, *await _more(statuses)]
-                await self._take([cast(grant_status_pb2.GrantStatus, one.value) for one in batch if one.value])
-                for last in {record.partition: record for record in batch}.values():
-                    await statuses.commit(last)
+            taken: dict[int, Record] = {}
+            committing = asyncio.create_task(self._commit(statuses, taken), name="commit grant statuses")
+            try:
+                async for first in statuses:
+                    batch = [first, *await _more(statuses)]
+                    await self._take([cast(grant_status_pb2.GrantStatus, one.value) for one in batch if one.value])
+                    taken.update({record.partition: record for record in batch})
+            finally:
+                committing.cancel()
+                await asyncio.gather(committing, return_exceptions=True)
+
+    async def _commit(self, statuses: Subscription, taken: dict[int, Record]) -> None:
+        """Commit the newest status that was taken of each partition, again and again."""
+        while True:
+            await self._clock.sleep(COMMIT_EVERY_S)
+            newest = dict(taken)
+            taken.clear()
+            for last in newest.values():
+                await statuses.commit(last)
 
     async def _take(self, statuses: list[grant_status_pb2.GrantStatus]) -> None:
         """Apply a batch; of several words of one node about one grant the last counts."""
