@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ipaddress
 import json
@@ -75,24 +76,42 @@ def own_addresses() -> set[str]:
     return {address for address in found if not ipaddress.ip_address(address).is_loopback}
 
 
+def ancestors() -> list[int]:
+    """Ids of the parent, its parent and so on, as far as they can be seen."""
+    found: list[int] = []
+    process = os.getppid()
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        while process > 1:
+            found.append(process)
+            status = Path(f"/proc/{process}/status").read_text().splitlines()
+            process = int(next(line for line in status if line.startswith("PPid:")).split()[1])
+    return found
+
+
 class Network:
     """The network namespace that this process was started in, to come back to after a visit elsewhere."""
 
     def __init__(self) -> None:
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
-    def visit_first(self) -> bool:
-        """Go to the namespace of the machine's first process, where the local platform listens; whether that worked."""
-        try:
-            if Path("/proc/1/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
-                return False
-            descriptor = os.open("/proc/1/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            return _setns(descriptor)
-        finally:
-            os.close(descriptor)
+    def visit_outside(self) -> bool:
+        """Go to the network that this node's was entered from, where the local platform listens; whether that worked.
+
+        That is the network of the nearest ancestor that is in another one, or else of the machine's first process,
+        which some machines do not let anybody look at.
+        """
+        here = Path("/proc/self/ns/net").readlink()
+        for process in (*ancestors(), 1):
+            with contextlib.suppress(OSError):
+                network = Path(f"/proc/{process}/ns/net")
+                if network.readlink() == here:
+                    continue
+                descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    return _setns(descriptor)
+                finally:
+                    os.close(descriptor)
+        return False
 
     def return_home(self) -> None:
         """Back to where this process was started; raises OSError when that is refused."""

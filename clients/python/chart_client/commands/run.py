@@ -91,12 +91,12 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def reachable(server: str, token: str, network: Network) -> Client:
-    """A client whose gateway answers; from a lab node the local platform is reached in the machine's own network."""
+    """A client whose gateway answers; from a lab node the local platform is reached in the machine's own."""
     client = Client(server, token or None)
     try:
         client.ready()
     except UnreachableError:
-        if not (is_loopback(server) and network.visit_first()):
+        if not (is_loopback(server) and network.visit_outside()):
             raise
         client.close()
         client = Client(server, token or None)
