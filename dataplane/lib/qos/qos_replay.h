@@ -12,7 +12,7 @@
 struct chart_replay {
     __u32 highest; /* sequence accepted so far, 0 before the first */
     __u32 unused;
-    __u64 blocks[CHART_REPLAY_BLOCKS]; /* bit s % 64 of block (s / 64) % 65 */
+    __u64 blocks[CHART_REPLAY_BLOCKS]; /* bit s % 64 of block (s / 64) % 128 */
 };
 
 CHART_INLINE int chart_replay_check(const struct chart_replay *replay, __u32 sequence) {
@@ -22,8 +22,8 @@ CHART_INLINE int chart_replay_check(const struct chart_replay *replay, __u32 seq
         return CHART_QOS_OK;
     if (replay->highest - sequence >= CHART_REPLAY_WINDOW)
         return CHART_QOS_TOO_OLD;
-    return (replay->blocks[(sequence / 64) % CHART_REPLAY_BLOCKS] >> (sequence % 64)) & 1 ? CHART_QOS_REPLAYED
-                                                                                          : CHART_QOS_OK;
+    return (replay->blocks[(sequence / 64) & (CHART_REPLAY_BLOCKS - 1)] >> (sequence % 64)) & 1 ? CHART_QOS_REPLAYED
+                                                                                                : CHART_QOS_OK;
 }
 
 CHART_INLINE int chart_replay_accept(struct chart_replay *replay, __u32 sequence) {
@@ -37,11 +37,11 @@ CHART_INLINE int chart_replay_accept(struct chart_replay *replay, __u32 sequence
         for (i = 0; i < CHART_REPLAY_BLOCKS; i++) {
             if (i >= ahead)
                 break;
-            replay->blocks[(block - i) % CHART_REPLAY_BLOCKS] = 0;
+            replay->blocks[(block - i) & (CHART_REPLAY_BLOCKS - 1)] = 0;
         }
         replay->highest = sequence;
     }
-    replay->blocks[block % CHART_REPLAY_BLOCKS] |= 1ull << (sequence % 64);
+    replay->blocks[block & (CHART_REPLAY_BLOCKS - 1)] |= 1ull << (sequence % 64);
     return CHART_QOS_OK;
 }
 

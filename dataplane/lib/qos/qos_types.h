@@ -46,10 +46,12 @@
 #define CHART_SHIM_IPV4_OCTETS 54 /* head 8, signal 34, selector 4, addresses 8 */
 #define CHART_SHIM_IPV6_OCTETS 78 /* head 8, signal 34, selector 4, addresses 32 */
 
-#define CHART_SEQUENCE_MAX 0xffffffu        /* 24 bits; 0 is never sent */
-#define CHART_SEQUENCE_RENEW (1u << 23)     /* from here on the sender wants a new epoch */
-#define CHART_REPLAY_WINDOW 4096u           /* sequences */
-#define CHART_REPLAY_BLOCKS (4096 / 64 + 1) /* one block more than the window: RFC 6479 section 2 */
+#define CHART_SEQUENCE_MAX 0xffffffu    /* 24 bits; 0 is never sent */
+#define CHART_SEQUENCE_RENEW (1u << 23) /* from here on the sender wants a new epoch */
+#define CHART_REPLAY_WINDOW 4096u       /* sequences */
+/* More blocks than the window needs (65), so that an index is a mask, which the BPF verifier follows: RFC 6479
+ * section 3. */
+#define CHART_REPLAY_BLOCKS 128u
 
 enum chart_qos_error {
     CHART_QOS_OK = 0,
