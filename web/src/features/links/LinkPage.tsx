@@ -128,6 +128,7 @@ function LinkFigures({ link, now }: { link: Link; now: number }) {
           data={[times, sent ?? [], explicit ?? [], legacy ?? []]}
           format={formatRate}
           floor={link.capacity_bps / 10}
+          ceiling={link.capacity_bps * 1.25}
           {...axis}
         />
       </Card>

@@ -25,6 +25,8 @@ interface Props {
   windowS: number;
   /** The least that the vertical axis reaches to, in the unit of the data. */
   floor: number;
+  /** The most that it reaches to: one late report must not flatten everything else. */
+  ceiling?: number;
   format: (value: number | null) => string;
   height?: number;
 }
@@ -55,11 +57,14 @@ export function LiveChart({ title, series, data, untilS, windowS, floor, format,
         scales: {
           x: { range: () => [latest.current.untilS - windowS, latest.current.untilS] },
           y: {
-            range: (_plot, _low, high) => [0, Math.max((Number.isFinite(high) ? high : 0) * 1.08, floor)],
+            range: (_plot, _low, high) => [
+              0,
+              Math.min(ceiling, Math.max((Number.isFinite(high) ? high : 0) * 1.08, floor)),
+            ],
           },
         },
         axes: [
-          { ...axis, space: 90, values: (_plot, splits) => splits.map(clock) },
+          { ...axis, space: 70, values: (_plot, splits) => splits.map(clock) },
           { ...axis, size: 84, space: 34, values: (_plot, splits) => splits.map((value) => format(value)) },
         ],
         cursor: { drag: { x: false, y: false } },
@@ -88,7 +93,7 @@ export function LiveChart({ title, series, data, untilS, windowS, floor, format,
       plot.destroy();
       chart.current = null;
     };
-  }, [scheme, theme, width, height, layout, format, windowS, floor]);
+  }, [scheme, theme, width, height, layout, format, windowS, floor, ceiling]);
 
   useEffect(() => {
     latest.current = { data, untilS };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { append, columns, rowsOfSeries, WINDOW_S } from "./window";
+import { append, columns, join, rowsOfSeries, WINDOW_S } from "./window";
 
 const point = (at: string, value: number) => ({ at, value, minimum: value, maximum: value, count: 1 });
 
@@ -36,5 +36,11 @@ describe("window of samples", () => {
       { at: 1, values: [5, 6] },
       { at: 2, values: [null, 7] },
     ]);
+  });
+
+  it("goes on live where the archive ends", () => {
+    const row = (at: number) => ({ at, values: [at] });
+    expect(join([row(1), row(2), row(3)], [row(2.5), row(4)]).map(({ at }) => at)).toEqual([1, 2, 2.5, 4]);
+    expect(join([row(1)], [])).toEqual([row(1)]);
   });
 });
