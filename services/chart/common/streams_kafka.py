@@ -63,6 +63,7 @@ class KafkaBroker:
                 "queue.buffering.max.messages": 2 * MAX_UNACKNOWLEDGED,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 1000,
+                "socket.timeout.ms": 10_000,
                 "error_cb": _note_error,
                 "log_level": 3,
             }

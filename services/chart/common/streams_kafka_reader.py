@@ -130,16 +130,19 @@ class KafkaSubscription:
             "queued.max.messages.kbytes": 16384,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
+            # A broker that was cut off without a word is asked anew after this long, not after a minute.
+            "socket.timeout.ms": 10_000,
             "topic.metadata.refresh.interval.ms": 30_000,
             "error_cb": _note_error,
             "log_level": 3,
         }
         if self._group is not None:
             configuration["partition.assignment.strategy"] = "cooperative-sticky"
-            # A member that died is replaced before a lease of 10 s ends; one that hangs for a minute loses its share.
+            # A member that died is replaced before a lease of 10 s ends. The broker waits at most the last of these for
+            # members that no longer answer, such as the former selves of all of them after it was away itself.
             configuration["session.timeout.ms"] = 6_000
             configuration["heartbeat.interval.ms"] = 1_000
-            configuration["max.poll.interval.ms"] = 60_000
+            configuration["max.poll.interval.ms"] = 12_000
         return configuration
 
     def _assign_all(self) -> None:
