@@ -20,6 +20,8 @@ export default defineConfig({
   server: { proxy: { "/v1": gateway, "/auth": gateway, "/dev-issuer": gateway } },
   test: {
     environment: "jsdom",
+    // A deadline, not a measurement: components render slowly while both cores are busy.
+    testTimeout: 30_000,
     include: ["src/**/*.test.{ts,tsx}"],
     setupFiles: ["src/shared/testSetup.ts"],
   },

@@ -1,6 +1,6 @@
 import "@testing-library/jest-dom/vitest";
 
-import { cleanup } from "@testing-library/react";
+import { cleanup, configure } from "@testing-library/react";
 import { afterEach, vi } from "vitest";
 
 // What jsdom lacks and Mantine asks for.
@@ -20,4 +20,5 @@ globalThis.ResizeObserver = class {
 globalThis.scrollTo = vi.fn();
 Element.prototype.scrollIntoView = vi.fn();
 
+configure({ asyncUtilTimeout: 10_000 });
 afterEach(cleanup);

@@ -34,7 +34,17 @@ interface Props {
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const clock = (seconds: number) => CLOCK.format(seconds * 1000);
 
-export function LiveChart({ title, series, data, untilS, windowS, floor, format, height = 220 }: Props) {
+export function LiveChart({
+  title,
+  series,
+  data,
+  untilS,
+  windowS,
+  floor,
+  ceiling = Infinity,
+  format,
+  height = 220,
+}: Props) {
   const { ref, width } = useElementSize();
   const holder = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
