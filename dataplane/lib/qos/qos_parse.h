@@ -16,6 +16,13 @@ CHART_INLINE int chart_within(__u32 offset, __u32 size, __u32 length) {
     return offset <= CHART_PARSE_MAX - size && offset + size <= length;
 }
 
+/* Where a walk stands is kept in ret_parsed->signal_offset or transport_offset and read back at each step. In BPF that
+ * is map memory, of which the verifier remembers nothing: it then sees one state per step instead of one per way to get
+ * there. */
+CHART_INLINE __u32 chart_reread(const __u32 *cursor) {
+    return *(const volatile __u32 *)cursor;
+}
+
 /* Protocols whose first four octets are source and destination port: TCP, UDP, DCCP, SCTP, UDP-Lite. */
 CHART_INLINE int chart_has_ports(__u8 protocol) {
     return protocol == 6 || protocol == 17 || protocol == 33 || protocol == 132 || protocol == 136;
@@ -23,10 +30,12 @@ CHART_INLINE int chart_has_ports(__u8 protocol) {
 
 /* Offset of the signal among the IPv4 options, which end at `header` octets. */
 CHART_INLINE int chart_ipv4_find(__u32 *ret_offset, const __u8 *packet, __u32 header) {
-    __u32 offset = CHART_IPV4_HEADER, i, size;
+    __u32 offset, i, size;
     __u8 type;
 
+    *ret_offset = CHART_IPV4_HEADER;
     for (i = 0; i < CHART_IPV4_HEADER_MAX - CHART_IPV4_HEADER; i++) {
+        offset = chart_reread(ret_offset);
         CHART_OPAQUE(offset);
         if (offset >= header || offset > CHART_IPV4_HEADER_MAX - 1)
             return CHART_QOS_NO_SIGNAL;
@@ -34,7 +43,7 @@ CHART_INLINE int chart_ipv4_find(__u32 *ret_offset, const __u8 *packet, __u32 he
         if (type == 0)
             return CHART_QOS_NO_SIGNAL;
         if (type == 1) {
-            offset++;
+            *ret_offset = offset + 1;
             continue;
         }
         if (offset + 1 >= header)
@@ -48,14 +57,14 @@ CHART_INLINE int chart_ipv4_find(__u32 *ret_offset, const __u8 *packet, __u32 he
             *ret_offset = offset + 2;
             return CHART_QOS_OK;
         }
-        offset += size;
+        *ret_offset = offset + size;
     }
     return CHART_QOS_NO_SIGNAL;
 }
 
 CHART_INLINE int chart_ipv4_parse(struct chart_parsed *ret_parsed, const __u8 *packet, __u32 length) {
     struct chart_flow *flow = &ret_parsed->flow;
-    __u32 header, total, offset = 0;
+    __u32 header, total, offset;
     int error;
 
     if (length < CHART_IPV4_HEADER)
@@ -70,7 +79,7 @@ CHART_INLINE int chart_ipv4_parse(struct chart_parsed *ret_parsed, const __u8 *p
         length = total;
     if (header > length)
         return CHART_QOS_TRUNCATED;
-    error = chart_ipv4_find(&offset, packet, header);
+    error = chart_ipv4_find(&ret_parsed->signal_offset, packet, header);
     if (error)
         return error;
     if (chart_get16(packet + 6) & 0x3fff)
@@ -87,8 +96,8 @@ CHART_INLINE int chart_ipv4_parse(struct chart_parsed *ret_parsed, const __u8 *p
             return CHART_QOS_TRUNCATED;
         __builtin_memcpy(flow->selector, packet + header, 4);
     }
-    ret_parsed->signal_offset = offset;
     ret_parsed->transport_offset = header;
+    offset = chart_reread(&ret_parsed->signal_offset);
     CHART_OPAQUE(offset);
     if (!chart_within(offset, CHART_SIGNAL_OCTETS, length))
         return CHART_QOS_TRUNCATED;
@@ -96,17 +105,20 @@ CHART_INLINE int chart_ipv4_parse(struct chart_parsed *ret_parsed, const __u8 *p
 }
 
 /* Offset of the one signal in the hop-by-hop header that ends at `end`. */
-CHART_INLINE int chart_ipv6_find(__u32 *ret_offset, const __u8 *packet, __u32 end) {
-    __u32 offset = CHART_IPV6_HEADER + 2, found = 0, i, size;
+CHART_INLINE int chart_ipv6_find(struct chart_parsed *ret_parsed, const __u8 *packet, __u32 end) {
+    __u32 *cursor = &ret_parsed->transport_offset, offset, i, size;
     __u8 type;
 
+    *cursor = CHART_IPV6_HEADER + 2;
+    ret_parsed->signal_offset = 0;
     for (i = 0; i < CHART_IPV6_OPTIONS_MAX; i++) {
+        offset = chart_reread(cursor);
         CHART_OPAQUE(offset);
         if (offset >= end || offset > CHART_IPV6_HEADER + CHART_IPV6_HOP_MAX - 1)
             break;
         type = packet[offset];
         if (type == 0) { /* Pad1 */
-            offset++;
+            *cursor = offset + 1;
             continue;
         }
         if (offset + 2 > end)
@@ -117,42 +129,42 @@ CHART_INLINE int chart_ipv6_find(__u32 *ret_offset, const __u8 *packet, __u32 en
         if (type == CHART_IPV6_OPTION_TYPE) {
             if (size != CHART_SIGNAL_OCTETS)
                 return CHART_QOS_BAD_SIGNAL_LENGTH;
-            if (found)
+            if (chart_reread(&ret_parsed->signal_offset))
                 return CHART_QOS_DUPLICATE;
-            found = offset + 2;
+            ret_parsed->signal_offset = offset + 2;
         }
-        offset += 2 + size;
+        *cursor = offset + 2 + size;
     }
-    if (offset < end)
+    if (chart_reread(cursor) < end)
         return CHART_QOS_BAD_OPTION;
-    *ret_offset = found;
-    return found ? CHART_QOS_OK : CHART_QOS_NO_SIGNAL;
+    return chart_reread(&ret_parsed->signal_offset) ? CHART_QOS_OK : CHART_QOS_NO_SIGNAL;
 }
 
-/* Walk from `offset`, where the header of type `protocol` stands, to the upper layer: fills protocol and selector. */
-CHART_INLINE int chart_ipv6_upper(struct chart_parsed *ret_parsed, const __u8 *packet, __u32 length, __u32 offset,
-                                  __u8 protocol) {
+/* Walk from ret_parsed->transport_offset, where a header of type flow->protocol stands, to the upper layer. */
+CHART_INLINE int chart_ipv6_upper(struct chart_parsed *ret_parsed, const __u8 *packet, __u32 length) {
     struct chart_flow *flow = &ret_parsed->flow;
-    __u32 i, size;
+    __u32 offset, i, size;
+    __u8 protocol;
 
     for (i = 0; i <= CHART_IPV6_EXTENSIONS_MAX; i++) {
+        protocol = *(volatile __u8 *)&flow->protocol;
         /* Routing 43, AH 51, destination options 60, mobility 135; a fragment header (44) hides the ports. */
         if (protocol != 43 && protocol != 51 && protocol != 60 && protocol != 135)
             break;
-        CHART_OPAQUE(offset);
         if (i == CHART_IPV6_EXTENSIONS_MAX)
             return CHART_QOS_BAD_HEADER;
+        offset = chart_reread(&ret_parsed->transport_offset);
+        CHART_OPAQUE(offset);
         if (!chart_within(offset, 8, length))
             return CHART_QOS_TRUNCATED;
         size = packet[offset + 1];
         size = protocol == 51 ? (size + 2) * 4 : (size + 1) * 8;
-        protocol = packet[offset];
-        offset += size;
+        flow->protocol = packet[offset];
+        ret_parsed->transport_offset = offset + size;
     }
-    flow->protocol = protocol;
-    ret_parsed->transport_offset = offset;
+    offset = chart_reread(&ret_parsed->transport_offset);
     CHART_OPAQUE(offset);
-    if (chart_has_ports(protocol)) {
+    if (chart_has_ports(flow->protocol)) {
         if (!chart_within(offset, 4, length))
             return CHART_QOS_TRUNCATED;
         __builtin_memcpy(flow->selector, packet + offset, 4);
@@ -164,7 +176,7 @@ CHART_INLINE int chart_ipv6_upper(struct chart_parsed *ret_parsed, const __u8 *p
 
 CHART_INLINE int chart_ipv6_parse(struct chart_parsed *ret_parsed, const __u8 *packet, __u32 length) {
     struct chart_flow *flow = &ret_parsed->flow;
-    __u32 hop, total, offset = 0;
+    __u32 hop, total, offset;
     int error;
 
     if (length < CHART_IPV6_HEADER)
@@ -185,7 +197,7 @@ CHART_INLINE int chart_ipv6_parse(struct chart_parsed *ret_parsed, const __u8 *p
         return CHART_QOS_NO_SIGNAL;
     if (CHART_IPV6_HEADER + hop > length)
         return CHART_QOS_TRUNCATED;
-    error = chart_ipv6_find(&offset, packet, CHART_IPV6_HEADER + hop);
+    error = chart_ipv6_find(ret_parsed, packet, CHART_IPV6_HEADER + hop);
     if (error)
         return error;
 
@@ -193,10 +205,12 @@ CHART_INLINE int chart_ipv6_parse(struct chart_parsed *ret_parsed, const __u8 *p
     flow->family = 6;
     __builtin_memcpy(flow->source, packet + 8, 16);
     __builtin_memcpy(flow->destination, packet + 24, 16);
-    error = chart_ipv6_upper(ret_parsed, packet, length, CHART_IPV6_HEADER + hop, packet[CHART_IPV6_HEADER]);
+    flow->protocol = packet[CHART_IPV6_HEADER];
+    ret_parsed->transport_offset = CHART_IPV6_HEADER + hop;
+    error = chart_ipv6_upper(ret_parsed, packet, length);
     if (error)
         return error;
-    ret_parsed->signal_offset = offset;
+    offset = chart_reread(&ret_parsed->signal_offset);
     CHART_OPAQUE(offset);
     if (!chart_within(offset, CHART_SIGNAL_OCTETS, length))
         return CHART_QOS_TRUNCATED;

@@ -8,8 +8,12 @@
 #endif
 
 #define CHART_INLINE static inline __attribute__((always_inline, unused))
-/* One copy per program, called: keeps large functions from being repeated. The verifier follows such calls. */
+/* A function of its own. In BPF it is global, so that the verifier looks at it once and not on every path to it. */
+#ifdef __bpf__
+#define CHART_CALLED __attribute__((noinline, weak))
+#else
 #define CHART_CALLED static __attribute__((noinline, unused))
+#endif
 
 /* Hides from the compiler what it knows of a value, so that it keeps the bounds check the BPF verifier looks for. */
 #ifdef __bpf__

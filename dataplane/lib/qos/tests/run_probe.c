@@ -105,6 +105,42 @@ static void test_packets(void **state) {
     }
 }
 
+static void test_shim(void **state) {
+    const cJSON *vector;
+    int seen = 0;
+
+    (void)state;
+    set_mode(2, CHART_RATE_MAX);
+    cJSON_ArrayForEach(vector, vectors("packets")) {
+        uint32_t length;
+        uint8_t *octets = octets_of(vector, "octets", &length), frame[1024];
+
+        if (!strcmp(text_of(vector, "carrier"), "shim")) {
+            set_pair(vector);
+            octets[length - 1] ^= 1; /* an address of the flow: under the tag */
+            assert_int_equal(run(octets, length, 1, frame, NULL), CHART_QOS_BAD_TAG);
+            octets[length - 1] ^= 1;
+            assert_int_equal(run(octets, length, 1, frame, NULL), CHART_QOS_OK);
+            assert_int_equal(run(octets, length, 1, frame, NULL), CHART_QOS_REPLAYED);
+            assert_int_equal(run(octets, length - 1, 1, frame, NULL), CHART_QOS_TRUNCATED);
+            seen++;
+        }
+        free(octets);
+    }
+    assert_int_equal(seen, 2);
+}
+
+/* Room for the rest of a program: the verifier gives up at 1,000,000. */
+static void test_verified_instructions(void **state) {
+    struct bpf_prog_info info = {0};
+    uint32_t length = sizeof(info);
+
+    (void)state;
+    assert_int_equal(bpf_obj_get_info_by_fd(program, &info, &length), 0);
+    print_message("qos_probe: the verifier looked at %u instructions\n", info.verified_insns);
+    assert_in_range(info.verified_insns, 1, 100000);
+}
+
 static void test_malformed(void **state) {
     const cJSON *vector;
     int seen = 0;
@@ -127,7 +163,8 @@ static void test_malformed(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packets), cmocka_unit_test(test_malformed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packets), cmocka_unit_test(test_shim),
+                                       cmocka_unit_test(test_malformed), cmocka_unit_test(test_verified_instructions)};
     struct bpf_map *map;
     int failed;
 

@@ -83,13 +83,15 @@ int signal_probe(struct __sk_buff *skb) {
         length = CHART_PARSE_MAX;
     if (bpf_skb_load_bytes(skb, ETHERNET, scratch->packet, length))
         return CHART_QOS_TRUNCATED;
-    if (scratch->packet[0] >> 4 == 4)
+    if (globals.mode == 2)
+        error = chart_shim_parse(&scratch->parsed, scratch->packet, length);
+    else if (scratch->packet[0] >> 4 == 4)
         error = chart_ipv4_parse(&scratch->parsed, scratch->packet, length);
     else
         error = chart_ipv6_parse(&scratch->parsed, scratch->packet, length);
     if (error)
         return error;
-    if (globals.mode)
+    if (globals.mode == 1)
         return transit(skb, scratch, pair);
     return chart_pair_verify(pair, &scratch->parsed.signal, &scratch->parsed.flow, &scratch->hmac);
 }
