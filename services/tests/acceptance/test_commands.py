@@ -1,0 +1,74 @@
+"""`chart run` and `chart explain` on a node of a running network."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.laboratory import established, wait_until
+
+from chart.lab.network import Lab
+from chart.lab.programs import program
+from chart.platform.laboratory import fetch
+from chart.platform.stack import Platform
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+
+PORT = 5301
+RATE_BPS = 10_000_000
+CHART = str(Path(sys.executable).parent / "chart")
+
+
+def explain(platform: Platform, request_id: str) -> dict[str, Any]:
+    """What `chart explain --json` says."""
+    command = [CHART, "explain", request_id, "--json", "--server", platform.settings.gateway_url]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_a_command_runs_at_its_rate_and_is_explained(platform: Platform, rest: httpx.Client, lab: Lab) -> None:
+    bulk = str(program("lab/bulk"))
+    receiver = lab.popen("delta", [bulk, "receive", "--listen", f"0.0.0.0:{PORT}"], stderr=subprocess.DEVNULL)
+    transfer = [bulk, "send", "--connect", f"{lab.address('delta')}:{PORT}", "--duration-s", "14"]
+    run = [CHART, "run", "--rate", "10M", "--to", "delta", "--service", "guaranteed", "--json"]
+    command = lab.popen(
+        "alpha", [*run, "--server", platform.settings.gateway_url, "--", *transfer], stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: "trinity" in established(lab, "alpha", f"dport = :{PORT}"), "the flow is under its rate")
+        (request,) = fetch(rest, "/v1/rate-requests", lifecycle="ACTIVE")["items"]
+        assert request["request"]["cgroup_id"]
+        # The first reports still cover the flow's start.
+        explained: list[dict[str, Any]] = []
+        while not explained or (explained[-1]["cause"] and len(explained) < 3):
+            explained.append(explain(platform, request["id"]))
+        found = explained[-1]
+        assert found["cause"] is None, explained
+        assert found["granted_bps"] == RATE_BPS
+        assert found["kernel_rate_bps"] >= RATE_BPS, "the guaranteed rate, and what is left over on top"
+        assert found["measured_bps"] >= 0.9 * found["kernel_rate_bps"]
+        assert found["bottleneck"] == "bravo:to-charlie"
+        _, err = command.communicate(timeout=30)
+        assert command.returncode == 0, err
+        assert json.loads(err.splitlines()[0])["id"] == request["id"], err
+    finally:
+        for process in (command, receiver):
+            process.kill()
+            process.communicate()
+    after = fetch(rest, f"/v1/rate-requests/{request['id']}")
+    assert after["lifecycle"] == "RELEASED"
+    assert "released" in explain(platform, request["id"])["cause"]
+
+
+def test_the_status_of_the_command_is_passed_on(platform: Platform, lab: Lab) -> None:
+    command = [CHART, "run", "--rate", "1M", "--to", "delta", "--server", platform.settings.gateway_url]
+    assert lab.exec("alpha", [*command, "--", "sh", "-c", "exit 7"], check=False).returncode == 7
+    refused = lab.exec("alpha", [*command, "--", "no-such-program"], check=False)
+    assert refused.returncode == 1
+    assert "cannot be started" in refused.stderr
