@@ -12,7 +12,7 @@ lint-qos: packages python
 	@$(VENV)/bin/ruff check dataplane/lib/qos
 	@$(VENV)/bin/ruff format --check dataplane/lib/qos
 
-unit-qos: packages
+unit-qos: packages python proto
 	@$(QOS) all unit
 
 probe-qos: packages ## run the codec in a BPF program once and print what a signal costs (root)
