@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chart.common import qos
@@ -27,6 +27,9 @@ CODEC = ROOT / "dataplane/lib/qos"
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads((CODEC / "vectors.json").read_text())
 PARSERS = {"ipv4": qos.parse_ipv4, "ipv6": qos.parse_ipv6, "shim": qos.parse_shim}
 KEY = bytes(range(32))
+
+# A busy machine must not fail an example; every test has a deadline anyway.
+unhurried = settings(deadline=None)
 
 words = st.integers(0, 0x7FFF)
 structures = st.builds(
@@ -116,6 +119,7 @@ def test_every_rate_word() -> None:
         assert qos.decode_rate(qos.encode_rate(upper_bps - 1)) == lower_bps
 
 
+@unhurried
 @given(st.integers(0, 2 * qos.RATE_MAX_BPS))
 def test_a_rate_is_never_rounded_up(rate_bps: int) -> None:
     assert qos.decode_rate(qos.encode_rate(rate_bps)) <= rate_bps
@@ -159,6 +163,7 @@ def test_malformed_vectors(vector: dict[str, str]) -> None:
     assert caught.value.reason.name == vector["error"]
 
 
+@unhurried
 @given(signals)
 def test_signals_round_trip(signal: Signal) -> None:
     octets = signal.pack()
@@ -166,6 +171,7 @@ def test_signals_round_trip(signal: Signal) -> None:
     assert Signal.unpack(octets) == signal
 
 
+@unhurried
 @given(flows, signals, st.binary(min_size=4, max_size=40))
 def test_carriers_round_trip(flow: Flow, signal: Signal, rest: bytes) -> None:
     insert, parse = (qos.insert_ipv4, qos.parse_ipv4) if flow.family == 4 else (qos.insert_ipv6, qos.parse_ipv6)
@@ -177,6 +183,7 @@ def test_carriers_round_trip(flow: Flow, signal: Signal, rest: bytes) -> None:
     assert (shim.signal, shim.flow) == (signal, flow)
 
 
+@unhurried
 @given(st.binary(max_size=200), st.sampled_from(sorted(PARSERS)))
 def test_noise_is_refused_with_a_reason(octets: bytes, carrier: str) -> None:
     try:
@@ -186,6 +193,7 @@ def test_noise_is_refused_with_a_reason(octets: bytes, carrier: str) -> None:
     assert octets[parsed.signal_offset :].startswith(parsed.signal.pack())
 
 
+@unhurried
 @given(flows, signals, st.integers(0, 8 * (qos.SIGNAL_OCTETS + 8) - 1))
 def test_any_flipped_bit_breaks_the_tag(flow: Flow, signal: Signal, bit: int) -> None:
     octets = bytearray(qos.build_shim(signal.sign(flow, KEY), flow))
@@ -241,6 +249,7 @@ def test_replay_vectors() -> None:
         assert window.accept(step["sequence"]).name == step["result"]
 
 
+@unhurried
 @given(st.lists(st.integers(0, 20_000), max_size=300))
 def test_replay_window_is_a_set(sequences: list[int]) -> None:
     window, accepted = ReplayWindow(), set[int]()
