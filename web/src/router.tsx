@@ -2,7 +2,7 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 
 import { Shell } from "./shared/Shell";
-import { NotFound } from "./shared/Notices";
+import { NotFound, PageFailed } from "./shared/Notices";
 
 const rootRoute = createRootRoute({ component: Shell, notFoundComponent: NotFound });
 
@@ -26,6 +26,7 @@ const requestsRoute = createRoute({
 
 export const router = createRouter({
   routeTree: rootRoute.addChildren([mapRoute, linkRoute, requestsRoute]),
+  defaultErrorComponent: PageFailed,
 });
 
 declare module "@tanstack/react-router" {

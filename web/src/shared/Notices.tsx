@@ -65,3 +65,8 @@ export function NotFound() {
     </Empty>
   );
 }
+
+/** A page that fell over: the frame stays, and the way to the other pages with it. */
+export function PageFailed({ error, reset }: { error: unknown; reset: () => void }) {
+  return <Failed error={error instanceof Error ? error : new Error(String(error))} retry={reset} />;
+}
