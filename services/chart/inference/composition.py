@@ -85,7 +85,8 @@ RULES: dict[str, tuple[Fold, Callable[[Segment], float | None]]] = {
 def compose(metric: str, nodes: Sequence[str], values: Floats, network: Network) -> Floats | None:
     """The metric of every pair from its path's segments: measured where they are, else what the link states.
 
-    NaN where no path leads or a segment is unknown; None for a metric that no rule composes.
+    A pair of neighbours is what its link states, never its own measurement: what is judged against measured pairs must
+    not rest on them. NaN where no path leads or a segment is unknown; None for a metric that no rule composes.
     """
     if metric not in RULES or not network.leaving:
         return None
@@ -99,7 +100,7 @@ def compose(metric: str, nodes: Sequence[str], values: Floats, network: Network)
             parts: list[float | None] = []
             for segment in path:
                 known = np.nan
-                if segment.source in number and segment.destination in number:
+                if len(path) > 1 and segment.source in number and segment.destination in number:
                     known = values[number[segment.source], number[segment.destination]]
                 parts.append(float(known) if np.isfinite(known) else stated(segment))
             if all(part is not None for part in parts):

@@ -15,6 +15,8 @@ from chart.inference.observations import Floats
 COVERAGE = 0.9
 # Below this many held-out pairs the quantiles mean nothing and the widest residual, doubled, stands in.
 ENOUGH = 2 * int(2 / (1 - COVERAGE))
+# A handful that happens to be right proves little: the interval reaches at least FEW / handful spreads.
+FEW = 10.0
 # Half the width of an interval, in logarithms, of which nothing at all is known: a factor of 3 either way.
 UNKNOWN_HALF_WIDTH = 1.1
 # No interval of an estimate is narrower than this, relative.
@@ -43,7 +45,7 @@ def calibrate(truth: Floats, predicted: Floats, spread: Floats) -> Calibration:
     if count == 0:
         return Calibration(np.nan, np.nan, 0)
     if count < ENOUGH:
-        widest = 2 * float(np.abs(scores).max())
+        widest = max(2 * float(np.abs(scores).max()), FEW / count)
         return Calibration(widest, widest, count)
     miss = (1 - COVERAGE) / 2
     # The finite-sample rank: the new pair is one more among the held-out ones.

@@ -63,12 +63,12 @@ def _line(aid: Floats, truth: Floats) -> Floats:
     known = np.isfinite(truth)
     if np.ptp(aid) == 0 or int(known.sum()) < 3 * terms.shape[1]:
         return np.full(len(aid), float(np.median(truth[known])))
-    weights = np.ones(int(known.sum()))
-    coefficients = np.zeros(terms.shape[1])
+    weights: Floats = np.ones(int(known.sum()))
+    coefficients: Floats = np.zeros(terms.shape[1])
     for _ in range(10):
         coefficients = np.linalg.lstsq(terms[known] * weights[:, None], truth[known] * weights, rcond=None)[0]
         residual = np.abs(truth[known] - terms[known] @ coefficients)
-        weights = 1 / np.sqrt(np.maximum(residual, 0.05))
+        weights = (1 / np.sqrt(np.maximum(residual, 0.05))).astype(np.float64)
     line = terms @ coefficients
     low, high = np.quantile(truth[known], (0.0, 1.0))
     return np.clip(line, low, high)
@@ -179,7 +179,7 @@ class _Covariance:
     def of(parts: tuple[np.ndarray, ...], logs: Floats) -> Floats:
         """The covariance, as a share of the variance."""
         sender, receiver, aid, from_group, to_group, unlike, reverse = parts
-        scale = np.exp(logs)
+        scale = np.exp(np.clip(logs, -12.0, 6.0))
         near = np.exp(-0.5 * (aid / scale[11]) ** 2)
         like = np.exp(-unlike / scale[12])
         covariance: Floats = (

@@ -49,8 +49,10 @@ class Observations:
     def pairs(self) -> tuple[Indices, Indices]:
         """Rows and columns of every pair once: the upper triangle, or all but the diagonal for a directed metric."""
         if self.symmetric:
-            return np.triu_indices(self.count, 1)
-        return np.nonzero(~np.eye(self.count, dtype=bool))
+            rows, columns = np.triu_indices(self.count, 1)
+        else:
+            rows, columns = np.nonzero(~np.eye(self.count, dtype=bool))
+        return rows, columns
 
     def logs(self) -> Floats:
         """Natural logarithms of the values, those below the floor taken as the floor; NaN where not measured."""

@@ -6,10 +6,12 @@ Two kinds of trees vote, each good where the other is not: extremely randomised 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
 
 from chart.inference import directed, features
 from chart.inference.landmarks import landmarks_of
@@ -22,7 +24,6 @@ MANY_PAIRS = 8000
 # Landmarks' rows are many and never judged like the rest: each counts half.
 LANDMARK_WEIGHT = 0.5
 LEAST_SPREAD = 0.01
-JOBS = 2
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ class Trees:
     rate: float
     boosted_leaf: int
     boosted_share: float = 0.5
+    share: float = 0.5
 
 
 LARGE = Trees(trees=100, leaf=2, rounds=200, leaves=20, rate=0.07, boosted_leaf=12)
-QUICK = Trees(trees=24, leaf=4, rounds=80, leaves=24, rate=0.15, boosted_leaf=20)
+QUICK = Trees(trees=24, leaf=6, rounds=80, leaves=24, rate=0.15, boosted_leaf=20, share=0.3)
 SMALL = Trees(trees=200, leaf=2, rounds=120, leaves=8, rate=0.07, boosted_leaf=6, boosted_share=0.3)
 
 
@@ -85,29 +87,43 @@ def vote(
     about: Floats, target: Floats, known: np.ndarray, weights: Floats, sizes: Trees, seed: int
 ) -> tuple[Floats, Floats]:
     """(target, spread) of every row from those known: mean of both models, and how far their parts disagree."""
-    about = about.astype(np.float32)
-    random_trees = ExtraTreesRegressor(
-        sizes.trees, min_samples_leaf=sizes.leaf, max_features=0.5, n_jobs=JOBS, random_state=seed
-    ).fit(about[known], target[known], sample_weight=weights[known])
-    boosted = HistGradientBoostingRegressor(
-        loss="absolute_error",
-        max_iter=sizes.rounds,
-        learning_rate=sizes.rate,
-        max_leaf_nodes=sizes.leaves,
-        min_samples_leaf=sizes.boosted_leaf,
-        max_features=sizes.boosted_share,
-        l2_regularization=1.0,
-        early_stopping=False,
-        random_state=seed,
-    ).fit(about[known], target[known], sample_weight=weights[known])
-    total = np.zeros(len(about))
-    squares = np.zeros(len(about))
-    for tree in random_trees.estimators_:
-        said = tree.tree_.predict(about)[:, 0]
-        total += said
-        squares += said**2
-    mean = total / sizes.trees
-    variance = np.maximum(squares / sizes.trees - mean**2, 0.0)
-    second = boosted.predict(about)
-    spread = np.sqrt(variance + (second - mean) ** 2 / 4 + LEAST_SPREAD**2)
-    return (mean + second) / 2, spread
+    about = np.ascontiguousarray(about, dtype=np.float32)
+    lesson = (about[known], target[known], weights[known])
+
+    def random_trees() -> tuple[Floats, Floats]:
+        model = ExtraTreesRegressor(
+            sizes.trees, min_samples_leaf=sizes.leaf, max_features=sizes.share, n_jobs=1, random_state=seed
+        ).fit(lesson[0], lesson[1], sample_weight=lesson[2])
+        total, squares = np.zeros(len(about)), np.zeros(len(about))
+        for tree in model.estimators_:
+            said = tree.tree_.predict(about)[:, 0]
+            total += said
+            squares += said**2
+        mean = total / sizes.trees
+        return mean, np.maximum(squares / sizes.trees - mean**2, 0.0)
+
+    def boosted() -> Floats:
+        # Threads inside boosting would wait for each other at every split; the limit holds for this thread alone.
+        with threadpool_limits(1, user_api="openmp"):
+            return boosting()
+
+    def boosting() -> Floats:
+        model = HistGradientBoostingRegressor(
+            loss="absolute_error",
+            max_iter=sizes.rounds,
+            learning_rate=sizes.rate,
+            max_leaf_nodes=sizes.leaves,
+            min_samples_leaf=sizes.boosted_leaf,
+            max_features=sizes.boosted_share,
+            l2_regularization=1.0,
+            early_stopping=False,
+            random_state=seed,
+        ).fit(lesson[0], lesson[1], sample_weight=lesson[2])
+        return np.asarray(model.predict(about), dtype=np.float64)
+
+    with ThreadPoolExecutor(1) as pool:  # a core for each model
+        second_result = pool.submit(boosted)
+        first, variance = random_trees()
+        second = second_result.result()
+    spread = np.sqrt(variance + (second - first) ** 2 / 4 + LEAST_SPREAD**2)
+    return (first + second) / 2, spread

@@ -1,0 +1,246 @@
+"""Streams of the inference service: measurements and topology in, estimates out; asks for pairs when it may.
+
+Nothing is stored: a service that starts reads the measurements that the stream still keeps, and the estimates that were
+told, so that it tells only what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import cast
+
+import grpc
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from chart.common import rpc, runtime
+from chart.common.clock import Clock, SystemClock
+from chart.common.rpc_errors import RefusalError
+from chart.common.streams import Broker, CompactedState, StreamError
+from chart.inference import service
+from chart.inference.observations import Floats
+from chart.inference.settings import InferenceSettings
+from chart.v1 import (
+    estimate_pb2,
+    measurement_pb2,
+    registry_pb2,
+    registry_pb2_grpc,
+    sensing_configuration_pb2,
+    topology_pb2,
+)
+
+MEASUREMENT = "chart.measurement.v1"
+ESTIMATE = "chart.estimate.v1"
+TOPOLOGY = "chart.topology.v1"
+OWNER = "inference"
+# Records in flight at once when many estimates change.
+BATCH = 200
+
+MEASUREMENTS = Counter("chart_inference_measurements_total", "Measurements that estimates rest on", ["metric"])
+REFUSED = Gauge("chart_inference_refused_measurements", "Measurements that no bound or metric has room for")
+PUBLISHED = Counter("chart_inference_estimates_total", "Estimates published", ["metric"])
+FAILURES = Counter("chart_inference_refresh_failures_total", "Refreshes that failed", ["metric"])
+REFRESH = Histogram(
+    "chart_inference_refresh_seconds", "One metric's refresh", buckets=(0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60)
+)
+ERROR = Gauge("chart_inference_error_ratio", "Median relative error on held-out pairs", ["metric", "method"])
+ASKED = Counter("chart_inference_asked_pairs_total", "Pairs that the pods were asked to measure", ["reason"])
+
+_log = structlog.get_logger("chart.inference.streams")
+
+
+class InferenceService:
+    """The running service."""
+
+    def __init__(self, broker: Broker, settings: InferenceSettings, clock: Clock | None = None) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._states: dict[str, CompactedState] = {}
+        self._changed: set[str] = set()
+        self._asked: dict[tuple[str, str], int] = {}
+        self._read = False
+        self.book = service.Book(settings.inference_nodes, settings.inference_metrics)
+        self.metrics: dict[str, service.Metric] = {}
+        self.told: dict[str, estimate_pb2.Estimate] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether topology and earlier estimates are held and the measurements that were there have been read."""
+        return len(self._states) == 2 and all(state.ready for state in self._states.values()) and self._read
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            StreamUnavailable: a state could not be read at the start; the supervisor tries again.
+        """
+        for topic in (TOPOLOGY, ESTIMATE):
+            self._states[topic] = await self._broker.compacted(topic)
+        for key, value in self._states[TOPOLOGY].items():
+            self.book.note(key, cast(topology_pb2.TopologyEntity, value))
+        self.told = {key: cast(estimate_pb2.Estimate, value) for key, value in self._states[ESTIMATE].items()}
+        _log.info("state is read", nodes=len(self.book.nodes), estimates=len(self.told))
+        await runtime.run_together(self._follow_topology(), self._follow_measurements(), self._keep_fresh())
+
+    async def _follow_topology(self) -> None:
+        async for key, value in self._states[TOPOLOGY].subscribe_changes(with_current=True):
+            self.book.note(key, cast("topology_pb2.TopologyEntity | None", value))
+            self._changed.update(self.book.results)
+        raise StreamError("the topology is no longer followed")
+
+    async def _follow_measurements(self) -> None:
+        async with self._broker.subscribe([MEASUREMENT], start="earliest") as measurements:
+            caught_up = asyncio.create_task(self._note_end(measurements.caught_up))
+            try:
+                async for record in measurements:
+                    if record.value is not None:
+                        self.take(cast(measurement_pb2.Measurement, record.value))
+            finally:
+                caught_up.cancel()
+        raise StreamError("the measurements are no longer followed")
+
+    async def _note_end(self, caught_up: asyncio.Event) -> None:
+        await caught_up.wait()
+        self._read = True
+
+    def take(self, measurement: measurement_pb2.Measurement) -> None:
+        """One result of a sensor."""
+        metric = self.book.take(measurement, self._clock.now_us())
+        REFUSED.set(self.book.refused)
+        if metric is not None:
+            self._changed.add(metric)
+            MEASUREMENTS.labels(metric=metric).inc()
+
+    async def _keep_fresh(self) -> None:
+        while not self._read:
+            await self._clock.sleep(0.1)
+        while True:
+            begun = self._clock.monotonic()
+            await self.refresh()
+            if self._settings.inference_active_pairs:
+                await self.ask()
+            spent = self._clock.monotonic() - begun
+            await self._clock.sleep(max(self._settings.inference_period_s - spent, 0.1))
+
+    async def refresh(self) -> None:
+        """Bring the estimates of every metric with news up to date and tell what changed."""
+        now_us = self._clock.now_us()
+        self._changed |= self.book.forget(now_us - round(self._settings.inference_measurement_age_s * 1e6))
+        changed, self._changed = self._changed, set()
+        # The round-trip times first: others lean on them.
+        for name in sorted(changed, key=lambda one: (one != service.AID, one)):
+            try:
+                await self._refresh_metric(name)
+            except StreamError as error:
+                self._changed.add(name)
+                _log.warning("estimates were not published; the next period tries again", reason=str(error))
+            except Exception:
+                # One metric that cannot be completed must not end the others.
+                FAILURES.labels(metric=name).inc()
+                _log.exception("the estimates of a metric could not be refreshed", metric=name)
+
+    async def _refresh_metric(self, name: str) -> None:
+        observations = self.book.observations(name, self._aid(name))
+        if observations is None:
+            self.metrics.pop(name, None)
+            await self._tell(name, {})
+            return
+        metric = self.metrics.setdefault(name, service.Metric(name))
+        table = dict(self.book.results[name])
+        begun = time.perf_counter()
+        before = metric.inference.method
+        await asyncio.to_thread(metric.refresh, observations)
+        REFRESH.observe(time.perf_counter() - begun)
+        for trial in metric.inference.trials:
+            ERROR.labels(metric=name, method=trial.method).set(trial.median_error)
+        if metric.inference.method != before:
+            _log.info(
+                "chose the method of a metric by cross-validation",
+                metric=name,
+                method=metric.inference.method,
+                measured=len(table),
+                errors={trial.method: round(trial.median_error, 4) for trial in metric.inference.trials},
+            )
+        metric.estimates = await asyncio.to_thread(metric.collect, table, self._clock.now_us())
+        await self._tell(name, metric.estimates)
+
+    def _aid(self, name: str) -> Floats | None:
+        """Round-trip times of all pairs for the other metrics, once they are estimated for the same nodes."""
+        basis = self.metrics.get(service.AID)
+        if name == service.AID or basis is None or not basis.estimates:
+            return None
+        said = basis.inference.predict()
+        return said.values if list(said.nodes) == sorted(self.book.known_nodes(name)) else None
+
+    async def _tell(self, name: str, now: dict[str, estimate_pb2.Estimate]) -> None:
+        news = service.changes(self.told, now, name, self._settings.inference_change)
+        keys = list(news)
+        for start in range(0, len(keys), BATCH):
+            part = keys[start : start + BATCH]
+            await asyncio.gather(*(self._broker.publish(ESTIMATE, key, news[key]) for key in part))
+            for key in part:
+                estimate = news[key]
+                if estimate is None:
+                    self.told.pop(key, None)
+                else:
+                    self.told[key] = estimate
+            PUBLISHED.labels(metric=name).inc(len(part))
+
+    def next_pairs(self, name: str, count: int) -> list[service.Wanted]:
+        """What to measure next for a metric; empty when nothing is known of it."""
+        metric = self.metrics.get(name)
+        if metric is None:
+            return []
+        return service.next_pairs(metric, count, self._settings.inference_fraction, self._asked)
+
+    async def ask(self) -> None:
+        """Have the next pairs measured: configurations at the registry that end by themselves."""
+        now_us = self._clock.now_us()
+        self._asked = {pair: until_us for pair, until_us in self._asked.items() if until_us > now_us}
+        channel = rpc.channel(self._settings.registry_target)
+        try:
+            stub = registry_pb2_grpc.RegistryStub(channel)
+            for name in sorted(self.metrics):
+                for wanted in self.next_pairs(name, self._settings.inference_active_pairs):
+                    configuration = self._configuration(wanted, now_us)
+                    if configuration is None:
+                        continue
+                    request = registry_pb2.PutSensingConfigurationRequest(configuration=configuration)
+                    try:
+                        with rpc.refusals():
+                            await stub.PutSensingConfiguration(request)
+                    except RefusalError as error:
+                        _log.info("the registry refused a pair", pair=configuration.id, reason=error.refusal.detail)
+                    ASKED.labels(reason=wanted.reason).inc()
+                    # A refused pair, too, is not asked for again at once.
+                    self._asked[wanted.source, wanted.destination] = configuration.valid_until_us
+        except grpc.aio.AioRpcError as error:
+            _log.warning("the registry did not take what to measure next", reason=error.details())
+        finally:
+            await channel.close(None)
+
+    def _configuration(
+        self, wanted: service.Wanted, now_us: int
+    ) -> sensing_configuration_pb2.SensingConfiguration | None:
+        """One run of the metric's sensor by a pod that is there; None when the pair cannot be measured."""
+        source, destination = self.book.nodes.get(wanted.source), self.book.nodes.get(wanted.destination)
+        kind = service.kind_of(wanted.metric)
+        if source is None or destination is None or kind is None or not destination.addresses:
+            return None
+        if not source.sensor_pod_target:
+            return None
+        valid_us = round(self._settings.inference_active_valid_s * 1e6)
+        return sensing_configuration_pb2.SensingConfiguration(
+            id=f"inference-{wanted.source}-{wanted.destination}-{kind.sensor}",
+            source_node=wanted.source,
+            destination_node=wanted.destination,
+            destination_address=destination.addresses[0].partition("/")[0],
+            sensor=kind.sensor,
+            # The period is the validity: it runs once.
+            period_ms=valid_us // 1000,
+            priority=self._settings.inference_active_priority,
+            valid_until_us=now_us + valid_us,
+            owner=OWNER,
+        )

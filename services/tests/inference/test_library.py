@@ -1,0 +1,267 @@
+"""The library of inference: features, methods, calibration, choice of method and of pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chart.inference import choice, landmarks
+from chart.inference.composition import Network, Segment, compose
+from chart.inference.conformal import calibrate
+from chart.inference.estimator import Inference, held_out, methods
+from chart.inference.factorisation import Factorisation
+from chart.inference.features import symmetric_features
+from chart.inference.landmarks import LandmarkBounds
+from chart.inference.observations import Floats, Observations, observe
+
+
+def world(count: int, seed: int) -> Floats:
+    """Round-trip times of places on a plain with access lines and some detours."""
+    random = np.random.default_rng(seed)
+    places = random.uniform(0, 100, (max(3, count // 4), 2))[random.integers(0, max(3, count // 4), count)]
+    places = places + random.normal(0, 1, places.shape)
+    access = random.exponential(2, count)
+    matrix = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + access[:, None] + access[None] + 0.5
+    odd = np.triu(random.lognormal(0, 0.05, matrix.shape), 1)
+    matrix *= odd + odd.T
+    return matrix
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number:03}" for number in range(count)]
+
+
+def partly(count: int, share: float, seed: int, *, symmetric: bool = True) -> tuple[Observations, Observations]:
+    """(everything, what is known after measuring a share as inference asks)."""
+    truth = observe(names(count), world(count, seed), symmetric=symmetric, floor=0.1)
+    rows, columns = truth.pairs()
+    known = truth.without(rows, columns)
+    budget = int(share * len(rows))
+    spent = 0
+    while spent < budget:
+        asked = choice.next_pairs(known, np.full_like(truth.values, np.nan), budget - spent, budget=budget, seed=seed)
+        assert asked
+        for one in asked:
+            known.values[one.source, one.destination] = truth.values[one.source, one.destination]
+            if symmetric:
+                known.values[one.destination, one.source] = truth.values[one.destination, one.source]
+        spent += len(asked)
+    return truth, known
+
+
+def median_error(truth: Observations, values: Floats, known: Observations) -> float:
+    unseen = np.isfinite(truth.values) & ~known.measured
+    return float(np.median(np.abs(values[unseen] / truth.values[unseen] - 1)))
+
+
+def test_symmetric_observations_average_both_directions() -> None:
+    values = np.array([[0, 10, np.nan], [20, 0, 7], [np.nan, np.nan, 0]])
+    seen = observe(["a", "b", "c"], values, symmetric=True, floor=0.1)
+    assert seen.values[0, 1] == seen.values[1, 0] == 15
+    assert seen.values[2, 1] == 7
+    assert np.isnan(seen.values[0, 2])
+    assert np.isnan(np.diag(seen.values)).all()
+
+
+def test_negative_values_and_wrong_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        observe(["a", "b"], np.array([[0, -1.0], [1, 0]]), symmetric=False, floor=1)
+    with pytest.raises(ValueError, match="2 nodes"):
+        observe(["a", "b"], np.zeros((3, 3)), symmetric=False, floor=1)
+
+
+def test_no_feature_of_a_pair_uses_its_own_value() -> None:
+    _, known = partly(24, 0.5, 3)
+    rows, columns = known.pairs()
+    about, base = symmetric_features(known)
+    marks = landmarks.landmarks_of(known)
+    measured = np.flatnonzero(known.measured[rows, columns])
+    for index in measured[::7]:
+        other = observe(known.nodes, known.values, symmetric=True, floor=0.1)
+        other.values[rows[index], columns[index]] *= 3
+        other.values[columns[index], rows[index]] *= 3
+        changed, changed_base = symmetric_features(other)
+        assert (landmarks.landmarks_of(other) == marks).all()
+        # Signatures, unlikeness and base: exactly the same, unless the pair is a landmark's entry of the signature.
+        touches = rows[index] in marks or columns[index] in marks
+        own = about.shape[1] - 17 - 1
+        np.testing.assert_allclose(changed[index, :own], about[index, :own])
+        assert changed_base[index] == pytest.approx(base[index])
+        if not touches:
+            np.testing.assert_allclose(changed[index], about[index], atol=1e-9)
+
+
+def test_landmark_bounds_hold_on_a_metric() -> None:
+    truth, known = partly(30, 0.3, 1)
+    completion = LandmarkBounds().complete(known, 0)
+    assert median_error(truth, np.exp(completion.logs), known) < 0.25
+
+
+def test_factorisation_finds_a_low_rank() -> None:
+    random = np.random.default_rng(2)
+    truth = random.uniform(1, 3, (40, 2)) @ random.uniform(1, 3, (2, 40))
+    whole = observe(names(40), truth, symmetric=False, floor=0.01)
+    rows, columns = whole.pairs()
+    hide = random.random(len(rows)) < 0.6
+    known = whole.without(rows[hide], columns[hide])
+    completion = Factorisation().complete(known, 0)
+    assert median_error(whole, np.exp(completion.logs), known) < 0.05
+
+
+def line_network() -> Network:
+    ends = [("a", "b", 100e6, 1000), ("b", "c", 10e6, 20_000), ("c", "d", 100e6, 1000)]
+    both = [*ends, *((far, near, rate, delay) for near, far, rate, delay in ends)]
+    return Network.of(Segment(near, far, rate, delay) for near, far, rate, delay in both)
+
+
+def test_composition_adds_delays_and_takes_the_bottleneck() -> None:
+    nodes = ["a", "b", "c", "d"]
+    values = np.full((4, 4), np.nan)
+    values[1, 2] = 45_000.0
+    rtt = compose("rtt_us", nodes, values, line_network())
+    assert rtt is not None
+    assert rtt[0, 3] == 2000 + 45_000 + 2000
+    assert rtt[3, 0] == 2000 + 40_000 + 2000
+    assert rtt[1, 2] == 40_000, "not its own measurement"
+    values[1, 2] = 4e6
+    rate = compose("available_bandwidth_bps", nodes, values, line_network())
+    assert rate is not None
+    assert rate[0, 3] == 4e6
+    assert rate[3, 0] == 10e6
+    assert compose("loss_ratio", nodes, values, line_network())[0, 3] != rate[0, 3]  # type: ignore[index]
+    assert compose("hops", nodes, values, line_network()) is None
+
+
+def test_few_nodes_are_composed_and_measured_ones_passed_through() -> None:
+    nodes = ["a", "b", "c", "d"]
+    values = np.full((4, 4), np.nan)
+    for near, far, rtt_us in ((0, 1, 2100.0), (1, 2, 40_100.0), (2, 3, 2050.0)):
+        values[near, far] = values[far, near] = rtt_us
+    composed = compose("rtt_us", nodes, values, line_network())
+    inference = Inference()
+    inference.fit(observe(nodes, values, symmetric=True, floor=100, composed=composed))
+    said = inference.predict()
+    assert said.method == "composition"
+    assert said.values[0, 3] == pytest.approx(2100 + 40_100 + 2050)
+    assert said.values[0, 1] == 2100
+    assert said.measured[0, 1]
+    assert not said.measured[0, 3]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(min_value=0, max_value=400), st.integers(min_value=0, max_value=2**31))
+def test_calibrated_intervals_are_ordered(count: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    truth, said, spread = random.normal(size=count), random.normal(size=count), random.uniform(0.1, 2, count)
+    calibration = calibrate(truth, said, spread)
+    assert calibration.held_out == count
+    if count >= 40:
+        # Shifted errors may move both ends to one side of the estimate; the order stays.
+        low, high = calibration.interval(said, spread)
+        assert (low <= high).all()
+        assert np.mean((low <= truth) & (truth <= high)) >= 0.88
+
+
+def test_conformal_coverage_of_new_pairs() -> None:
+    random = np.random.default_rng(4)
+    covered = []
+    for _ in range(50):
+        spread = random.uniform(0.1, 2, 1500)
+        truth = random.standard_t(3, 1500) * spread
+        calibration = calibrate(truth[:500], np.zeros(500), spread[:500])
+        low, high = calibration.interval(np.zeros(1000), spread[500:])
+        covered.append(np.mean((low <= truth[500:]) & (truth[500:] <= high)))
+    assert abs(float(np.mean(covered)) - 0.9) < 0.015
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_estimates_of_symmetric_metrics(seed: int) -> None:
+    truth, known = partly(60, 0.25, seed)
+    inference = Inference(seed=seed, known_methods=[m for m in methods() if m.name != "signature"])
+    inference.fit(known)
+    said = inference.predict()
+    off = ~np.eye(60, dtype=bool)
+    assert np.isfinite(said.values[off]).all()
+    np.testing.assert_allclose(said.values, said.values.T)
+    assert (said.low[off] <= said.values[off]).all()
+    assert (said.values[off] <= said.high[off]).all()
+    np.testing.assert_array_equal(said.values[known.measured], known.values[known.measured])
+    inside = (said.low <= truth.values) & (truth.values <= said.high) & ~known.measured & off
+    assert inside.sum() / (~known.measured & off).sum() > 0.8
+
+
+def test_order_of_nodes_does_not_matter() -> None:
+    truth, known = partly(60, 0.25, 5)
+    order = np.random.default_rng(9).permutation(60)
+    errors = []
+    for some in (np.arange(60), order):
+        turned = observe(names(60), known.values[np.ix_(some, some)], symmetric=True, floor=0.1)
+        whole = observe(names(60), truth.values[np.ix_(some, some)], symmetric=True, floor=0.1)
+        inference = Inference()
+        inference.fit(turned)
+        errors.append(median_error(whole, inference.predict().values, turned))
+    assert errors[1] == pytest.approx(errors[0], rel=0.15)
+
+
+def test_the_method_is_chosen_by_held_out_pairs() -> None:
+    random = np.random.default_rng(6)
+    product = np.outer(random.lognormal(0, 1, 40), random.lognormal(0, 1, 40))
+    whole = observe(names(40), product, symmetric=False, floor=1e-3)
+    rows, columns = whole.pairs()
+    hide = random.random(len(rows)) < 0.7
+    inference = Inference()
+    inference.fit(whole.without(rows[hide], columns[hide]))
+    assert inference.trials[0].method == inference.method
+    errors = [trial.median_error for trial in inference.trials]
+    assert errors == sorted(errors)
+    assert len(errors) >= 2
+
+
+def test_held_out_pairs_are_ordinary_ones() -> None:
+    _, known = partly(60, 0.3, 7)
+    degree = known.measured.sum(0)
+    full = np.flatnonzero(degree >= 0.8 * 59)
+    for rows, columns in held_out(known, 0):
+        assert len(rows)
+        assert not np.isin(rows, full).any()
+        assert not np.isin(columns, full).any()
+
+
+def test_next_pairs_make_landmarks_first_and_never_ask_twice() -> None:
+    truth = observe(names(40), world(40, 8), symmetric=True, floor=0.1)
+    rows, columns = truth.pairs()
+    known = truth.without(rows, columns)
+    nothing = np.full((40, 40), np.nan)
+    first = choice.next_pairs(known, nothing, 200, budget=200, seed=0)
+    assert {one.reason for one in first} == {"landmark"}
+    assert len({one.source for one in first}) == 1
+    assert len(first) == 39
+    avoid = np.zeros((40, 40), dtype=bool)
+    for one in first:
+        avoid[one.source, one.destination] = True
+    again = choice.next_pairs(known, nothing, 200, budget=200, seed=0, avoid=avoid)
+    assert again
+    asked = {frozenset((one.source, one.destination)) for one in first}
+    assert not asked & {frozenset((one.source, one.destination)) for one in again}
+
+
+def test_the_widest_interval_is_asked_for() -> None:
+    _, known = partly(30, 0.5, 2)
+    width = np.full((30, 30), 0.1)
+    rows, columns = np.nonzero(np.triu(~known.measured, 1))
+    width[rows[3], columns[3]] = width[columns[3], rows[3]] = 2.0
+    asked = choice.next_pairs(known, width, 8, budget=217, seed=1)
+    assert any((one.source, one.destination) == (rows[3], columns[3]) for one in asked)
+    assert "uncertain" in {one.reason for one in asked}
+
+
+def test_directed_pairs_spread_over_senders_and_receivers() -> None:
+    whole = observe(names(20), world(20, 1), symmetric=False, floor=0.1)
+    rows, columns = whole.pairs()
+    asked = choice.next_pairs(whole.without(rows, columns), np.full((20, 20), np.nan), 60, budget=None, seed=0)
+    assert len({(one.source, one.destination) for one in asked}) == 60
+    for end in ("source", "destination"):
+        counts = np.bincount([getattr(one, end) for one in asked], minlength=20)
+        assert counts.max() - counts.min() <= 2
