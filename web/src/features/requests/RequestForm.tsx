@@ -117,6 +117,7 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
           </Text>
           <SegmentedControl
             aria-labelledby="service-label"
+            size="xs"
             data={SERVICES}
             fullWidth
             {...form.getInputProps("service")}

@@ -39,7 +39,12 @@ function RequestRow({
         <Text size="xs">{request.request.description || request.id}</Text>
       </Table.Th>
       <Table.Td>
-        <Badge color={color} variant="outline" styles={{ label: { color: "var(--mantine-color-text)" } }}>
+        <Badge
+          color={color}
+          variant="outline"
+          miw="max-content"
+          styles={{ label: { color: "var(--mantine-color-text)" } }}
+        >
           {text}
         </Badge>
         {request.reason ? <Text size="xs">{request.reason}</Text> : null}
