@@ -1,9 +1,8 @@
 """The experiments of `chart lab run`, each of which regenerates a figure or table of a paper."""
 
-from chart.lab.experiments import fair_share, inference_accuracy, throughput_grid
+from chart.lab.experiments import fair_share, itm, throughput_grid
 from chart.lab.experiments.framework import Experiment
 
 REGISTRY: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (throughput_grid.EXPERIMENT, fair_share.EXPERIMENT, inference_accuracy.EXPERIMENT)
+    experiment.name: experiment for experiment in (throughput_grid.EXPERIMENT, fair_share.EXPERIMENT, *itm.EXPERIMENTS)
 }

@@ -1,0 +1,301 @@
+/* The command line, see options.h. */
+#include "options.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "elasticity.h"
+#include "frame.h"
+
+static const char USAGE[] =
+    "usage: chart-tunnel origin --destination ADDRESS:PORT --control SOCKET [options]\n"
+    "       chart-tunnel destination --listen ADDRESS:PORT --control SOCKET [options]\n"
+    "       chart-tunnel --status --control SOCKET [--json]\n"
+    "\n"
+    "An elastic tunnel: user packets routed into the origin's TUN device leave the destination's, over m TCP "
+    "connections.\n"
+    "\n"
+    "  --control SOCKET             commands as JSON lines: {\"command\": \"get\" | \"set\" | \"quit\", ...}\n"
+    "  --tun NAME                   device, default chart-itm0\n"
+    "  --mtu BYTES                  of the device, default 1400\n"
+    "origin:\n"
+    "  --destination ADDRESS:PORT   IPv6 as [ADDRESS]:PORT\n"
+    "  --bind ADDRESS               local address of the connections\n"
+    "  --connections M              at start, default 1 (1 to 256)\n"
+    "  --congestion NAME            cubic (default) or reno\n"
+    "  --mss BYTES                  largest segment of the connections, default the path's\n"
+    "  --period-ms MS               measurement period, default 1000\n"
+    "  --class NAME=WEIGHT:SELECTOR customer, repeated; first match counts; default everybody=1:any\n"
+    "                               selector: any, or from=PREFIX,to=PREFIX,dscp=N,protocol=tcp|udp|N,sport=N,dport=N\n"
+    "  --queue-bytes BYTES          of all customers together, default 500000\n"
+    "  --batch-bytes BYTES          handed to a connection at once, default 4096\n"
+    "destination:\n"
+    "  --listen ADDRESS:PORT\n"
+    "  --peer ADDRESS               the only origin that is let in; default anybody\n"
+    "  --resequence-packets N       most numbers a packet waits for, default 4096\n"
+    "  --resequence-ms MS           longest a packet waits, default 500\n";
+
+enum {
+    OPT_CONTROL = 256,
+    OPT_TUN,
+    OPT_MTU,
+    OPT_DESTINATION,
+    OPT_BIND,
+    OPT_CONNECTIONS,
+    OPT_CONGESTION,
+    OPT_MSS,
+    OPT_PERIOD,
+    OPT_CLASS,
+    OPT_QUEUE,
+    OPT_BATCH,
+    OPT_LISTEN,
+    OPT_PEER,
+    OPT_RESEQUENCE_PACKETS,
+    OPT_RESEQUENCE_MS,
+    OPT_STATUS,
+    OPT_JSON,
+    OPT_HELP
+};
+
+static const struct option TABLE[] = {
+    {"control", required_argument, NULL, OPT_CONTROL},
+    {"tun", required_argument, NULL, OPT_TUN},
+    {"mtu", required_argument, NULL, OPT_MTU},
+    {"destination", required_argument, NULL, OPT_DESTINATION},
+    {"bind", required_argument, NULL, OPT_BIND},
+    {"connections", required_argument, NULL, OPT_CONNECTIONS},
+    {"congestion", required_argument, NULL, OPT_CONGESTION},
+    {"mss", required_argument, NULL, OPT_MSS},
+    {"period-ms", required_argument, NULL, OPT_PERIOD},
+    {"class", required_argument, NULL, OPT_CLASS},
+    {"queue-bytes", required_argument, NULL, OPT_QUEUE},
+    {"batch-bytes", required_argument, NULL, OPT_BATCH},
+    {"listen", required_argument, NULL, OPT_LISTEN},
+    {"peer", required_argument, NULL, OPT_PEER},
+    {"resequence-packets", required_argument, NULL, OPT_RESEQUENCE_PACKETS},
+    {"resequence-ms", required_argument, NULL, OPT_RESEQUENCE_MS},
+    {"status", no_argument, NULL, OPT_STATUS},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+socklen_t endpoint_bytes(const union endpoint *endpoint) {
+    return endpoint->any.sa_family == AF_INET6 ? sizeof(endpoint->v6) : sizeof(endpoint->v4);
+}
+
+static int read_address(const char *text, uint16_t port, union endpoint *ret) {
+    union endpoint endpoint;
+    memset(&endpoint, 0, sizeof(endpoint));
+    if (inet_pton(AF_INET, text, &endpoint.v4.sin_addr) == 1) {
+        endpoint.v4.sin_family = AF_INET;
+        endpoint.v4.sin_port = htons(port);
+    } else if (inet_pton(AF_INET6, text, &endpoint.v6.sin6_addr) == 1) {
+        endpoint.v6.sin6_family = AF_INET6;
+        endpoint.v6.sin6_port = htons(port);
+    } else {
+        return -EINVAL;
+    }
+    *ret = endpoint;
+    return 0;
+}
+
+static int read_range(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *ret) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno || end == text || *end || text[0] == '-' || value < minimum || value > maximum)
+        return -EINVAL;
+    *ret = value;
+    return 0;
+}
+
+static int read_endpoint(const char *text, union endpoint *ret) {
+    char copy[INET6_ADDRSTRLEN + 10];
+    uint64_t port;
+    snprintf(copy, sizeof(copy), "%s", text);
+    char *colon = strrchr(copy, ':'), *address = copy;
+    if (!colon || strlen(text) >= sizeof(copy) || read_range(colon + 1, 1, 65535, &port) < 0)
+        return -EINVAL;
+    *colon = '\0';
+    if (address[0] == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        address++;
+    }
+    return read_address(address, (uint16_t)port, ret);
+}
+
+static int read_class(const char *text, struct options *options) {
+    const char *equals = strchr(text, '='), *colon = equals ? strchr(equals, ':') : NULL;
+    char weight[12] = "";
+    uint64_t number;
+    if (!colon || options->class_count == SCHEDULER_CLASSES)
+        return -EINVAL;
+    struct class_option *class = &options->classes[options->class_count];
+    size_t name_bytes = (size_t)(equals - text), weight_bytes = (size_t)(colon - equals - 1);
+    if (!name_bytes || name_bytes >= sizeof(class->name) || weight_bytes >= sizeof(weight))
+        return -EINVAL;
+    memcpy(class->name, text, name_bytes);
+    class->name[name_bytes] = '\0';
+    memcpy(weight, equals + 1, weight_bytes);
+    if (read_range(weight, 1, SCHEDULER_WEIGHT_MAX, &number) < 0 || selector_parse(colon + 1, &class->selector) < 0)
+        return -EINVAL;
+    class->weight = (uint32_t)number;
+    options->class_count++;
+    return 0;
+}
+
+static int read_numeric(int option, const char *value, struct options *options) {
+    static const struct {
+        int option;
+        uint64_t minimum, maximum;
+    } RANGES[] = {
+        {OPT_MTU, 576, FRAME_PAYLOAD_MAX},
+        {OPT_CONNECTIONS, 1, TUNNEL_CONNECTIONS_MAX},
+        {OPT_MSS, 88, 65535},
+        {OPT_PERIOD, 10, 60000},
+        {OPT_QUEUE, 16384, 1000000000},
+        {OPT_BATCH, 1, 65536},
+        {OPT_RESEQUENCE_PACKETS, 1, 1000000},
+        {OPT_RESEQUENCE_MS, 0, 60000},
+    };
+    uint64_t number = 0;
+    for (size_t i = 0; i < sizeof(RANGES) / sizeof(RANGES[0]); i++)
+        if (RANGES[i].option == option && read_range(value, RANGES[i].minimum, RANGES[i].maximum, &number) < 0)
+            return -EINVAL;
+    switch (option) {
+    case OPT_MTU:
+        options->mtu_bytes = (unsigned)number;
+        break;
+    case OPT_CONNECTIONS:
+        options->connections = (unsigned)number;
+        break;
+    case OPT_MSS:
+        options->mss_bytes = (unsigned)number;
+        break;
+    case OPT_PERIOD:
+        options->period_us = number * 1000;
+        break;
+    case OPT_QUEUE:
+        options->queue_bytes = number;
+        break;
+    case OPT_BATCH:
+        options->batch_bytes = (unsigned)number;
+        break;
+    case OPT_RESEQUENCE_PACKETS:
+        options->resequence_packets = number;
+        break;
+    case OPT_RESEQUENCE_MS:
+        options->resequence_us = number * 1000;
+        break;
+    default:
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int read_option(int option, const char *value, struct options *options) {
+    switch (option) {
+    case OPT_CONTROL:
+        options->control = value;
+        return 0;
+    case OPT_TUN:
+        snprintf(options->tun, sizeof(options->tun), "%s", value);
+        return value[0] && strlen(value) < sizeof(options->tun) ? 0 : -EINVAL;
+    case OPT_DESTINATION:
+    case OPT_LISTEN:
+        options->endpoint_text = value;
+        return read_endpoint(value, &options->endpoint);
+    case OPT_BIND:
+        options->has_bind = true;
+        return read_address(value, 0, &options->bind);
+    case OPT_PEER:
+        options->has_peer = true;
+        return read_address(value, 0, &options->peer);
+    case OPT_CONGESTION:
+        options->congestion = value;
+        return strcmp(value, "cubic") == 0 || strcmp(value, "reno") == 0 ? 0 : -EINVAL;
+    case OPT_CLASS:
+        return read_class(value, options);
+    case OPT_STATUS:
+        options->role = ROLE_STATUS;
+        return 0;
+    case OPT_JSON:
+        options->json = true;
+        return 0;
+    default:
+        return read_numeric(option, value, options);
+    }
+}
+
+static int complain(const char *sentence) {
+    fprintf(stderr, "chart-tunnel: %s (--help shows the usage)\n", sentence);
+    return 2;
+}
+
+static int check(const struct options *options, bool role_named) {
+    if (!options->control)
+        return complain("--control SOCKET is missing");
+    if (options->role == ROLE_STATUS)
+        return 0;
+    if (!role_named)
+        return complain("say whether this is the origin or the destination");
+    if (!options->endpoint_text)
+        return complain(options->role == ROLE_ORIGIN ? "--destination ADDRESS:PORT is missing"
+                                                     : "--listen ADDRESS:PORT is missing");
+    if ((options->has_bind && options->bind.any.sa_family != options->endpoint.any.sa_family) ||
+        (options->has_peer && options->peer.any.sa_family != options->endpoint.any.sa_family))
+        return complain("addresses of IPv4 and IPv6 cannot be mixed on one tunnel");
+    return 0;
+}
+
+int options_read(int count, char **arguments, struct options *ret) {
+    struct options options = {
+        .role = ROLE_ORIGIN,
+        .tun = "chart-itm0",
+        .mtu_bytes = 1400,
+        .connections = 1,
+        .congestion = "cubic",
+        .period_us = 1000000,
+        .queue_bytes = 500000,
+        .batch_bytes = 4096,
+        .resequence_packets = 4096,
+        .resequence_us = 500000,
+    };
+    char message[256];
+    bool role_named = false;
+    int option, index = 0;
+    while ((option = getopt_long(count, arguments, "", TABLE, &index)) != -1) {
+        if (option == OPT_HELP) {
+            fputs(USAGE, stdout);
+            return 1;
+        }
+        if (option == '?')
+            return 2;
+        if (read_option(option, optarg, &options) < 0) {
+            snprintf(message, sizeof(message), "--%s cannot be %.150s", TABLE[index].name, optarg);
+            return complain(message);
+        }
+    }
+    if (optind < count && options.role != ROLE_STATUS) {
+        role_named = strcmp(arguments[optind], "origin") == 0 || strcmp(arguments[optind], "destination") == 0;
+        options.role = strcmp(arguments[optind], "destination") == 0 ? ROLE_DESTINATION : ROLE_ORIGIN;
+        optind++;
+    }
+    if (optind < count)
+        return complain("there is an argument too many");
+    if (!options.class_count) {
+        snprintf(options.classes[0].name, sizeof(options.classes[0].name), "everybody");
+        options.classes[0].weight = 1;
+        (void)selector_parse("any", &options.classes[0].selector);
+        options.class_count = 1;
+    }
+    int status = check(&options, role_named);
+    if (status == 0)
+        *ret = options;
+    return status;
+}

@@ -1,0 +1,51 @@
+/* The command line of chart-tunnel. */
+#ifndef ITM_OPTIONS_H
+#define ITM_OPTIONS_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "packet.h"
+#include "scheduler.h"
+
+#define OPTION_NAME_BYTES 24
+
+union endpoint {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+struct class_option {
+    char name[OPTION_NAME_BYTES];
+    uint32_t weight;
+    struct selector selector;
+};
+
+enum role { ROLE_ORIGIN, ROLE_DESTINATION, ROLE_STATUS };
+
+struct options {
+    enum role role;
+    const char *control; /* path of the unix socket */
+    char tun[16];
+    unsigned mtu_bytes;
+    union endpoint endpoint; /* origin: the destination's; destination: where it listens */
+    const char *endpoint_text;
+    union endpoint bind, peer;
+    bool has_bind, has_peer;
+    unsigned connections, batch_bytes, mss_bytes;
+    const char *congestion;
+    uint64_t period_us, queue_bytes;
+    uint64_t resequence_packets, resequence_us;
+    struct class_option classes[SCHEDULER_CLASSES];
+    uint32_t class_count;
+    bool json;
+};
+
+/* Returns 0, or 2 (the exit status) after a sentence on standard error; 1 after --help. */
+int options_read(int count, char **arguments, struct options *ret);
+socklen_t endpoint_bytes(const union endpoint *endpoint);
+
+#endif

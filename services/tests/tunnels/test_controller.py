@@ -1,0 +1,176 @@
+"""Controllers against the fast model of the plant, and what the paper says of them (section 3, experiments 2 to 5)."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from chart.tunnels import metrics
+from chart.tunnels.controller import (
+    Gains,
+    Measurement,
+    Naive,
+    Plant,
+    Proportional,
+    ProportionalIntegral,
+    design,
+    equation_14,
+    round_averse,
+    spectral_radius,
+)
+from chart.tunnels.simulator import Simulator, Trace, run
+
+CAPACITY_PPS = 2000.0
+PERIOD_S = 2.0
+TAU_S = 1.0
+
+
+def plant(target: float, cross: float, tau_s: float = TAU_S) -> Plant:
+    """The paper's bottleneck at its steady state."""
+    connections = target * cross / (CAPACITY_PPS - target)
+    return Plant(CAPACITY_PPS, target, 1 / (connections + cross), tau_s, PERIOD_S)
+
+
+def designed() -> ProportionalIntegral:
+    return ProportionalIntegral(CAPACITY_PPS, PERIOD_S, TAU_S)
+
+
+def square(number: int) -> float:
+    """Cross traffic that stops and starts every 10 s."""
+    return 0 if number % 10 < 5 else 30
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    capacity=st.floats(100, 1e6),
+    share=st.floats(0.02, 0.9),
+    cross=st.floats(1, 100),
+    tau_periods=st.floats(0, 5),
+)
+def test_designed_gains_are_stable_on_the_sampled_model(
+    capacity: float, share: float, cross: float, tau_periods: float
+) -> None:
+    target = share * capacity
+    found = Plant(capacity, target, (1 - share) / cross, tau_periods * PERIOD_S, PERIOD_S)
+    gains = design(found)
+    assert spectral_radius(gains, found) < 0.9
+    # A bottleneck with half or with 1.5 times the share per connection is still within the margin.
+    for factor in (0.5, 1.5):
+        other = Plant(capacity, target, found.alpha * factor, found.tau_s, PERIOD_S)
+        assert spectral_radius(gains, other) < 1
+
+
+def test_equation_14_rejects_the_papers_own_gains() -> None:
+    for ki in (0.01, 0.08):
+        assert not equation_14(Gains(0.01, ki), plant(900, 10, tau_s=2.0)).stable
+    gentle = Gains(0.004, 0.001)
+    assert equation_14(gentle, plant(900, 10, tau_s=2.0)).stable
+
+
+def test_the_sampled_model_tells_experiment_5_apart() -> None:
+    before, after = plant(900, 10, tau_s=0), plant(1200, 30, tau_s=0)
+    assert spectral_radius(Gains(0.01, 0.01), before) < 1
+    assert spectral_radius(Gains(0.01, 0.08), before) > 1
+    # "After time 50, the oscillations are reduced significantly."
+    assert spectral_radius(Gains(0.01, 0.08), after) < 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    share=st.floats(0.1, 0.7),
+    cross=st.integers(5, 60),
+    factor=st.floats(0.6, 1.6),
+    tau_periods=st.floats(0.05, 1.0),
+)
+def test_pi_by_design_reaches_its_target(share: float, cross: int, factor: float, tau_periods: float) -> None:
+    target = share * CAPACITY_PPS
+    controller = ProportionalIntegral(CAPACITY_PPS, PERIOD_S, tau_periods * PERIOD_S)
+    simulator = Simulator(CAPACITY_PPS, tau_periods * PERIOD_S, PERIOD_S)
+    final = min(target * factor, 0.8 * CAPACITY_PPS)
+    # Below what one connection gets there is nothing to be done.
+    assume(min(target, final) >= simulator.share(1, cross))
+    trace = run(controller, simulator, 90, lambda number: target if number < 30 else final, lambda _: cross, 5)
+    # One connection more or less is all that whole numbers allow.
+    connections = final * cross / (CAPACITY_PPS - final)
+    granule = CAPACITY_PPS * cross / (connections + cross) ** 2
+    assert abs(statistics.fmean(trace.rates[-30:]) - final) <= max(0.02 * final, 0.6 * granule)
+    assert max(trace.connections) <= 256
+
+
+@pytest.mark.parametrize(
+    ("target", "cross"), [((900, 1200), (10, 10)), ((900, 900), (10, 30)), ((1200, 900), (30, 30))]
+)
+def test_pi_by_design_settles_within_eight_periods(target: tuple[float, float], cross: tuple[float, float]) -> None:
+    trace = run(
+        designed(),
+        Simulator(CAPACITY_PPS, TAU_S, PERIOD_S, noise=0.01),
+        70,
+        lambda number: target[number >= 30],
+        lambda number: cross[number >= 30],
+    )
+    response = metrics.step_response(trace.rates[30:], trace.connections[30:], target[1])
+    assert response.settling_periods is not None
+    assert response.settling_periods <= 8
+    assert response.overshoot <= 0.1
+    assert response.steady_error <= 0.02
+
+
+def test_p_keeps_an_error() -> None:
+    trace = run(Proportional(0.01), Simulator(CAPACITY_PPS, TAU_S, PERIOD_S), 40, lambda _: 900, lambda _: 10, 10)
+    assert metrics.steady_error(trace.rates, 900, None) > 0.1
+
+
+def test_naive_reaches_the_target_at_once_and_overdoes_it_under_a_square_wave() -> None:
+    steady = run(Naive(), Simulator(CAPACITY_PPS, 0.3, PERIOD_S), 20, lambda _: 900, lambda _: 10, 2)
+    assert metrics.settling_periods(steady.rates[1:], 900) is not None
+
+    def under_the_wave(controller: Naive | ProportionalIntegral) -> Trace:
+        return run(controller, Simulator(CAPACITY_PPS, TAU_S, PERIOD_S, noise=0.02), 60, lambda _: 900, square, 8)
+
+    naive, pi = under_the_wave(Naive()), under_the_wave(designed())
+    assert max(pi.connections) <= 0.6 * max(naive.connections)
+    assert metrics.changes(pi.connections) <= 0.5 * metrics.changes(naive.connections)
+
+
+def test_the_guard_forbids_new_connections_only() -> None:
+    low = (3.0, 20.0)
+    for controller in (Naive(window_min_segments=4), designed()):
+        more = controller.decide(1200, Measurement(600, 10, low))
+        assert more.guarded
+        assert more.connections == 10
+        fewer = controller.decide(300, Measurement(900, 10, low))
+        assert not fewer.guarded
+        assert fewer.connections < 10
+
+
+def test_the_sum_does_not_wind_up_while_it_is_held_back() -> None:
+    controller = designed()
+    for _ in range(50):
+        assert controller.decide(1200, Measurement(600, 10, (2.0,))).connections == 10
+    # Free again, it asks for what the error asks for, not for fifty periods' worth.
+    assert controller.decide(1200, Measurement(600, 10, (20.0,))).connections <= 20
+    capped = ProportionalIntegral(CAPACITY_PPS, PERIOD_S, TAU_S, maximum=20)
+    for _ in range(50):
+        assert capped.decide(1900, Measurement(600, 20)).connections == 20
+    for _ in range(4):
+        down = capped.decide(500, Measurement(1200, 20))
+    assert down.connections < 20
+
+
+def test_gains_that_are_given_are_kept() -> None:
+    decision = ProportionalIntegral(CAPACITY_PPS, PERIOD_S, TAU_S, gains=Gains(0.01, 0.02)).decide(
+        900, Measurement(800, 10)
+    )
+    assert decision.gains == Gains(0.01, 0.02)
+    assert decision.equation_14_stable is not None
+    assert decision.wanted == pytest.approx(10 + 0.02 * 100)
+
+
+@given(wanted=st.floats(1, 256), connections=st.integers(1, 256))
+def test_rounding_is_averse_to_changes_but_never_far_off(wanted: float, connections: int) -> None:
+    chosen = round_averse(wanted, connections)
+    assert abs(chosen - wanted) <= 0.75
+    assert chosen == connections or abs(wanted - connections) >= 0.75
