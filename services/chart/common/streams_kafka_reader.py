@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -185,8 +186,33 @@ class KafkaSubscription:
         }
 
     def _assigned(self, consumer: Consumer, share: list[TopicPartition]) -> None:
-        consumer.incremental_assign(share)
+        consumer.incremental_assign(self._resumed(consumer, share))
         self._share(self._partitions | {(entry.topic, entry.partition) for entry in share})
+
+    def _resumed(self, consumer: Consumer, share: list[TopicPartition]) -> list[TopicPartition]:
+        """Where to go on: after the last commit, or where the subscription starts when there is none.
+
+        librdkafka would look that up itself, once: when the coordinator is just coming back ("Not coordinator") it
+        gives up and the partitions are never read.
+        """
+        start = OFFSET_BEGINNING if self._start == "earliest" else OFFSET_END
+        end = time.monotonic() + ANSWER_LIMIT_S
+        while True:
+            try:
+                known = consumer.committed(share, 2.0)
+                reason = next((entry.error for entry in known if entry.error is not None), None)
+            except KafkaException as error:
+                reason = error.args[0]
+            if reason is None:
+                return [
+                    TopicPartition(one.topic, one.partition, one.offset if one.offset >= 0 else start) for one in known
+                ]
+            if time.monotonic() > end:
+                _log.warning(
+                    "the last commits are not known, left to the library", group=self._group, fault=str(reason)
+                )
+                return share
+            time.sleep(RETRY_S)
 
     def _revoked(self, consumer: Consumer, share: list[TopicPartition]) -> None:
         with contextlib.suppress(KafkaException):
