@@ -203,7 +203,11 @@ def test_the_broker_away_for_thirty_seconds(
         until(lambda: time.monotonic() - started >= 30, "thirty seconds pass", limit_s=40)
         assert control(lab) == "trinity", "the guaranteed rate still lives on"
         taken = measured(lab)
-    until(lambda: available() > 0, "the link rates come back", limit_s=30)
+    try:
+        until(lambda: available() > 0, "the link rates come back", limit_s=30)
+    except AssertionError as error:
+        rates = {link["id"]: link["rate"] for link in fetch(rest, "/v1/links")["items"]}
+        raise AssertionError(f"{error}; the gateway knows the rates {rates}") from error
     assert any(at_us > started_us for at_us in taken.values()), "the pods went on measuring"
     # Every result that the pods took, also while the broker was away, reaches the archive.
     until(lambda: taken.keys() <= archived(platform), f"{len(taken)} measurements are archived", limit_s=60)
