@@ -8,6 +8,7 @@
 /* Reading the counts of this many grants ten times a second costs more than it tells. */
 #define MANY_GRANTS 500
 #define MANY_GRANTS_INTERVAL_US 1000000ll
+#define LEAST_INTERVAL_US 50000ll
 
 static struct node_link *link_of(struct node *node, const char *id) {
     for (int i = 0; i < AGENT_LINKS_MAX; i++)
@@ -64,10 +65,16 @@ static void add_grants(struct node_link *link) {
 
 void node_report_loads(struct node *node, int64_t now_us) {
     struct messages_load loads[AGENT_LINKS_MAX];
-    struct messages_load_report report = {.node = node->options->node, .interval_end_us = now_us, .loads = loads};
+    struct messages_load_report report = {.node = node->options->node, .loads = loads};
 
+    /* A late tick is followed by an early one: leave it out, a short interval says little. */
+    if (node->load_at_us && now_us < node->load_at_us + LEAST_INTERVAL_US)
+        return;
     node_links_sample(node, now_us);
+    /* The interval ends when the counters are read: this process may have waited for a core since the tick. */
+    now_us = agent_now_us();
     note_grants(node, now_us);
+    report.interval_end_us = now_us;
     report.interval_us = node->load_at_us ? (uint32_t)(now_us - node->load_at_us) : 0;
     node->load_at_us = now_us;
     for (int i = 0; i < AGENT_LINKS_MAX; i++)
