@@ -1,8 +1,14 @@
 """The experiments of `chart lab run`, each of which regenerates a figure or table of a paper."""
 
-from chart.lab.experiments import fair_share, itm, throughput_grid
+from chart.lab.experiments import fair_share, inference_accuracy, itm, throughput_grid
 from chart.lab.experiments.framework import Experiment
 
 REGISTRY: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (throughput_grid.EXPERIMENT, fair_share.EXPERIMENT, *itm.EXPERIMENTS)
+    experiment.name: experiment
+    for experiment in (
+        throughput_grid.EXPERIMENT,
+        fair_share.EXPERIMENT,
+        *itm.EXPERIMENTS,
+        inference_accuracy.EXPERIMENT,
+    )
 }
