@@ -110,7 +110,7 @@ function LinkFigures({ link, now }: { link: Link; now: number }) {
         <Figure label="Sent" value={formatRate(load?.sent_bps)} note={age(load?.at)} />
         <Figure label="Offered rate" value={formatRate(rate?.available_bps)} note="to each flow" />
         <Figure
-          label="Loss"
+          label="Loss, both ways"
           value={formatShare(meanLoss ?? measured?.loss_ratio?.value, 1)}
           note="mean of five minutes"
         />

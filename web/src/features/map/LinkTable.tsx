@@ -12,7 +12,7 @@ const HEADINGS = [
   "Sent",
   "At explicit rates",
   "Offered rate",
-  "Loss",
+  "Loss, both ways",
   "RTT",
   "Sensed free",
 ];
