@@ -66,7 +66,8 @@ def _line(aid: Floats, truth: Floats) -> Floats:
     weights: Floats = np.ones(int(known.sum()))
     coefficients: Floats = np.zeros(terms.shape[1])
     for _ in range(10):
-        coefficients = np.linalg.lstsq(terms[known] * weights[:, None], truth[known] * weights, rcond=None)[0]
+        solution = np.linalg.lstsq(terms[known] * weights[:, None], truth[known] * weights, rcond=None)[0]
+        coefficients = np.asarray(solution, dtype=np.float64)
         residual = np.abs(truth[known] - terms[known] @ coefficients)
         weights = (1 / np.sqrt(np.maximum(residual, 0.05))).astype(np.float64)
     line = terms @ coefficients
