@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from chart.inference import directed, features
+from chart.inference import coordinates, directed, features
 from chart.inference.landmarks import landmarks_of
 from chart.inference.observations import Completion, Floats, Observations
 
@@ -64,7 +64,11 @@ class Signature:
             landmarks = landmarks_of(observations)
             touched = np.isin(rows, landmarks) | np.isin(columns, landmarks)
             weights = np.where(touched, LANDMARK_WEIGHT, 1.0)
-            sizes = LARGE if int(known.sum()) < MANY_PAIRS else QUICK
+            sizes = QUICK
+            if int(known.sum()) < MANY_PAIRS:
+                sizes = LARGE
+                placed = coordinates.coordinate_features(observations.count, rows, columns, truth, known, seed)
+                about = np.column_stack([about, *placed, placed[0] - base])
             residual, spread = vote(about, truth - base, known, weights, sizes, seed)
         else:
             about, base = directed.directed_features(observations)
