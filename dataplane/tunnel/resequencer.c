@@ -74,8 +74,15 @@ static void give_up(struct resequencer *resequencer, uint64_t upto) {
 }
 
 void resequencer_restart(struct resequencer *resequencer, uint64_t expected) {
-    while (resequencer->held)
-        give_up(resequencer, resequencer->expected + 1);
+    /* Until nothing is held, not up to a number: the origin may number up to the end of the range. */
+    while (resequencer->held) {
+        struct held_packet *packet = resequencer->slots[resequencer->expected % resequencer->capacity];
+        if (packet)
+            release(resequencer, packet);
+        else
+            resequencer->skipped++;
+        resequencer->expected++;
+    }
     resequencer->expected = expected;
 }
 

@@ -104,6 +104,17 @@ static void test_restart_delivers_what_is_held(void **state) {
     expect_seen("250");
 }
 
+static void test_restart_at_the_end_of_the_range(void **state) {
+    struct resequencer *resequencer = *state;
+    resequencer_restart(resequencer, UINT64_MAX - 1);
+    put(resequencer, UINT64_MAX, 0);
+    resequencer_restart(resequencer, 3);
+    assert_int_equal(resequencer->held, 0);
+    assert_int_equal(seen_count, 1);
+    put(resequencer, 3, 0);
+    assert_int_equal(seen_count, 2);
+}
+
 /* Whatever comes, as long as it comes within the bounds, leaves once and in order. */
 static void test_any_order_within_the_bounds(void **state) {
     struct resequencer *resequencer = *state;
@@ -134,6 +145,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_the_window_is_bounded, start, finish),
         cmocka_unit_test_setup_teardown(test_duplicates_are_dropped_while_held, start, finish),
         cmocka_unit_test_setup_teardown(test_restart_delivers_what_is_held, start, finish),
+        cmocka_unit_test_setup_teardown(test_restart_at_the_end_of_the_range, start, finish),
         cmocka_unit_test_setup_teardown(test_any_order_within_the_bounds, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
