@@ -122,5 +122,6 @@ def test_registered_experiments_have_their_own_names() -> None:
     assert {name: experiment.name for name, experiment in experiments.REGISTRY.items()} == {
         "throughput-grid": "throughput-grid",
         "fair-share": "fair-share",
+        "inference-accuracy": "inference-accuracy",
         **{f"itm-{number}": f"itm-{number}" for number in range(1, 8)},
     }
