@@ -15,7 +15,7 @@
 #define DECIDE_REASON_LEN 160
 /* Refresh of a status that did not change. */
 #define DECIDE_REFRESH_US 10000000ll
-/* How often a changed kernel rate alone may be told. */
+/* How often a changed kernel rate, or octets that moved, are told: who measures a rate from outside needs both. */
 #define DECIDE_RATE_CHANGE_US 1000000ll
 /* A grant without any rate is reported as failed only after this long, the time a fresh link rate may take to arrive.
  */

@@ -42,6 +42,7 @@ struct grant_entry {
     enum decide_state told_state;
     uint64_t told_generation;
     uint64_t told_rate_bps;
+    uint64_t told_sent_bytes;
     char told_reason[DECIDE_REASON_LEN];
     int64_t told_at_us;
     bool resend;

@@ -131,7 +131,10 @@ static bool due(const struct telling *telling, const struct grant_entry *grant, 
         return true;
     if (age_us >= DECIDE_REFRESH_US)
         return true;
-    return age_us >= DECIDE_RATE_CHANGE_US && rate_moved(grant->told_rate_bps, grant->observed.kernel_rate_bps);
+    if (age_us < DECIDE_RATE_CHANGE_US)
+        return false;
+    return grant->observed.sent_bytes != grant->told_sent_bytes ||
+           rate_moved(grant->told_rate_bps, grant->observed.kernel_rate_bps);
 }
 
 static int tell_one(const char *key, void *value, void *context) {
@@ -157,6 +160,7 @@ static int tell_one(const char *key, void *value, void *context) {
         grant->told_state = state;
         grant->told_generation = grant->generation;
         grant->told_rate_bps = grant->observed.kernel_rate_bps;
+        grant->told_sent_bytes = grant->observed.sent_bytes;
         memcpy(grant->told_reason, reason, sizeof(reason));
         grant->told_at_us = telling->now_us;
         grant->resend = false;
