@@ -115,7 +115,7 @@ def with_lab(
 @app.command()
 def demo(
     keep: Annotated[bool, typer.Option(help="Leave platform and lab running.")] = False,
-    duration: Annotated[float, typer.Option(help="Seconds of each transfer.")] = 15.0,
+    duration: Annotated[float, typer.Option(help="Seconds of each transfer.")] = 25.0,
     as_json: JsonOption = False,
 ) -> None:
     """Sense, ask for a rate, move data with CUBIC, BBR and CHART; writes var/demo/report.json."""
