@@ -27,6 +27,7 @@ struct agent_options {
     const char *bootstrap;
     const char *metrics_listen;
     const char *default_control;
+    uint16_t sensor_port;
     struct agent_link_option links[AGENT_LINKS_MAX];
     size_t n_links;
 };

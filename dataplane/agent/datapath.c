@@ -20,6 +20,9 @@
 #include "tcp_limits.h"
 
 #define NS_PER_US 1000ull
+/* A quarter of RFC 6298's second: beyond the RTT of all but paths over satellites, where a SYN too many does no harm.
+ */
+#define SYN_TIMEOUT_NS (250l * 1000 * 1000)
 /* A lease no longer than this is taken; more would outlive what anybody means. */
 #define LEASE_MAX_US (3600ull * 1000 * 1000)
 #ifndef SO_NETNS_COOKIE
@@ -115,6 +118,13 @@ int datapath_write_config(struct datapath *datapath) {
     return bpf_map_update_elem(fd, &zero, &datapath->config, BPF_ANY) ? -errno : 0;
 }
 
+/* A time in ticks of the kernel's timer (CONFIG_HZ), which is the resolution of its coarse clock; 0: not known. */
+static uint32_t ticks(long ns) {
+    struct timespec tick;
+    return clock_getres(CLOCK_MONOTONIC_COARSE, &tick) || tick.tv_sec || !tick.tv_nsec ? 0
+                                                                                       : (uint32_t)(ns / tick.tv_nsec);
+}
+
 static int set_up(struct datapath *datapath, const struct datapath_options *options) {
     struct chart_node_config *config = &datapath->config;
     uint64_t node = 0, cgroup_id = 0;
@@ -131,6 +141,8 @@ static int set_up(struct datapath *datapath, const struct datapath_options *opti
     config->cgroup_id = cgroup_id;
     config->cgroup_level = cgroup_level;
     config->receive_window_bytes = limits_raise();
+    config->syn_timeout_ticks = ticks(SYN_TIMEOUT_NS);
+    config->sensor_port = options->sensor_port;
     config->enforce = 1;
     if (options->default_control)
         strncpy(config->default_control, options->default_control, sizeof(config->default_control) - 1);

@@ -18,6 +18,8 @@ struct datapath_options {
     const char *cgroup_path;
     /* Congestion control a flow goes back to; NULL: the one it had. */
     const char *default_control;
+    /* UDP port of the sensors' responders: what goes to or from it is probes, not demand; 0: none. */
+    uint16_t sensor_port;
     /* Lock file and what --cleanup needs. */
     const char *state_dir;
 };

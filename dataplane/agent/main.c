@@ -129,6 +129,7 @@ static int open_parts(struct agent *agent) {
     const struct datapath_options datapath_options = {
         .cgroup_path = options->cgroup_path,
         .default_control = options->default_control,
+        .sensor_port = options->sensor_port,
         .state_dir = options->state_dir,
     };
     int error = open_signals(agent);

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #define HELP_COLUMN 30
+#define SENSOR_PORT 18300
 
-enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK };
+enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK, VALUE_PORT };
 
 struct option_row {
     const char *name;
@@ -31,6 +32,8 @@ static const struct option_row table[] = {
     {"--metrics", "ADDR:PORT", STRING(metrics_listen), "serve Prometheus metrics over HTTP"},
     {"--default-congestion", "NAME", STRING(default_control),
      "what flows go back to without a rate; default: what they had"},
+    {"--sensor-port", "PORT", VALUE_PORT, OPTIONS_RUN, offsetof(struct agent_options, sensor_port),
+     "UDP port of the sensors, whose probes are no demand; 0: none; default: 18300"},
     {"--off", NULL, VALUE_NONE, OPTIONS_OFF, 0, "give every flow back to its default control and stay off"},
     {"--on", NULL, VALUE_NONE, OPTIONS_ON, 0, "take --off back"},
     {"--status", NULL, VALUE_NONE, OPTIONS_STATUS, 0, "what the running agent does; with --json as JSON"},
@@ -83,6 +86,16 @@ int options_parse_link(const char *text, struct agent_link_option *ret) {
     return 0;
 }
 
+static int parse_port(const char *text, uint16_t *ret) {
+    char *end;
+    errno = 0;
+    unsigned long port = strtoul(text, &end, 10);
+    if (errno || *end || end == text || text[0] == '-' || port > UINT16_MAX)
+        return -EINVAL;
+    *ret = (uint16_t)port;
+    return 0;
+}
+
 static int take(struct options *options, const struct option_row *row, const char *value, FILE *errors) {
     struct agent_options *agent = &options->agent;
     if (strcmp(row->name, "--json") == 0) {
@@ -93,6 +106,11 @@ static int take(struct options *options, const struct option_row *row, const cha
     } else if (row->value == VALUE_STRING) {
         const char **field = (const char **)((char *)agent + row->offset);
         *field = value;
+    } else if (row->value == VALUE_PORT) {
+        if (parse_port(value, (uint16_t *)((char *)agent + row->offset))) {
+            fprintf(errors, "chart-agent: %s %s: expected a port from 0 to 65535\n", row->name, value);
+            return -EINVAL;
+        }
     } else if (row->value == VALUE_LINK) {
         if (agent->n_links == AGENT_LINKS_MAX || options_parse_link(value, &agent->links[agent->n_links])) {
             fprintf(errors, "chart-agent: --link %s: expected ID=IFACE[:CAPACITY_BPS], at most %d times\n", value,
@@ -129,7 +147,7 @@ static int check(const struct options *options, FILE *errors) {
 }
 
 int options_parse(int argc, char **argv, FILE *errors, struct options *ret) {
-    struct options options = {.action = OPTIONS_RUN};
+    struct options options = {.action = OPTIONS_RUN, .agent.sensor_port = SENSOR_PORT};
     for (int i = 1; i < argc; i++) {
         const struct option_row *row = NULL;
         for (size_t k = 0; k < N_ROWS; k++)

@@ -2,9 +2,10 @@
  * al., The CHART System, section 5: the client's stack is switched per connection).
  *
  *   attach_sockops  when a connection is set up: finds its grant, remembers it in the socket's storage and sets trinity
- *                   while the rate is fresh; gives sockets a receive window that holds a lossy long path from the start
- *   walk_flows      over all TCP sockets of the node, on the agent's call: the same for flows that ran before their
- *                   grant came or whose rate came back; gives flows back; reports flows to the agent */
+ *                   while the rate is fresh; gives sockets a receive window that holds a lossy long path from the
+ * start; repeats a lost SYN of a granted flow soon walk_flows      over all TCP sockets of the node, on the agent's
+ * call: the same for flows that ran before their grant came or whose rate came back; gives flows back; reports flows to
+ * the agent */
 #include "select.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -103,6 +104,23 @@ static __always_inline void established(struct bpf_sock_ops *skops, const struct
         bpf_setsockopt(skops, SOL_TCP, TCP_CONGESTION, trinity, sizeof(trinity));
 }
 
+/* A lost SYN costs a flow its first second (RFC 6298, 2.1); one whose rate the network holds ready tries again sooner.
+ */
+static __always_inline void connecting(struct bpf_sock_ops *skops, const struct chart_node_config *config) {
+    struct flow_address address = {};
+    struct bpf_sock *sk = skops->sk;
+    struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+    if (!config->syn_timeout_ticks || !config->enforce || !tp || !socket_address(tp, &address))
+        return;
+    const struct chart_selector *selector = find_selector(&address, config);
+    if (!selector || !selector->sending)
+        return;
+    struct chart_grant_key key = {.node = config->node, .grant = selector->grant};
+    const struct chart_rate *rate = bpf_map_lookup_elem(&rates, &key);
+    if (rate && rate_in_force(rate, bpf_ktime_get_ns()))
+        skops->reply = config->syn_timeout_ticks;
+}
+
 /* The last octets of a connection, which no walk would see any more. */
 static __always_inline void closed(struct bpf_sock_ops *skops) {
     struct bpf_sock *sk = skops->sk;
@@ -123,6 +141,9 @@ int attach_sockops(struct bpf_sock_ops *skops) {
     case BPF_SOCK_OPS_TCP_LISTEN_CB:
         if (config->receive_window_bytes)
             raise_receive_window(skops, config->receive_window_bytes);
+        break;
+    case BPF_SOCK_OPS_TIMEOUT_INIT:
+        connecting(skops, config);
         break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:

@@ -82,6 +82,12 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct chart_pack
     return false;
 }
 
+/* Probes of the sensors: short trains faster than the link, which are no demand for a share of it. */
+static __always_inline bool is_probe(const struct chart_packet_key *key, const struct chart_node_config *config) {
+    __u32 port = config->sensor_port;
+    return port && key->protocol == IPPROTO_UDP && (key->source_port == port || key->destination_port == port);
+}
+
 /* The grant of a packet, remembered or looked up anew when the selectors changed. */
 static __always_inline struct chart_packet_flow *find_flow(const struct chart_packet_key *key,
                                                            const struct chart_node_config *config) {
@@ -147,6 +153,9 @@ int classify(struct __sk_buff *skb) {
         count_grant(link, ifindex, grant.grant, epoch);
     } else if (key.dscp == DSCP_CS1 || key.dscp == DSCP_LE) {
         minor = HTB_MINOR_BACKGROUND;
+        __sync_fetch_and_add(&link->background_bytes, bytes);
+    } else if (is_probe(&key, config)) {
+        /* Queued as the traffic whose path they measure. */
         __sync_fetch_and_add(&link->background_bytes, bytes);
     } else {
         __sync_fetch_and_add(&link->legacy_bytes, bytes);

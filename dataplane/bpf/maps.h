@@ -100,6 +100,10 @@ struct chart_node_config {
     __u32 enforce;
     /* Receive window that sockets of the cgroup get from the start; 0: leave it alone. */
     __u32 receive_window_bytes;
+    /* After which a SYN of a flow with a fresh rate is repeated, in the kernel's ticks; 0: the kernel's own second. */
+    __u32 syn_timeout_ticks;
+    /* UDP port of the sensors' responders, whose packets are probes; 0: none. */
+    __u32 sensor_port;
     __u32 unused;
     /* Empty: the control the flow had. */
     char default_control[CHART_CONTROL_NAME_LEN];

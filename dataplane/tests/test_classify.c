@@ -37,7 +37,7 @@ static void set_up(uint64_t gr_bps, int lease_ms, uint8_t expedited) {
     static uint32_t generation;
     struct decide_selector selector = {.protocol = 6, .destination_port = 80};
     struct chart_selector_table table = {.count = 1};
-    struct chart_node_config config = {.node = NODE, .enforce = 1, .generation = ++generation};
+    struct chart_node_config config = {.node = NODE, .enforce = 1, .generation = ++generation, .sensor_port = 18300};
     struct chart_grant_key key = {.node = NODE, .grant = GRANT};
     struct chart_link link = {.link_header_bytes = ETHERNET_BYTES};
     struct timespec now;
@@ -55,8 +55,8 @@ static void set_up(uint64_t gr_bps, int lease_ms, uint8_t expedited) {
     put(skeleton->maps.node_config, &zero, &config);
 }
 
-/* Runs the classifier over one IPv4 TCP packet; the class id it wrote. */
-static uint32_t run(const char *source, uint16_t port, uint8_t tos) {
+/* Runs the classifier over one IPv4 packet; the class id it wrote. */
+static uint32_t run_protocol(uint8_t protocol, const char *source, uint16_t port, uint8_t tos) {
     uint8_t packet[PACKET_BYTES] = {0};
     struct __sk_buff context = {.ifindex = LOOPBACK};
     packet[12] = 0x08;
@@ -64,7 +64,7 @@ static uint32_t run(const char *source, uint16_t port, uint8_t tos) {
     packet[15] = tos;
     packet[17] = PACKET_BYTES - ETHERNET_BYTES;
     packet[22] = 64;
-    packet[23] = 6;
+    packet[23] = protocol;
     inet_pton(AF_INET, source, packet + 26);
     inet_pton(AF_INET, "192.0.2.1", packet + 30);
     packet[36] = (uint8_t)(port >> 8);
@@ -73,6 +73,10 @@ static uint32_t run(const char *source, uint16_t port, uint8_t tos) {
                 .ctx_size_in = sizeof(context), .ctx_out = &context, .ctx_size_out = sizeof(context), .repeat = 1);
     assert_int_equal(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.classify), &options), 0);
     return context.priority;
+}
+
+static uint32_t run(const char *source, uint16_t port, uint8_t tos) {
+    return run_protocol(IPPROTO_TCP, source, port, tos);
 }
 
 static struct chart_link counters(void) {
@@ -107,6 +111,18 @@ static void everything_else_is_legacy(void **state) {
     /* Nobody granted it: the mark alone opens nothing. */
     assert_int_equal(run("11.1.1.1", 80, 46 << 2), HTB_CLASS_ID(HTB_MINOR_LEGACY));
     assert_int_equal(counters().legacy_bytes, 3 * (PACKET_BYTES - ETHERNET_BYTES));
+}
+
+/* They meet what legacy traffic meets, and ask for nothing. */
+static void probes_are_no_demand(void **state) {
+    (void)state;
+    set_up(1000000, 1000, 0);
+    assert_int_equal(run_protocol(IPPROTO_UDP, "11.1.1.1", 18300, 0), HTB_CLASS_ID(HTB_MINOR_LEGACY));
+    assert_int_equal(counters().legacy_bytes, 0);
+    assert_int_equal(counters().background_bytes, PACKET_BYTES - ETHERNET_BYTES);
+    run_protocol(IPPROTO_TCP, "11.1.1.1", 18300, 0);
+    run_protocol(IPPROTO_UDP, "11.1.1.1", 18301, 0);
+    assert_int_equal(counters().legacy_bytes, 2 * (PACKET_BYTES - ETHERNET_BYTES));
 }
 
 static void background(void **state) {
@@ -147,6 +163,7 @@ int main(void) {
         cmocka_unit_test(granted_flow),
         cmocka_unit_test(expedited_flow),
         cmocka_unit_test(everything_else_is_legacy),
+        cmocka_unit_test(probes_are_no_demand),
         cmocka_unit_test(background),
         cmocka_unit_test(ended_lease_is_legacy),
         cmocka_unit_test(changed_selectors_forget_the_match),

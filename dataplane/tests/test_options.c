@@ -41,6 +41,7 @@ static void a_whole_line(void **state) {
     assert_string_equal(options.agent.links[0].interface, "to-bravo");
     assert_int_equal(options.agent.links[0].capacity_bps, 100000000);
     assert_int_equal(options.agent.links[1].capacity_bps, 0);
+    assert_int_equal(options.agent.sensor_port, 18300);
     free(errors);
 }
 
@@ -62,6 +63,8 @@ static void mistakes_are_named(void **state) {
     refused((const char *const[]){"--node", NULL}, "--node needs NAME");
     refused((const char *const[]){"--link", "eth0", NULL}, "expected ID=IFACE");
     refused((const char *const[]){"--link", "a=eth0:-1", NULL}, "expected ID=IFACE");
+    refused((const char *const[]){"--sensor-port", "65536", NULL}, "from 0 to 65535");
+    refused((const char *const[]){"--sensor-port", "udp", NULL}, "from 0 to 65535");
     refused((const char *const[]){"--node", "a", "--state-dir", "/s", "--cgroup", "/c", "--rate-file", "/r",
                                   "--bootstrap", "h:1", NULL},
             "exclude each other");

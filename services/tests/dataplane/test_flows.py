@@ -112,6 +112,25 @@ def test_a_new_flow_starts_at_its_rate(lab: Lab, sender: Node, transfer: Transfe
     assert poll(lambda: flow_rates(sender), lambda rates: rates == [RATE_BPS], 1) == [RATE_BPS]
 
 
+def test_a_lost_syn_of_a_granted_flow_is_repeated_soon(lab: Lab, sender: Node) -> None:
+    sender.grant(RATE_BPS)
+    assert poll(lambda: sender.status()["grants"], bool, 2)
+    lab.outage("alpha-bravo", 10)
+    command = ["/usr/bin/python3", "-c", SOURCE, lab.address("bravo")]
+    connecting = lab.popen("alpha", command, stdout=subprocess.DEVNULL)
+
+    def repeated() -> int:
+        # timer:(on,240ms,2): the last number counts the repetitions.
+        told = lab.exec("alpha", ["ss", "-Hton", "state", "syn-sent", "dport", "=", f":{PORT}"]).stdout
+        return int(told.rpartition(",")[2].rstrip(")\n ") or 0) if "timer" in told else 0
+
+    try:
+        assert poll(repeated, lambda count: count >= 3, 1.5) >= 3
+    finally:
+        connecting.kill()
+        connecting.wait()
+
+
 def test_a_changed_rate_reaches_the_flow(lab: Lab, sender: Node, transfer: Transfer) -> None:
     sender.grant(RATE_BPS)
     transfer(1)
