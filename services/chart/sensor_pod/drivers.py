@@ -61,6 +61,7 @@ class Program:
         self._task: asyncio.Task[None] | None = None
         self.process: asyncio.subprocess.Process | None = None
         self.up = asyncio.Event()
+        self._anew = False
 
     def start(self) -> None:
         """Begin to keep it running."""
@@ -74,12 +75,22 @@ class Program:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
+    def restart(self) -> None:
+        """End what it does now and start it again at once, without back-off."""
+        if self.process is not None:
+            self._anew = True
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
     async def _keep(self) -> None:
         back_off_s = BACK_OFF_S[0]
         loop = asyncio.get_running_loop()
         for attempt in itertools.count():
             if attempt:
                 RESTARTS.labels(program=self.name).inc()
+            if self._anew:
+                self._anew, back_off_s = False, BACK_OFF_S[0]
+            elif attempt:
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
             started = loop.time()
@@ -246,6 +257,12 @@ class Drivers:
     async def run(self, key: GroupKey, limit_s: float) -> dict[str, Any]:
         """Run a sensor; returns its result or error record. Raises SensorError."""
         return await self._worker(key.sensor).request(_parameters(key), limit_s)
+
+    def cancel(self, key: GroupKey) -> None:
+        """End a sensor's run before its time; for sensors of which one run goes on at a time, as all its runs end."""
+        worker = self._workers.get(key.sensor)
+        if worker is not None:
+            worker.restart()
 
     def _worker(self, sensor: str) -> Worker:
         worker = self._workers.get(sensor)

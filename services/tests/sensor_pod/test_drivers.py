@@ -78,3 +78,17 @@ async def test_lines_that_are_no_answer_are_passed_over(drivers: Drivers) -> Non
 async def test_an_unknown_sensor_names_those_there_are(drivers: Drivers) -> None:
     with pytest.raises(SensorError, match="no sensor 'other'; it has toy"):
         await drivers.declare(key(sensor="other"))
+
+
+async def test_a_cancelled_run_ends_at_once_and_the_next_one_is_not_kept_waiting(drivers: Drivers) -> None:
+    await drivers.run(key(), 10)
+    running = asyncio.create_task(drivers.run(key("silent"), 10))
+    await asyncio.sleep(0)
+    worker = drivers._workers["toy"]
+    await eventually(lambda: len(worker._answers) == 1)
+    drivers.cancel(key())
+    with pytest.raises(SensorError) as failure:
+        async with asyncio.timeout(5):
+            await running
+    assert failure.value.kind == "unavailable"
+    assert (await drivers.run(key(), 5))["destination"] == "10.0.0.2"
