@@ -30,6 +30,7 @@ class BaseServiceSettings(BaseSettings):
     allocator_target: str = "127.0.0.1:18102"
     reservations_target: str = "127.0.0.1:18103"
     archiver_target: str = "127.0.0.1:18104"
+    inference_target: str = "127.0.0.1:18105"
     # Name of the node that this process serves (sensor pod).
     node: str = ""
 

@@ -30,7 +30,7 @@ class Program:
     stop_wait_s: int = 15
 
 
-SERVICES = ("registry", "allocator", "reservations", "archiver")
+SERVICES = ("registry", "allocator", "reservations", "archiver", "inference")
 
 
 def grpc_port(settings: PlatformSettings, service: str) -> int:
