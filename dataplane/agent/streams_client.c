@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "agent.h"
+#include "kafka_properties.h"
 
 #define CLIENT_ID_LEN 128
 
@@ -47,6 +48,10 @@ rd_kafka_t *streams_make_client(rd_kafka_type_t type, const char *bootstrap, con
     rd_kafka_t *client;
     bool good;
 
+    if (kafka_properties_apply(conf, stderr)) {
+        rd_kafka_conf_destroy(conf);
+        return NULL;
+    }
     snprintf(client_id, sizeof(client_id), "chart-agent-%s", node);
     good = rd_kafka_conf_set(conf, "bootstrap.servers", bootstrap, error, sizeof(error)) == RD_KAFKA_CONF_OK &&
            rd_kafka_conf_set(conf, "client.id", client_id, error, sizeof(error)) == RD_KAFKA_CONF_OK;

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from chart.common import catalogue as catalogues
-from chart.common import telemetry
+from chart.common import kafka_properties, telemetry
 from chart.common.compacted import CompactedState
 from chart.common.records import Partition, Start, StreamRejected, StreamUnavailable, encode
 from chart.common.streams_kafka_reader import KafkaSubscription
@@ -54,6 +54,7 @@ class KafkaBroker:
         self.catalogue = catalogue or catalogues.load()
         self._producer = Producer(
             {
+                **kafka_properties.load(),
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,

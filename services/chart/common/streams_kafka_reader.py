@@ -25,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from chart.common import kafka_properties
 from chart.common.catalogue import DLQ_SUFFIX
 from chart.common.records import (
     UNREADABLE,
@@ -119,6 +120,7 @@ class KafkaSubscription:
 
     def _configuration(self) -> dict[str, Any]:
         configuration: dict[str, Any] = {
+            **kafka_properties.load(),
             "bootstrap.servers": self._broker.bootstrap,
             "group.id": self._group or "chart-ungrouped",
             "enable.auto.commit": False,

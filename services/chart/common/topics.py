@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from chart.common import catalogue as catalogues
+from chart.common import kafka_properties
 from chart.common.catalogue import Catalogue, Topic
 
 DLQ_RETENTION_MS = 7 * 86400 * 1000
@@ -108,7 +109,7 @@ def apply(bootstrap: str, *, catalogue: Catalogue | None = None, replication: in
         TopicsError: the broker does not answer or refuses.
     """
     replication = replication or int(os.environ.get("CHART_KAFKA_REPLICATION", "1"))
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = AdminClient({**kafka_properties.load(), "bootstrap.servers": bootstrap, "log_level": 3})
     changes = Changes()
     try:
         existing = admin.list_topics(timeout=LIMIT_S).topics
@@ -230,7 +231,7 @@ def apply_command(
 @app.command("list")
 def list_command(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, as_json: JsonOption = False) -> None:
     """Show the catalogue and whether the broker has each topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = AdminClient({**kafka_properties.load(), "bootstrap.servers": bootstrap, "log_level": 3})
     try:
         existing = set(admin.list_topics(timeout=5.0).topics)
     except KafkaException as error:
