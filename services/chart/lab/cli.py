@@ -349,6 +349,10 @@ def run(
     seed: Annotated[int, typer.Option(min=0)] = 1,
     repeat: Annotated[int | None, typer.Option(min=1, help="runs per point, in the order A B B A")] = None,
     ignore_noise: Annotated[bool, typer.Option("--ignore-noise", help="judge on a busy machine too")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="throughput-grid: keep the cells that an earlier run finished"),
+    ] = False,
     rtt: Annotated[Path | None, typer.Option(help="inference-accuracy: matrix of round-trip times, ms")] = None,
     throughput: Annotated[
         Path | None, typer.Option(help="inference-accuracy: lines of source, destination, bit/s, RTT in ms")
@@ -385,6 +389,7 @@ def run(
         seed=seed,
         repeat=repeat,
         judge_noise=not ignore_noise,
+        resume=resume,
         rtt_file=rtt,
         throughput_file=throughput,
         fraction=fraction,

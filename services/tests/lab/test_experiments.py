@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chart.lab import experiments
+from chart.lab.errors import LabError
 from chart.lab.experiments import fair_share, framework, grid_report, noise, throughput_grid, traffic
 from chart.lab.experiments.framework import Figure, Outcome, Settings
 from chart.lab.experiments.grid_report import Cell, CellResult
@@ -74,6 +75,23 @@ def test_cells_follow_the_lists_that_were_asked_for() -> None:
     cells = throughput_grid.cells(settings)
     assert [(cell.rate_mbit, cell.delay_ms) for cell in cells] == [(60, 35), (60, 70), (10, 35), (10, 70)]
     assert len(throughput_grid.cells(Settings(Path("out")))) == 16
+
+
+def test_finished_cells_are_kept_for_the_same_conditions(tmp_path: Path) -> None:
+    run = throughput_grid.Run(9e7, 0.97, 1e7, 1.5, "trinity", 3, noise.Noise(0.1, 0.0, 5.0, 0))
+    cell = Cell(100.0, 0.05, 50.0, "upload")
+    path = tmp_path / "grid" / throughput_grid.KEPT_FILE
+    conditions = {"duration_s": 60.0, "repeat": 1, "seed": 1}
+    kept = throughput_grid.KeptCells(path, conditions)
+    assert kept.read() == {}
+    kept.add(cell, {"chart": [run], "bbr": [run, run]})
+    assert throughput_grid.KeptCells(path, conditions).read() == {(cell, "chart"): [run], (cell, "bbr"): [run, run]}
+    assert throughput_grid.KeptCells(path, {**conditions, "duration_s": 5.0}).read() == {}
+    path.write_text(path.read_text() + "no cell\n")
+    with pytest.raises(LabError, match=r"cells\.jsonl:2 is no cell"):
+        kept.read()
+    kept.forget()
+    assert kept.read() == {}
 
 
 def test_fairness_figures() -> None:

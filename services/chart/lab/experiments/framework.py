@@ -33,6 +33,8 @@ class Settings:
     seed: int = 1
     repeat: int | None = None
     judge_noise: bool = True
+    # Go on with what an earlier run in the same folder finished, where the experiment can.
+    resume: bool = False
     # inference-accuracy: matrices to hide, and the shares of their pairs that are measured.
     rtt_file: Path | None = None
     throughput_file: Path | None = None

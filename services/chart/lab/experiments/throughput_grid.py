@@ -7,9 +7,12 @@ and delay hold in both directions of the link.
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
@@ -37,6 +40,7 @@ CONTROLS = ("cubic", "bbr", "chart")
 DIRECTIONS = ("upload",)
 LINK = "alpha-bravo"
 ATTEMPTS = 4
+KEPT_FILE = "cells.jsonl"
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,55 @@ def run_quietly(base: Topology, cell: Cell, control: str, seed: int, duration_s:
     raise NoisyMachineError(f"{cell} with {control}, {ATTEMPTS} attempts: {complaint}")
 
 
+class KeptCells:
+    """Finished cells of a grid in a file, so that one that was broken off goes on with the next cell (`--resume`).
+
+    A cell is kept whole: its controls were measured in the same minutes. Cells measured under other conditions
+    (duration, repeats, seed) stay in the file and are not used.
+    """
+
+    def __init__(self, path: Path, conditions: dict[str, Any]) -> None:
+        self.path = path
+        self.conditions = conditions
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.path.unlink(missing_ok=True)
+
+    def add(self, cell: Cell, runs: dict[str, list[Run]]) -> None:
+        """Keep a finished cell; it is on disk when this returns."""
+        record = {
+            "conditions": self.conditions,
+            "cell": asdict(cell),
+            "runs": {control: [asdict(run) for run in own] for control, own in runs.items()},
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> dict[tuple[Cell, str], list[Run]]:
+        """What was kept under the same conditions; raises LabError when the file is not ours."""
+        kept: dict[tuple[Cell, str], list[Run]] = {}
+        if not self.path.exists():
+            return kept
+        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                record = json.loads(line)
+                cell = Cell(**record["cell"])
+                runs = {
+                    control: [Run(**{**run, "noise": noise.Noise(**run["noise"])}) for run in own]
+                    for control, own in record["runs"].items()
+                }
+            except (ValueError, TypeError, KeyError) as error:
+                msg = f"{self.path}:{number} is no cell of a grid ({error}); without --resume it is replaced"
+                raise LabError(msg) from error
+            if record["conditions"] == self.conditions:
+                kept |= {(cell, control): own for control, own in runs.items()}
+        return kept
+
+
 def merge(runs: list[Run]) -> CellResult:
     """Medians over the repeats of one cell, and the range of the goodput."""
     inflation = [run.rtt_inflation_p99_ms for run in runs if run.rtt_inflation_p99_ms is not None]
@@ -190,15 +243,21 @@ def run(settings: Settings, report: Report) -> Outcome:
     repeat = settings.repeat or 1
     grid = cells(settings)
     runs: dict[tuple[Cell, str], list[Run]] = {(cell, control): [] for cell in grid for control in controls}
-    done = 0
-    for cell in grid:
-        for number, control in interleaved(controls, repeat):
-            report(f"{cell}, {control}", done / (len(runs) * repeat))
+    kept = KeptCells(settings.out / KEPT_FILE, {"duration_s": duration_s, "repeat": repeat, "seed": settings.seed})
+    if not settings.resume:
+        kept.forget()
+    earlier = kept.read()
+    for place, cell in enumerate(grid):
+        if all((cell, control) in earlier for control in controls):
+            runs |= {(cell, control): earlier[cell, control] for control in controls}
+            continue
+        for done, (number, control) in enumerate(interleaved(controls, repeat)):
+            report(f"{cell}, {control}", (place + done / (len(controls) * repeat)) / len(grid))
             seed = settings.seed * 1000 + number
             runs[cell, control].append(
                 run_quietly(base, cell, control, seed, duration_s, judge_noise=settings.judge_noise)
             )
-            done += 1
+        kept.add(cell, {control: runs[cell, control] for control in controls})
     results = {key: merge(own) for key, own in runs.items()}
     return Outcome(
         figures=[*summary(results), *per_cell(results)],
