@@ -1,172 +1,31 @@
-"""Who asks, and what they may: bearer tokens (RFC 6750, RFC 7519, OIDC) or the dashboard's session cookie.
+"""Who asks, and what they may: bearer tokens (chart.common.tokens) or the dashboard's session cookie.
 
-Checked on every request: signature with an algorithm of the allow-list under a key of the issuer, issuer, audience,
-authorised party, expiry. Roles: viewer (reads), application (its own requests), operator and admin (everything).
+Roles: viewer (reads), application (its own requests), operator and admin (everything).
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, get_args
+from typing import Annotated, Any
 
-import httpx
-import jwt
 from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 
+from chart.common.tokens import ROLES, IssuerAwayError, Principal, TokenError, TokenVerifier
 from chart.gateway.errors import GatewayError, away, forbidden, unauthorised
 from chart.gateway.limits import RateLimiter
-from chart.gateway.schemas.session import Role
-from chart.gateway.settings import GatewaySettings
 
 SESSION_COOKIE = "chart_session"
-ROLES: frozenset[str] = frozenset(get_args(Role))
-# Unknown key ids make the key set be read again, but not more often than this.
-JWKS_REFRESH_MIN_S = 10.0
-TOKEN_LIMIT_BYTES = 8192
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-@dataclass(frozen=True)
-class Principal:
-    """Who asks."""
-
-    subject: str
-    roles: frozenset[str]
-    expires_at: int
-
-    def has(self, *roles: str) -> bool:
-        """Whether one of the roles is held."""
-        return not self.roles.isdisjoint(roles)
-
-    @property
-    def sees_all(self) -> bool:
-        """Whether the requests of every application may be read."""
-        return self.has("viewer", "operator", "admin")
-
-    @property
-    def acts_for_all(self) -> bool:
-        """Whether the requests of every application may be changed."""
-        return self.has("operator", "admin")
-
-
-class KeySource(Protocol):
-    """Where public keys of the issuer come from."""
-
-    async def key(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key of this id; None when the issuer has none."""
-        ...
-
-
-@dataclass
-class RemoteKeys:
-    """Keys of an issuer's JWKS document, cached; an unknown key id reads it again (key rotation)."""
-
-    url: str
-    cache_s: float
-    fetch: Callable[[str], Coroutine[Any, Any, dict[str, Any]]] | None = None
-    _keys: dict[str | None, jwt.PyJWK] = field(default_factory=dict)
-    _read_at: float = float("-inf")
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def key(self, key_id: str | None) -> jwt.PyJWK | None:
-        """See `KeySource`. Raises a 503 problem when the issuer cannot be reached and nothing is cached."""
-        age_s = time.monotonic() - self._read_at
-        if age_s > self.cache_s or (key_id not in self._keys and age_s > JWKS_REFRESH_MIN_S):
-            async with self._lock:
-                if time.monotonic() - self._read_at > JWKS_REFRESH_MIN_S:
-                    await self._read()
-        return self._keys.get(key_id)
-
-    async def _read(self) -> None:
-        try:
-            document = await (self.fetch or _fetch_json)(self.url)
-            self._keys = {key.key_id: key for key in jwt.PyJWKSet.from_dict(document).keys}
-        except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
-            if not self._keys:
-                raise away("The token issuer") from error
-        self._read_at = time.monotonic()
-
-
-async def _fetch_json(url: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(timeout=5, follow_redirects=False) as client:
-        response = await client.get(url)
-        response.raise_for_status()
-        document: dict[str, Any] = response.json()
-        return document
-
-
-def roles_of(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Roles in a token: claim ``roles``, or Keycloak's ``realm_access.roles``; unknown names are ignored."""
-    realm = claims.get("realm_access")
-    named: list[Any] = []
-    for found in (claims.get("roles"), realm.get("roles") if isinstance(realm, dict) else None):
-        if isinstance(found, list):
-            named.extend(found)
-    return frozenset(role for role in named if isinstance(role, str)) & ROLES
-
-
-class TokenVerifier:
-    """Checks tokens against one issuer."""
-
-    def __init__(self, settings: GatewaySettings, keys: KeySource) -> None:
-        self._settings = settings
-        self._keys = keys
-        self._algorithms = [name for name in settings.token_algorithms if name != "none" and not name.startswith("HS")]
-
-    async def verify(self, token: str) -> Principal:
-        """The principal of a token; raises a 401 problem that says what is wrong with it."""
-        if len(token) > TOKEN_LIMIT_BYTES:
-            raise unauthorised("the token is too long")
-        try:
-            header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
-            raise unauthorised("the token cannot be read") from None
-        algorithm = header.get("alg")
-        if algorithm not in self._algorithms:
-            raise unauthorised("the token is signed with an algorithm that is not accepted")
-        key_id = header.get("kid")
-        key = await self._keys.key(key_id if isinstance(key_id, str) else None)
-        if key is None:
-            raise unauthorised("the token is signed with a key that the issuer does not have")
-        return self._principal(self._claims(token, key, algorithm))
-
-    def _claims(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
-        settings = self._settings
-        try:
-            return jwt.decode(
-                token,
-                key,
-                algorithms=[algorithm],
-                issuer=settings.token_issuer,
-                audience=settings.token_audience,
-                leeway=settings.token_leeway_s,
-                options={"require": ["exp", "iat", "sub", "aud", "iss"]},
-            )
-        except jwt.ExpiredSignatureError:
-            raise unauthorised("the token has expired") from None
-        except jwt.InvalidAudienceError:
-            raise unauthorised("the token is for another audience") from None
-        except jwt.InvalidIssuerError:
-            raise unauthorised("the token is from another issuer") from None
-        except jwt.MissingRequiredClaimError as error:
-            raise unauthorised(f"the token lacks the claim {error.claim}") from None
-        except jwt.InvalidSignatureError:
-            raise unauthorised("the token's signature is wrong") from None
-        except (jwt.PyJWTError, ValueError, TypeError):
-            raise unauthorised("the token is not valid") from None
-
-    def _principal(self, claims: dict[str, Any]) -> Principal:
-        parties = self._settings.token_authorised_parties
-        if parties and claims.get("azp") not in parties:
-            raise unauthorised("the token was given to another client")
-        subject = claims["sub"]
-        if not isinstance(subject, str) or not 0 < len(subject) <= 128:
-            raise unauthorised("the token names no subject")
-        return Principal(subject, roles_of(claims), int(claims["exp"]))
+async def verified(verifier: TokenVerifier, token: str) -> Principal:
+    """The principal of a token; raises a 401 problem that says what is wrong with it, 503 without its issuer."""
+    try:
+        return await verifier.verify(token)
+    except TokenError as error:
+        raise unauthorised(str(error)) from None
+    except IssuerAwayError as error:
+        raise away("The token issuer") from error
 
 
 bearer_scheme = HTTPBearer(
@@ -205,13 +64,13 @@ async def _identify(request: Request, verifier: TokenVerifier) -> Principal:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised("the Authorization header must be: Bearer and a token")
-        return await verifier.verify(token.strip())
+        return await verified(verifier, token.strip())
     cookie = request.cookies.get(SESSION_COOKIE)
     if not cookie:
         raise unauthorised("this needs a token or a session", invalid=False)
     if request.method not in SAFE_METHODS and not same_origin(request):
         raise forbidden("a session may only be used from the dashboard's own page")
-    return await verifier.verify(cookie)
+    return await verified(verifier, cookie)
 
 
 async def principal(

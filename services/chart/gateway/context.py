@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from chart.common.clock import Clock
 from chart.common.streams import Broker
-from chart.gateway.auth import TokenVerifier
+from chart.common.tokens import TokenVerifier
 from chart.gateway.backends import Backends
 from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer

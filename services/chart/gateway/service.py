@@ -11,7 +11,7 @@ import structlog
 from chart.common.clock import Clock, SystemClock
 from chart.common.problems import ProblemError
 from chart.common.streams import Broker, connect
-from chart.gateway.auth import KeySource, RemoteKeys, TokenVerifier
+from chart.common.tokens import KeySource, RemoteKeys, TokenVerifier
 from chart.gateway.backends import Backends
 from chart.gateway.context import Gateway
 from chart.gateway.events import EventHub

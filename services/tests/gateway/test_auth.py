@@ -14,8 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.gateway import World, world
 
-from chart.gateway.auth import RemoteKeys, TokenVerifier, roles_of
-from chart.gateway.errors import GatewayError
+from chart.common.tokens import RemoteKeys, TokenError, TokenVerifier, roles_of
 from chart.gateway.issuer import DevelopmentIssuer, NotInProductionError
 from chart.gateway.service import ConfigurationError, key_source
 from chart.gateway.settings import GatewaySettings
@@ -196,13 +195,13 @@ async def test_remote_keys_rotate(tmp_path: Path) -> None:
     assert reads == 1
     current = 1
     # Not yet: unknown key ids must not make a client able to flood the issuer.
-    with pytest.raises(GatewayError):
+    with pytest.raises(TokenError):
         await verifier.verify(issuers[1].issue("b", ["viewer"])[0])
     assert reads == 1
     keys._read_at -= 60
     assert (await verifier.verify(issuers[1].issue("b", ["viewer"])[0])).subject == "b"
     assert reads == 2
-    with pytest.raises(GatewayError):
+    with pytest.raises(TokenError):
         await verifier.verify(issuers[0].issue("a", ["viewer"])[0])
 
 
@@ -214,7 +213,7 @@ async def test_authorised_party(tmp_path: Path) -> None:
     assert (await verifier.verify(good)).has("admin")
     for azp in ("other", None):
         bad = jwt.encode(claims(azp=azp), issuer._private, algorithm="EdDSA", headers=headers)
-        with pytest.raises(GatewayError):
+        with pytest.raises(TokenError):
             await verifier.verify(bad)
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from ulid import ULID
 
+from chart.common.tokens import Principal
 from chart.gateway import mapping
-from chart.gateway.auth import AnyRole, Asker, Principal
+from chart.gateway.auth import AnyRole, Asker
 from chart.gateway.backends import FIELDS, acting, problems
 from chart.gateway.context import Context
 from chart.gateway.errors import responses

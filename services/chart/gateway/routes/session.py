@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from chart.common.problems import ProblemError
-from chart.gateway.auth import SESSION_COOKIE, AnyRole, same_origin
+from chart.gateway.auth import SESSION_COOKIE, AnyRole, same_origin, verified
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import forbidden, responses
 from chart.gateway.issuer import DevelopmentIssuer
@@ -73,7 +73,7 @@ async def dev_login(body: LoginBody, request: Request, response: Response, gatew
         samesite="lax",
         secure=request.url.scheme == "https",
     )
-    principal = await gateway.verifier.verify(token)
+    principal = await verified(gateway.verifier, token)
     return _session(principal.subject, principal.roles, principal.expires_at)
 
 
