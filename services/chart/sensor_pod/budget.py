@@ -36,6 +36,12 @@ class ByteBudget:
         self.share = share
         self._default_capacity_bps = default_capacity_bps
         self._windows: dict[str, _Window] = {}
+        # A part of a link's budget, under a name of its own: (link, share).
+        self._parts: dict[str, tuple[str, float]] = {}
+
+    def set_part(self, name: str, link: str, share: float) -> None:
+        """Keep a budget under ``name`` that is this share of the link's, 0..1."""
+        self._parts[name] = (link, share)
 
     def set_capacity(self, link: str, capacity_bps: int) -> None:
         """The capacity of a link, bits per second; the default holds until it is known."""
@@ -43,6 +49,9 @@ class ByteBudget:
 
     def limit_bytes(self, link: str) -> int:
         """Bytes per minute."""
+        part = self._parts.get(link)
+        if part is not None:
+            return int(self.limit_bytes(part[0]) * part[1])
         return int(self._window(link).capacity_bps / 8 * self.share * WINDOW_US / 1e6)
 
     def used_bytes(self, link: str, now_us: int) -> int:
@@ -55,8 +64,12 @@ class ByteBudget:
         """Part of the budget that is used, 0..1."""
         return self.used_bytes(link, now_us) / max(1, self.limit_bytes(link))
 
+    def capacity_bps(self, link: str) -> int:
+        """The capacity of a link, bits per second."""
+        return self._window(link).capacity_bps
+
     def links(self) -> list[str]:
-        """Links that were probed or whose capacity is known."""
+        """Links that were probed or whose capacity is known, and names of parts of them."""
         return list(self._windows)
 
     def earliest_us(self, links: Sequence[str], size_bytes: int, priority: int, now_us: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 
 from chart.sensor_pod.model import Configuration, GroupKey
@@ -31,7 +32,21 @@ class Run:
     exclusive: bool
     due_us: int
     started_us: int
+    priority: int = 0
+    # The application's parts of the links' budgets that it is on.
+    accounts: tuple[str, ...] = ()
+    deadline_us: int = 0
+    # When the group ran before this run.
+    before_us: int | None = None
     tickets: list[int] = field(default_factory=list)
+    one_shot_owners: frozenset[str] = frozenset()
+    # Ended for a run of a higher priority.
+    preempted: bool = False
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """All budgets that its bytes count for."""
+        return (*self.links, *self.accounts)
 
 
 class Smallest:
@@ -82,6 +97,7 @@ class Group:
     configurations: dict[str, Configuration] = field(default_factory=dict)
     tickets: list[int] = field(default_factory=list)
     one_shot_priority: int = 0
+    one_shot_owners: set[str] = field(default_factory=set)
     pending: Pending | None = None
     run: Run | None = None
     last_started_us: int | None = None
@@ -89,6 +105,7 @@ class Group:
     epoch: int = 0
     # Whether the sensor was asked what a run costs.
     asked: bool = False
+    _owners: Counter[str] = field(default_factory=Counter)
     _periods: Smallest = field(default_factory=Smallest)
     _tolerances: Smallest = field(default_factory=Smallest)
     _negative_priorities: Smallest = field(default_factory=Smallest)
@@ -96,13 +113,18 @@ class Group:
     def add(self, configuration: Configuration) -> None:
         """Take in a periodic configuration."""
         self.configurations[configuration.id] = configuration
+        self._owners[configuration.owner] += 1
         self._periods.put(configuration.id, configuration.period_us)
         self._tolerances.put(configuration.id, configuration.tolerance_us)
         self._negative_priorities.put(configuration.id, -configuration.priority)
 
     def discard(self, identity: str) -> None:
         """Let go of a configuration."""
-        self.configurations.pop(identity, None)
+        configuration = self.configurations.pop(identity, None)
+        if configuration is not None:
+            self._owners[configuration.owner] -= 1
+            if not self._owners[configuration.owner]:
+                del self._owners[configuration.owner]
         for values in (self._periods, self._tolerances, self._negative_priorities):
             values.discard(identity)
 
@@ -115,6 +137,18 @@ class Group:
     def priority(self) -> int:
         """The highest of all who want the run."""
         return max(-(self._negative_priorities.value() or 0), self.one_shot_priority)
+
+    @property
+    def owners(self) -> set[str]:
+        """The applications that want the run."""
+        return self.one_shot_owners | self._owners.keys()
+
+    def forget_one_shots(self) -> list[int]:
+        """Let go of the one-shots that wait; returns their tickets."""
+        tickets, self.tickets = self.tickets, []
+        self.one_shot_priority = 0
+        self.one_shot_owners.clear()
+        return tickets
 
     def answered(self, now_us: int) -> bool:
         """Whether the last result is young enough for all.

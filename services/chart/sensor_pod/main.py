@@ -15,6 +15,7 @@ from chart.common.health import HealthServer
 from chart.common.streams import connect
 from chart.sensor_pod import metrics
 from chart.sensor_pod import rpc as pod_rpc
+from chart.sensor_pod.applications import Applications, is_account, limits_from_json
 from chart.sensor_pod.drivers import RESPONDER, Drivers
 from chart.sensor_pod.pod import Pod
 from chart.sensor_pod.publisher import Publisher
@@ -47,6 +48,7 @@ async def serve(settings: PodSettings) -> None:
         clock,
         probe_share=settings.probe_share,
         default_capacity_bps=settings.default_capacity_bps,
+        applications=Applications(limits_from_json(settings.application_limits)),
     )
     streams = ControlStreams(broker, pod, clock)
 
@@ -101,6 +103,8 @@ async def _keep_gauges(pod: Pod, clock: SystemClock) -> None:
         metrics.GROUPS.set(scheduler.group_count)
         metrics.RUNNING.set(scheduler.running)
         for link in scheduler.budget.links():
+            if is_account(link):
+                continue
             metrics.BUDGET_USED.labels(link=link).set(scheduler.budget.used_share(link, int(clock.monotonic() * 1e6)))
         await asyncio.sleep(1.0)
 

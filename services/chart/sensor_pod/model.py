@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from chart.sensor_pod import composition
 from chart.v1 import sensing_configuration_pb2 as pb
 
 # Faster is not monitoring any more, it is load; the budget would stop it anyway, this says so at once.
@@ -100,6 +101,12 @@ def from_proto(message: pb.SensingConfiguration, *, one_shot: bool = False) -> C
     for name in message.parameters:
         if name in _RESERVED or not _PARAMETER.match(name):
             raise InvalidConfigurationError("parameters", f"{name!r} cannot be set")
+    parameters = canonical_parameters(message.parameters)
+    if message.sensor == composition.SENSOR:
+        try:
+            composition.parse(dict(parameters))
+        except composition.CompositionError as error:
+            raise InvalidConfigurationError("parameters", str(error)) from None
     period_ms = 0 if one_shot else message.period_ms
     if not one_shot and not PERIOD_FLOOR_MS <= period_ms <= PERIOD_CEILING_MS:
         detail = f"{period_ms} is not between {PERIOD_FLOOR_MS} and {PERIOD_CEILING_MS}"
@@ -111,7 +118,7 @@ def from_proto(message: pb.SensingConfiguration, *, one_shot: bool = False) -> C
         destination_node=message.destination_node,
         destination_address=str(address),
         sensor=message.sensor,
-        parameters=canonical_parameters(message.parameters),
+        parameters=parameters,
         period_us=period_ms * 1000,
         tolerance_us=message.tolerance_ms * 1000 or period_ms * 500,
         priority=message.priority,

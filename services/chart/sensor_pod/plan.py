@@ -40,10 +40,19 @@ class Skip:
     key: GroupKey
     configuration_ids: tuple[str, ...]
     tickets: tuple[int, ...]
-    # "budget", "exclusion", "workers", "overrun", "late", "declaration"
+    # "budget", "limit", "exclusion", "preempted", "workers", "overrun", "late", "declaration"
     reason: str
     detail: str
     count: int
+
+
+@dataclass(frozen=True)
+class Preempt:
+    """End this run now, a more important one waits for its place; `Scheduler.finished` must follow as ever."""
+
+    run_id: int
+    key: GroupKey
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -61,9 +70,11 @@ class Finished:
 
     tickets: tuple[int, ...]
     configuration_ids: tuple[str, ...]
+    # It was ended for another: its result means nothing, and it runs again later.
+    preempted: bool = False
 
 
-Decision = Run | Declare | Skip | Expire
+Decision = Run | Declare | Skip | Preempt | Expire
 
 
 @dataclass

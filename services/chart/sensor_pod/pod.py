@@ -14,13 +14,14 @@ import structlog
 from ulid import ULID
 
 from chart.common.clock import Clock
-from chart.sensor_pod import metrics, service
+from chart.sensor_pod import composition, metrics, service
+from chart.sensor_pod.applications import Applications, LimitExceededError
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.drivers import Drivers, SensorError
-from chart.sensor_pod.group import Run
+from chart.sensor_pod.group import Cost, Run
 from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, from_proto
 from chart.sensor_pod.paths import Paths
-from chart.sensor_pod.plan import Declare, Expire, Skip
+from chart.sensor_pod.plan import Declare, Expire, Preempt, Skip
 from chart.sensor_pod.publisher import Publisher
 from chart.sensor_pod.repository import Origin, Repository, RunRecord, SkipRecord
 from chart.sensor_pod.scheduler import Scheduler
@@ -30,6 +31,9 @@ from chart.v1 import measurement_pb2, sensing_configuration_pb2, topology_pb2
 # Beyond the time that a sensor declares.
 RUN_MARGIN_S = 3.0
 ONE_SHOT_LIMIT_S = 30.0
+# How old what goes into a composition may be when it does not say: so many of its periods, of a one-shot this long.
+COMPOSED_PERIODS = 3
+COMPOSED_ONCE_US = 60_000_000
 
 _log = structlog.get_logger("chart.sensor_pod")
 
@@ -55,6 +59,7 @@ class Pod:
         *,
         probe_share: float = 0.01,
         default_capacity_bps: int = 100_000_000,
+        applications: Applications | None = None,
     ) -> None:
         self.node = node
         self.repository = repository
@@ -64,7 +69,7 @@ class Pod:
         self._clock = clock
         self._paths = Paths(node)
         budget = ByteBudget(probe_share, default_capacity_bps)
-        self.scheduler = Scheduler(budget, lambda key: self._paths.links(key.destination_node))
+        self.scheduler = Scheduler(budget, self._links, applications=applications)
         self._origins: dict[str, Origin] = {}
         self._messages: dict[str, sensing_configuration_pb2.SensingConfiguration] = {}
         self._last_starts_us: dict[str, int] = {}
@@ -86,10 +91,13 @@ class Pod:
 
         Raises:
             InvalidConfigurationError: it cannot be run.
+            LimitExceededError: its application may not have it.
         """
-        from_proto(message)
+        configuration = from_proto(message)
         if self._messages.get(message.id) == message and self._origins.get(message.id) == origin:
             return
+        known = self._messages.get(message.id)
+        self.scheduler.applications.check(configuration, from_proto(known) if known is not None else None)
         await self.repository.put_configuration(message, origin)
         self._adopt(message, origin)
 
@@ -115,7 +123,9 @@ class Pod:
     def _adopt(self, message: sensing_configuration_pb2.SensingConfiguration, origin: Origin) -> None:
         try:
             configuration = from_proto(message)
-        except InvalidConfigurationError as error:
+            known = self._messages.get(message.id)
+            self.scheduler.applications.check(configuration, from_proto(known) if known is not None else None)
+        except (InvalidConfigurationError, LimitExceededError) as error:
             _log.error("a stored configuration cannot be run", configuration=message.id, reason=str(error))
             return
         self._messages[message.id], self._origins[message.id] = message, origin
@@ -142,7 +152,9 @@ class Pod:
 
         Raises:
             RunRefusedError: the budget has no room, or the run did not start or end in time.
+            LimitExceededError: its application asks for too much.
         """
+        self.scheduler.applications.check_one_shot(configuration, self._now_us())
         if configuration.tolerance_us:
             since_us = self._clock.now_us() - configuration.tolerance_us
             stored = await self.repository.results_since(configuration.key.text(), since_us)
@@ -181,6 +193,9 @@ class Pod:
                     elif isinstance(decision, Skip):
                         self._refuse(decision.tickets, decision.reason, decision.detail)
                         self._spawn(self._note_skip(decision))
+                    elif isinstance(decision, Preempt):
+                        _log.info("a run is ended for another", group=decision.key.text(), reason=decision.detail)
+                        self.drivers.cancel(decision.key)
                     elif isinstance(decision, Expire):
                         self._refuse([decision.ticket], decision.reason, decision.detail)
                 await self._wait()
@@ -212,7 +227,14 @@ class Pod:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a task of the pod failed", error=repr(error), exc_info=error)
 
+    def _links(self, key: GroupKey) -> tuple[str, ...]:
+        return () if key.sensor == composition.SENSOR else self._paths.links(key.destination_node)
+
     async def _declare(self, key: GroupKey) -> None:
+        if key.sensor == composition.SENSOR:
+            self.scheduler.declared(key, Cost(0, 0), self._now_us())
+            self._wake()
+            return
         try:
             answer = await self.drivers.declare(key)
             failure = service.failure_of(answer)
@@ -229,7 +251,10 @@ class Pod:
         started_us = self._clock.now_us()
         sent_bytes = run.cost.probe_bytes
         try:
-            answer = await self.drivers.run(run.key, run.cost.duration_us / 1e6 + RUN_MARGIN_S)
+            if run.key.sensor == composition.SENSOR:
+                answer = await self._compose(run.key)
+            else:
+                answer = await self.drivers.run(run.key, run.cost.duration_us / 1e6 + RUN_MARGIN_S)
             with contextlib.suppress(TypeError, ValueError):
                 # A run that failed without counts may have sent everything that it declared.
                 sent_bytes = min(sent_bytes, int(answer.get("probe_bytes", sent_bytes)))
@@ -239,7 +264,23 @@ class Pod:
             finished = self.scheduler.finished(run.id, self._now_us(), sent_bytes)
             self._wake()
         metrics.PROBE_BYTES.labels(sensor=run.key.sensor).inc(sent_bytes)
+        if finished.preempted:
+            return
         await self._store(run.key, answer, finished.configuration_ids, finished.tickets, started_us)
+
+    async def _compose(self, key: GroupKey) -> dict[str, Any]:
+        """The answer of a composition: fixed functions of stored results."""
+        wanted = composition.parse(dict(key.parameters))
+        values = []
+        for one in wanted.inputs:
+            node = one.node or key.destination_node or key.destination_address
+            newest = await self.repository.newest(node, one.metric)
+            values.append(
+                composition.Value(newest.value, newest.unit, newest.measured_at_us, newest.error) if newest else None
+            )
+        period_us = self.scheduler.period_us(key) or COMPOSED_ONCE_US
+        max_age_us = wanted.max_age_us or COMPOSED_PERIODS * period_us
+        return composition.compose(wanted, values, self._clock.now_us(), max_age_us)
 
     async def _store(
         self,
@@ -276,6 +317,14 @@ class Pod:
         _log.info("a run was skipped", group=skip.key.text(), reason=skip.reason, detail=skip.detail)
         record = SkipRecord(self._clock.now_us(), skip.key.text(), skip.reason, skip.detail, skip.count)
         await self.repository.write(record)
+
+    async def note_refusal(self, identity: str, detail: str) -> None:
+        """A configuration of the control plane that its application may not have."""
+        await self.repository.write(SkipRecord(self._clock.now_us(), f"configuration {identity}", "limit", detail, 1))
+
+    def now_us(self) -> int:
+        """The scheduler's clock, which never steps back."""
+        return self._now_us()
 
     def _now_us(self) -> int:
         return int(self._clock.monotonic() * 1e6)

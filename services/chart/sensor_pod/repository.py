@@ -235,6 +235,19 @@ class Repository:
 
         return await self._do(read)
 
+    async def newest(self, destination: str, metric: str) -> measurement_pb2.Measurement | None:
+        """The last result of a metric towards a node, a failed run included; None without any."""
+
+        def read() -> measurement_pb2.Measurement | None:
+            row = self._db.execute(
+                "SELECT body FROM measurement WHERE destination = ? AND metric = ?"
+                " ORDER BY measured_at_us DESC, sequence DESC LIMIT 1",
+                (destination, metric),
+            ).fetchone()
+            return measurement_pb2.Measurement.FromString(row[0]) if row else None
+
+        return await self._do(read)
+
     # Publishing
 
     async def after(self, sequence: int, limit: int) -> list[tuple[int, measurement_pb2.Measurement]]:

@@ -9,6 +9,8 @@ import grpc
 
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, invalid, not_found
+from chart.sensor_pod import applications
+from chart.sensor_pod.applications import LimitExceededError
 from chart.sensor_pod.model import InvalidConfigurationError, from_proto
 from chart.sensor_pod.pod import Pod, RunRefusedError
 from chart.sensor_pod.watch import TooManyWatchersError
@@ -16,6 +18,7 @@ from chart.v1 import reservations_pb2, sensing_configuration_pb2, sensor_pod_pb2
 
 QUERY_LIMIT = 1000
 QUERY_CEILING = 10_000
+SKIPS, SKIPS_CEILING = 100, 10_000
 _FOREVER_US = 2**62
 
 Configuration = sensing_configuration_pb2.SensingConfiguration
@@ -47,6 +50,8 @@ class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
                 await self._pod.put(configuration, "local")
             except InvalidConfigurationError as error:
                 raise invalid(error.field, error.detail) from error
+            except LimitExceededError as error:
+                raise _beyond(error) from error
         return sensor_pod_pb2.ConfigureResponse()
 
     async def List(  # noqa: N802
@@ -65,6 +70,8 @@ class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
             measurements = await self._pod.run_once(configuration)
         except InvalidConfigurationError as error:
             raise invalid(error.field, error.detail) from error
+        except LimitExceededError as error:
+            raise _beyond(error) from error
         except RunRefusedError as error:
             refusal = reservations_pb2.Refusal(code=f"not-run-{error.reason}", detail=str(error))
             raise RefusalError(refusal, grpc.StatusCode.FAILED_PRECONDITION) from error
@@ -97,9 +104,59 @@ class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
             refusal = reservations_pb2.Refusal(code="too-many-watchers", detail="this pod has 100 watchers already")
             raise RefusalError(refusal) from None
 
+    async def Report(  # noqa: N802
+        self, request: sensor_pod_pb2.ReportRequest, context: Any
+    ) -> sensor_pod_pb2.ReportResponse:
+        """What was measured, merged, delayed and skipped, and how much of each budget is used."""
+        scheduler, now_us = self._pod.scheduler, self._pod.now_us()
+        budget, counts = scheduler.budget, scheduler.statistics
+        owners = scheduler.applications.configurations()
+        used: dict[str, int] = dict.fromkeys(owners, 0)
+        for name, owner, _ in applications.accounts_of(budget.links()):
+            used[owner] = used.get(owner, 0) + budget.used_bytes(name, now_us)
+        skips = await self._pod.repository.skips(min(request.skips or SKIPS, SKIPS_CEILING))
+        return sensor_pod_pb2.ReportResponse(
+            node=self._pod.node,
+            configurations=len(scheduler.configurations()),
+            groups=scheduler.group_count,
+            started_runs=counts.started,
+            merged_runs=counts.merged,
+            answered_from_store=counts.answered_from_store,
+            skipped_runs=counts.skipped,
+            delayed_runs=counts.delayed,
+            links=[
+                sensor_pod_pb2.LinkBudget(
+                    link_id=link,
+                    capacity_bps=budget.capacity_bps(link),
+                    limit_bytes=budget.limit_bytes(link),
+                    used_bytes=budget.used_bytes(link, now_us),
+                )
+                for link in sorted(budget.links())
+                if not applications.is_account(link)
+            ],
+            skips=[
+                sensor_pod_pb2.SkippedRun(
+                    at_us=skip.at_us, group=skip.group_key, reason=skip.reason, detail=skip.detail, count=skip.count
+                )
+                for skip in skips
+            ],
+            applications=[
+                sensor_pod_pb2.ApplicationUse(owner=owner, configurations=owners.get(owner, 0), used_bytes=size)
+                for owner, size in sorted(used.items())
+            ],
+        )
+
     def _check_source(self, configuration: Configuration) -> None:
         if configuration.source_node not in ("", self._pod.node):
             raise invalid("source_node", f"this is the pod of {self._pod.node}, not of {configuration.source_node}")
+
+
+def _beyond(error: LimitExceededError) -> RefusalError:
+    refusal = reservations_pb2.Refusal(code="application-limit", detail=str(error), field=error.field)
+    for words, value in (("at least", error.floor), ("at most", error.ceiling)):
+        if value is not None:
+            refusal.suggestions.append(f"Use {words} {value:g}.")
+    return RefusalError(refusal, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 def registration(pod: Pod) -> Registration:

@@ -2,7 +2,8 @@
 
 Configurations with the same sensor, destination and parameters form a group; one run at the fastest asked period serves
 them all (6 s and 10 s: 6 s), one-shots that overlap share a run, and a result younger than the tolerance answers. A run
-starts when its bytes fit the budget of every link of its path and no sensor that it would disturb probes one of them.
+starts when its bytes fit the budget of every link of its path and no sensor that it would disturb probes one of them;
+one of lower priority that stands in the way is ended and runs again later.
 
 Pure: the caller passes the time (integer microseconds of a clock that never steps back) and carries out the decisions.
 Work per event is logarithmic in the number of configurations.
@@ -15,10 +16,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from chart.sensor_pod.applications import Applications
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.group import Cost, Group, Pending, Run, first_due_us, next_due_us
 from chart.sensor_pod.model import Configuration, GroupKey
-from chart.sensor_pod.plan import Decision, Declare, Expire, Finished, Limits, Skip, Statistics
+from chart.sensor_pod.plan import Decision, Declare, Expire, Finished, Limits, Preempt, Skip, Statistics
 
 _DUE, _RETRY, _EXPIRE, _END = range(4)
 
@@ -27,12 +29,17 @@ class Scheduler:
     """Decides; `poll` says what is to be done now, `wakeup_us` when to ask again at the latest."""
 
     def __init__(
-        self, budget: ByteBudget, links_of: Callable[[GroupKey], Sequence[str]], limits: Limits | None = None
+        self,
+        budget: ByteBudget,
+        links_of: Callable[[GroupKey], Sequence[str]],
+        limits: Limits | None = None,
+        applications: Applications | None = None,
     ) -> None:
         self.budget = budget
         self.statistics = Statistics()
         self._links_of = links_of
         self._limits = limits or Limits()
+        self.applications = applications or Applications()
         self._groups: dict[GroupKey, Group] = {}
         self._configurations: dict[str, Configuration] = {}
         self._costs: dict[tuple[str, tuple[tuple[str, str], ...]], Cost] = {}
@@ -65,6 +72,7 @@ class Scheduler:
                 last_started_us = self._groups[known.key].last_started_us
             self.remove(configuration.id, now_us)
         self._configurations[configuration.id] = configuration
+        self.applications.note(configuration.owner, 1)
         group = self._group(configuration.key)
         if group.last_started_us is None:
             group.last_started_us = last_started_us
@@ -80,6 +88,7 @@ class Scheduler:
         configuration = self._configurations.pop(identity, None)
         if configuration is None:
             return False
+        self.applications.note(configuration.owner, -1)
         group = self._groups[configuration.key]
         before = group.period_us
         group.discard(identity)
@@ -101,6 +110,7 @@ class Scheduler:
             self.statistics.merged += 1
             return ticket
         group.tickets.append(ticket)
+        group.one_shot_owners.add(configuration.owner)
         group.one_shot_priority = max(group.one_shot_priority, configuration.priority)
         if group.pending is not None:
             self.statistics.merged += 1
@@ -111,6 +121,11 @@ class Scheduler:
     def configurations(self) -> list[Configuration]:
         """All periodic configurations."""
         return list(self._configurations.values())
+
+    def period_us(self, key: GroupKey) -> int | None:
+        """The fastest asked period of a group; None without periodic configurations."""
+        group = self._groups.get(key)
+        return group.period_us if group is not None else None
 
     @property
     def group_count(self) -> int:
@@ -148,7 +163,7 @@ class Scheduler:
         """A run has ended; returns whom its result answers."""
         run = self._runs.pop(run_id)
         self._running[run.key.sensor] -= 1
-        self.budget.settle(run.links, run.cost.probe_bytes, sent_bytes, now_us)
+        self.budget.settle(run.budgets, run.cost.probe_bytes, sent_bytes, now_us)
         if run.exclusive:
             for link in run.links:
                 if self._locks.get(link) == run_id:
@@ -159,6 +174,9 @@ class Scheduler:
                         self._enqueue(waiting)
         group = self._groups[run.key]
         group.run = None
+        if run.preempted:
+            self._again(group, run, now_us)
+            return Finished((), tuple(group.configurations), preempted=True)
         for ticket in run.tickets:
             self._tickets.pop(ticket, None)
         answered = Finished(tuple(run.tickets), tuple(group.configurations))
@@ -185,7 +203,8 @@ class Scheduler:
                 self._fire_expire(subject, decisions)
             elif self._configurations.get(subject.id) == subject:
                 self.remove(subject.id, now_us)
-        for sensor in list(self._ready):
+        # The sensor whose first run is the most important goes first, whatever another one may take from it.
+        for sensor in sorted(self._ready, key=lambda name: self._ready[name][0]):
             self._drain(sensor, now_us, decisions)
         return decisions
 
@@ -274,7 +293,7 @@ class Scheduler:
 
     def _give_up(self, group: Group) -> Finished:
         self._withdraw(group)
-        tickets, group.tickets, group.one_shot_priority = tuple(group.tickets), [], 0
+        tickets = tuple(group.forget_one_shots())
         for ticket in tickets:
             self._tickets.pop(ticket, None)
         answered = Finished(tickets, tuple(group.configurations))
@@ -301,45 +320,65 @@ class Scheduler:
                     group.pending.wait("declaration", "the sensor has not said what the run costs")
                     decisions.append(Declare(key))
                 continue
-            decision = self._try_start(group, group.pending, cost, now_us)
-            if decision is not None:
-                decisions.append(decision)
+            self._try_start(group, group.pending, cost, now_us, decisions)
         if not ready:
             del self._ready[sensor]
+        elif limit == 1 and sensor in self._limits.exclusive_sensors:
+            self._preempt_for_worker(sensor, ready[0], decisions)
 
-    def _try_start(self, group: Group, pending: Pending, cost: Cost, now_us: int) -> Decision | None:
+    def _try_start(self, group: Group, pending: Pending, cost: Cost, now_us: int, decisions: list[Decision]) -> None:
         key = group.key
         links = tuple(self._links_of(key))
         exclusive = key.sensor in self._limits.exclusive_sensors
         if pending.claim is not None:
-            return None  # a second entry of a run that waits for its turn already
+            return  # a second entry of a run that waits for its turn already
         if exclusive and (taken := next((link for link in links if link in self._locks), None)):
             pending.wait("exclusion", f"another train or chirp is on {taken}")
             self.statistics.delayed["exclusion"] = self.statistics.delayed.get("exclusion", 0) + 1
             self._waiters.setdefault(taken, []).append(key)
-            return None
-        at_us = self.budget.earliest_us(links, cost.probe_bytes, group.priority, now_us)
+            self._preempt(self._runs[self._locks[taken]], group, decisions)
+            return
+        size_bytes, priority = cost.probe_bytes, group.priority
+        account, at_us = self._account(group, links, size_bytes, now_us)
+        budgets = (*links, *account)
         if at_us is None:
-            room = min(self.budget.limit_bytes(link) for link in links)
-            detail = f"the run may send {cost.probe_bytes} bytes, the path's budget is {room} bytes a minute"
+            own = self.budget.earliest_us(links, size_bytes, priority, now_us) is not None
+            reason, whose = ("limit", "the application's part of it") if own else ("budget", "the path's budget")
+            room = min((self.budget.limit_bytes(name) for name in budgets), default=0)
+            detail = f"the run may send {size_bytes} bytes, {whose} is {room} bytes a minute"
             answered = self._give_up(group)
-            self.statistics.skipped["budget"] = self.statistics.skipped.get("budget", 0) + 1
-            return Skip(key, answered.configuration_ids, answered.tickets, "budget", detail, 1)
-        if at_us > now_us:
-            pending.wait("budget", f"{cost.probe_bytes} bytes do not fit the path's budget yet")
-            pending.claim = (links, cost.probe_bytes, group.priority)
-            self.budget.claim(links, cost.probe_bytes, group.priority)
-            self.statistics.delayed["budget"] = self.statistics.delayed.get("budget", 0) + 1
+            self.statistics.skipped[reason] = self.statistics.skipped.get(reason, 0) + 1
+            decisions.append(Skip(key, answered.configuration_ids, answered.tickets, reason, detail, 1))
+        elif at_us > now_us:
+            own = self.budget.earliest_us(links, size_bytes, priority, now_us) == now_us
+            reason, whose = ("limit", "the application's part of it") if own else ("budget", "the path's budget")
+            pending.wait(reason, f"{size_bytes} bytes do not fit {whose} yet")
+            pending.claim = (budgets, size_bytes, priority)
+            self.budget.claim(budgets, size_bytes, priority)
+            self.statistics.delayed[reason] = self.statistics.delayed.get(reason, 0) + 1
             self._timer(at_us, _RETRY, (group, pending.sequence))
-            return None
-        return self._start(group, pending, Run(next(self._order), key, cost, links, exclusive, pending.due_us, now_us))
+        else:
+            run = Run(next(self._order), key, cost, links, exclusive, pending.due_us, now_us, priority, account)
+            decisions.append(self._start(group, pending, run))
+
+    def _account(
+        self, group: Group, links: tuple[str, ...], size_bytes: int, now_us: int
+    ) -> tuple[tuple[str, ...], int | None]:
+        """The application's budgets that are open first, and when all budgets have room; None: never."""
+        best: tuple[tuple[str, ...], int | None] = ((), None)
+        for account in self.applications.accounts(group.owners, links, self.budget):
+            at_us = self.budget.earliest_us((*links, *account), size_bytes, group.priority, now_us)
+            if best[1] is None or (at_us is not None and at_us < best[1]):
+                best = (account, at_us)
+        return best
 
     def _start(self, group: Group, pending: Pending, run: Run) -> Run:
-        run.tickets = group.tickets
-        group.tickets, group.one_shot_priority = [], 0
+        run.deadline_us, run.before_us = pending.deadline_us, group.last_started_us
+        run.one_shot_owners = frozenset(group.one_shot_owners)
+        run.tickets = group.forget_one_shots()
         group.pending, group.run = None, run
         group.last_started_us = run.started_us
-        self.budget.reserve(run.links, run.cost.probe_bytes)
+        self.budget.reserve(run.budgets, run.cost.probe_bytes)
         self._runs[run.id] = run
         self._running[run.key.sensor] = self._running.get(run.key.sensor, 0) + 1
         if run.exclusive:
@@ -347,3 +386,32 @@ class Scheduler:
                 self._locks[link] = run.id
         self.statistics.started += 1
         return run
+
+    # Pre-emption: only of exclusive runs, which are long and alone
+
+    def _preempt_for_worker(self, sensor: str, head: tuple[int, int, int, GroupKey], decisions: list[Decision]) -> None:
+        """The only worker of a sensor is busy with something less important than the first that waits for it."""
+        group = self._groups.get(head[3])
+        busy = next((run for run in self._runs.values() if run.key.sensor == sensor), None)
+        if busy is not None and group is not None and group.pending is not None and group.pending.sequence == head[2]:
+            self._preempt(busy, group, decisions)
+
+    def _preempt(self, run: Run, group: Group, decisions: list[Decision]) -> None:
+        if run.preempted or run.priority >= group.priority:
+            return
+        run.preempted = True
+        detail = f"a run of priority {group.priority} needs its place: {group.key.text()}"
+        decisions.append(Preempt(run.id, run.key, detail))
+        decisions.append(self._skip(self._groups[run.key], "preempted", detail))
+
+    def _again(self, group: Group, run: Run, now_us: int) -> None:
+        """A run was ended for another: whoever waited for it waits on, and it is due as it was."""
+        group.last_started_us = run.before_us
+        group.tickets = run.tickets + group.tickets
+        if group.tickets:
+            group.one_shot_owners |= run.one_shot_owners
+            group.one_shot_priority = max(group.one_shot_priority, run.priority)
+        if group.period_us is None and not group.tickets:
+            self._collect(group)
+        elif group.pending is None:
+            self._make_pending(group, run.due_us, max(run.deadline_us, now_us))

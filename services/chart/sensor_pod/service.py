@@ -17,6 +17,9 @@ _MAIN_METRIC = {
     "pathrate": ("capacity_bps", "bps"),
 }
 
+# More routers than a time-to-live can reach are none.
+HOPS_MAX = 255
+
 
 class SensorAnswerError(ValueError):
     """A sensor answered something that is not its protocol."""
@@ -65,9 +68,10 @@ def measurements_of(
             (str(entry["metric"]), float(entry["value"]), str(entry["unit"]), "")
             for entry in (answer.get("metrics") or () if not failure else ())
         ]
+        hops = _hops(answer) if not failure else []
     except (KeyError, TypeError, ValueError, AttributeError):
         failure, results = f"other: the sensor's answer cannot be read: {answer!r:.200}", []
-        sent, lost, size_bytes, ended_us = 0, 0, 0, now_us
+        sent, lost, size_bytes, ended_us, hops = 0, 0, 0, now_us, []
     if not results:
         metric, unit = _MAIN_METRIC.get(key.sensor, (key.sensor, ""))
         results.append((metric, 0.0, unit, failure or "other: the sensor gave no result"))
@@ -88,6 +92,16 @@ def measurements_of(
             probe_bytes=max(0, size_bytes),
             configuration_ids=configuration_ids,
             error=error,
+            hops=hops,
         )
         for metric, value, unit, error in results
     )
+
+
+def _hops(answer: Mapping[str, Any]) -> list[measurement_pb2.Hop]:
+    """Routers that answered, of a sensor that finds them (traceroute)."""
+    return [
+        measurement_pb2.Hop(distance=int(hop["distance"]), address=str(hop["address"]), rtt_us=float(hop["rtt_us"]))
+        for hop in (answer.get("hops") or ())[:HOPS_MAX]
+        if hop.get("address") and hop.get("rtt_us") is not None
+    ]

@@ -28,5 +28,8 @@ class PodSettings(BaseServiceSettings):
     probe_share: float = Field(default=0.01, gt=0, le=0.5)
     # For links that the topology does not give a capacity.
     default_capacity_bps: int = Field(default=100_000_000, ge=64_000)
+    # Limits per application as JSON: {"*": {"configurations": 1000, "priority": 10, "period_ms": 1000,
+    # "one_shots_per_minute": 60, "probe_share": 0.5}}; "*" is for whoever is not named.
+    application_limits: str = ""
     retention_days: float = Field(default=7.0, gt=0)
     retention_rows: int = Field(default=500_000, ge=1000)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from chart.common.clock import Clock
 from chart.common.compacted import CompactedState
 from chart.common.streams import Broker, StreamError
+from chart.sensor_pod.applications import LimitExceededError
 from chart.sensor_pod.model import InvalidConfigurationError
 from chart.sensor_pod.pod import Pod
 from chart.v1 import sensing_configuration_pb2, topology_pb2
@@ -83,6 +84,11 @@ class ControlStreams:
             await self._pod.put(value, "stream")
         except InvalidConfigurationError as error:
             _log.error("a configuration cannot be run", configuration=identity, reason=str(error))
+        except LimitExceededError as error:
+            _log.warning(
+                "a configuration is beyond its application's limits", configuration=identity, reason=str(error)
+            )
+            await self._pod.note_refusal(identity, str(error))
 
     async def _follow_topology(self, state: CompactedState) -> None:
         changes = state.subscribe_changes()

@@ -2,85 +2,25 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from chart.sensor_pod.budget import WINDOW_US, ByteBudget
-from chart.sensor_pod.group import Cost, Run, phase
-from chart.sensor_pod.model import Configuration, GroupKey
-from chart.sensor_pod.plan import Declare, Expire, Limits, Skip
+from chart.sensor_pod.group import Cost, phase
+from chart.sensor_pod.model import GroupKey
+from chart.sensor_pod.plan import Declare, Limits
 from chart.sensor_pod.scheduler import Scheduler
+from chart.sensor_pod.simulation import World, a_day, configuration
 
 S = 1_000_000
 
 
-def configuration(identity: str, period_s: float = 6, **changes: object) -> Configuration:
-    values: dict[str, object] = {
-        "id": identity,
-        "destination_node": "bravo",
-        "destination_address": "10.0.0.2",
-        "sensor": "ping",
-        "parameters": (),
-        "period_us": int(period_s * S),
-        "tolerance_us": int(period_s * S / 2),
-        **changes,
-    }
-    return Configuration(**values)  # type: ignore[arg-type]
-
-
-@dataclass
-class World:
-    """Carries out decisions as the pod would, in simulated time."""
-
-    scheduler: Scheduler
-    cost: Cost = field(default_factory=lambda: Cost(1000, S))
-    durations_us: dict[str, int] = field(default_factory=dict)
-    now_us: int = 0
-    started: list[Run] = field(default_factory=list)
-    skips: list[Skip] = field(default_factory=list)
-    expired: list[Expire] = field(default_factory=list)
-    answered: dict[int, int] = field(default_factory=dict)
-    answers: list[tuple[str, ...]] = field(default_factory=list)
-    ends: list[tuple[int, int]] = field(default_factory=list)
-
-    def advance(self, seconds: float) -> None:
-        until_us = self.now_us + int(seconds * S)
-        while True:
-            self._decide()
-            moments = [at for at in (self.scheduler.wakeup_us(), self.ends[0][0] if self.ends else None) if at]
-            if not moments or min(moments) > until_us:
-                break
-            self.now_us = max(self.now_us, min(moments))
-            while self.ends and self.ends[0][0] <= self.now_us:
-                _, run = heapq.heappop(self.ends)
-                finished = self.scheduler.finished(run, self.now_us, self.cost.probe_bytes)
-                self.answers.append(finished.configuration_ids)
-                self.answered.update(dict.fromkeys(finished.tickets, run))
-        self.now_us = until_us
-
-    def _decide(self) -> None:
-        while decisions := self.scheduler.poll(self.now_us):
-            for decision in decisions:
-                if isinstance(decision, Declare):
-                    self.scheduler.declared(decision.key, self.cost, self.now_us)
-                elif isinstance(decision, Run):
-                    self.started.append(decision)
-                    duration_us = self.durations_us.get(decision.key.sensor, self.cost.duration_us)
-                    heapq.heappush(self.ends, (self.now_us + duration_us, decision.id))
-                elif isinstance(decision, Skip):
-                    self.skips.append(decision)
-                else:
-                    self.expired.append(decision)
-
-
-def world(capacity_bps: int = 10_000_000_000, limits: Limits | None = None, **changes: object) -> World:
-    budget = ByteBudget(0.01, capacity_bps)
-    return World(Scheduler(budget, lambda key: (f"alpha:to-{key.destination_node}",), limits), **changes)  # type: ignore[arg-type]
+def world(capacity_bps: int = 10_000_000_000, limits: Limits | None = None, **changes: Any) -> World:
+    return World.with_one_link(capacity_bps, limits, **changes)
 
 
 def test_six_and_ten_seconds_are_served_by_one_run_every_six() -> None:
@@ -181,6 +121,44 @@ def test_a_one_shot_that_must_wait_too_long_is_told_why() -> None:
     ticket = w.scheduler.once(configuration("", 0, parameters=(("x", "1"),)), w.now_us, w.now_us + 5 * S)
     w.advance(10)
     assert [(entry.ticket, entry.reason) for entry in w.expired] == [(ticket, "budget")]
+
+
+def test_a_more_important_chirp_ends_a_long_one_which_runs_again_and_nobody_gets_the_broken_result() -> None:
+    w = world(limits=Limits(runs_of_exclusive_sensor=8))
+    w.durations_us = {"pathrate": 600 * S, "pathchirp": 5 * S}
+    w.scheduler.put(configuration("long", 3600, sensor="pathrate", priority=1), 0)
+    w.advance(60)
+    ticket = w.scheduler.once(configuration("", 0, sensor="pathrate", parameters=()), w.now_us, w.now_us + 3000 * S)
+    long_run = w.started[0]
+    w.scheduler.put(configuration("urgent", 3600, sensor="pathchirp", priority=200), w.now_us)
+    w.advance(20)
+    assert [entry.run_id for entry in w.preempted] == [long_run.id]
+    assert w.started[1].key.sensor == "pathchirp"
+    assert w.started[1].started_us < 66 * S
+    assert [(skip.reason, skip.configuration_ids) for skip in w.skips] == [("preempted", ("long",))]
+    assert "priority 200" in w.skips[0].detail
+    w.advance(700)
+    # The long one ran again from the start, and whoever asked for it once got that result.
+    assert [run.key.sensor for run in w.started] == ["pathrate", "pathchirp", "pathrate"]
+    assert w.answered == {ticket: w.started[2].id}
+    assert w.answers.count(("long",)) == 1
+
+
+def test_the_only_worker_is_freed_for_what_is_more_important_and_for_nothing_else() -> None:
+    w = world()
+    w.durations_us = {"pathrate": 600 * S}
+    w.scheduler.put(configuration("a", 3600, sensor="pathrate", destination_node="bravo", priority=5), 0)
+    w.advance(30)
+    w.scheduler.put(configuration("b", 3600, sensor="pathrate", destination_node="charlie", priority=5), w.now_us)
+    w.advance(30)
+    assert w.preempted == []
+    w.scheduler.put(configuration("c", 3600, sensor="pathrate", destination_node="delta", priority=6), w.now_us)
+    w.advance(10)
+    assert len(w.preempted) == 1
+    assert [run.key.destination_node for run in w.started] == ["bravo", "delta"]
+    w.advance(2000)
+    assert Counter(run.key.destination_node for run in w.started)["charlie"] == 1
+    assert Counter(run.key.destination_node for run in w.started)["bravo"] == 2
 
 
 def test_room_goes_to_the_higher_priority_first() -> None:
@@ -287,6 +265,22 @@ def test_a_hundred_links_beyond_their_budget_skip_with_reasons_and_hold_the_limi
     assert all(count <= 33 for count in per_link.values())
     assert all(count >= 20 for count in per_link.values())
     assert w.scheduler.statistics.skipped["budget"] > 1000
+
+
+@pytest.mark.timeout(300)
+def test_a_day_of_ten_thousand_configurations_keeps_every_budget_in_every_minute_and_merges() -> None:
+    day = a_day(10_000, seed=3)
+    assert (day.configurations, day.groups) == (10_000, 2_500)
+    assert day.started > 200_000
+    # No link in any minute more than 1 %, whenever within its time a run sends its bytes; and the room is used.
+    assert 0.009 < day.worst_share <= 0.01
+    # At least what equal requests overlap in is saved: four applications, one of each two single runs asked for twice.
+    assert day.overlap > 0.5
+    assert day.merged_share >= day.overlap
+    # The links too narrow for a chirp skip every one of them, and everything that was not done has a reason.
+    assert day.skipped["budget"] >= 5 * 5 * 6
+    assert day.skips_without_reason == 0
+    assert day.took_s < 90
 
 
 def test_ten_thousand_configurations_cost_little_per_decision() -> None:
