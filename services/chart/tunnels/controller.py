@@ -13,8 +13,8 @@ mean over the period. Equation (14) is reported beside it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,29 @@ import numpy.typing as npt
 CONNECTIONS_MAX = 256
 # The paper's guard has no figure; below four segments a loss costs TCP a timeout (fast retransmit needs three more).
 WINDOW_MIN_SEGMENTS = 4.0
-# Designed PI: the closed loop's time constant in periods, and the delay it has to live with: one period until a change
-# acts, half a period because a measurement is a mean.
-CLOSED_LOOP_PERIODS = 1.0
-LOOP_DELAY_PERIODS = 1.5
+# Designed PI: in how many periods the loop makes up for an error, delay included. Far from the target (FAR_SHARE of it
+# and more) nearly at once; near it (NEAR_SHARE and less) slowly, because there most of the error is the noise of TCP.
+FAR_PERIODS = 1.25
+NEAR_PERIODS = 2.9
+# What is cancelled of the plant's lag; the sampled loop stays stable with twice a period's lag.
+LAG_PERIODS_MAX = 0.25
+FAR_SHARE = 0.2
+NEAR_SHARE = 0.05
 # Room below the capacity that the model must keep: at B* = C no number of connections would do.
 HEADROOM_MIN = 0.05
-# A new number of connections must differ by this much from the one that is open: half would be plain rounding.
-ROUNDING_THRESHOLD = 0.75
+# A change of m is worth its cost when it is expected to move the rate by this share of the target, half of the band in
+# which a tunnel counts as settled; where one connection is more than twice that, plain rounding.
+WORTH_SHARE = 0.025
+# From this share of the capacity on, a tunnel above its target has the bottleneck to itself: closing connections brings
+# the rate no nearer, it only makes room for those who come. They are closed slowly, in so many periods.
+ALONE_SHARE = 0.95
+ALONE_PERIODS = 4.0
+# A swing: from this far on one side of the target to as far on the other within so many periods. What was right then is
+# wrong now, so for a while less is believed: of the gains so much is taken off, less by SWING_MEMORY each period.
+SWING_SHARE = 0.5
+SWING_PERIODS = 12
+SWING_CAUTION = 0.92
+SWING_MEMORY = 0.96
 
 
 @dataclass(frozen=True)
@@ -79,11 +94,25 @@ def equation_14(gains: Gains, plant: Plant) -> Characteristic:
     return Characteristic(1 - beta * tau_s * gains.kp, gains.kp * beta - beta * tau_s * ki, beta * ki)
 
 
-def design(plant: Plant) -> Gains:
-    """PI gains that cancel the plant's lag and leave a closed loop of CLOSED_LOOP_PERIODS (internal model control)."""
-    periods = CLOSED_LOOP_PERIODS + LOOP_DELAY_PERIODS
+def design(plant: Plant, periods: float = NEAR_PERIODS) -> Gains:
+    """PI gains that cancel the plant's lag and make up for an error in so many periods (internal model control).
+
+    The proportional part hands the noise of a measurement straight to m, so a longer lag is cancelled only in part.
+    """
     ki = 1 / (plant.beta * periods)
-    return Gains(kp=ki * plant.tau_s / plant.period_s, ki=ki)
+    return Gains(kp=ki * min(plant.tau_s / plant.period_s, LAG_PERIODS_MAX), ki=ki)
+
+
+def distance(target: float, rate: float) -> float:
+    """How far a rate is from the target: 0 as near as noise, 1 far, for `design_periods` and for forgetting."""
+    off = abs(target - rate) / target if target else 1.0
+    return min(max((off - NEAR_SHARE) / (FAR_SHARE - NEAR_SHARE), 0.0), 1.0)
+
+
+def design_periods(distance: float) -> float:
+    """Periods to make up for an error at this distance; the gain is linear in it."""
+    near, far = 1 / NEAR_PERIODS, 1 / FAR_PERIODS
+    return 1 / (near + (far - near) * distance)
 
 
 def closed_loop(gains: Gains, plant: Plant) -> npt.NDArray[np.float64]:
@@ -115,6 +144,8 @@ class Measurement:
     rate: float
     connections: int
     windows_segments: tuple[float, ...] = ()
+    # Whether users' packets waited for room: without, the rate says what users want, not what the tunnel could carry.
+    backlogged: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,6 +155,7 @@ class Decision:
     connections: int
     wanted: float
     guarded: bool = False
+    starved: bool = False
     gains: Gains | None = None
     alpha: float | None = None
     spectral_radius: float | None = None
@@ -143,14 +175,33 @@ def guarded(measured: Measurement, connections: int, window_min_segments: float)
     return connections > measured.connections and any(w < window_min_segments for w in measured.windows_segments)
 
 
-def round_averse(wanted: float, connections: int, threshold: float = ROUNDING_THRESHOLD) -> int:
-    """The whole number to open; stays with what is open until wanted is at least threshold away."""
-    return connections if abs(wanted - connections) < threshold else round(wanted)
+def starved(measured: Measurement, connections: int) -> bool:
+    """Whether more connections would be of no use because users do not fill those that are there."""
+    return connections > measured.connections and not measured.backlogged
+
+
+def round_averse(wanted: float, connections: int, threshold: float = 0.5) -> int:
+    """The whole number to open; stays with what is open until wanted is at least threshold (0.5 or more) away."""
+    return connections if abs(wanted - connections) < threshold else math.floor(wanted + 0.5)
+
+
+def worth(plant: Plant) -> float:
+    """How many connections away wanted must be to be worth a change: those that move the rate by WORTH_SHARE of B*."""
+    return max(0.5, WORTH_SHARE * plant.target / plant.beta)
 
 
 def bounded(wanted: float, maximum: int = CONNECTIONS_MAX) -> float:
     """A tunnel has at least one connection."""
     return min(max(wanted, 1.0), float(maximum))
+
+
+def settled_on(
+    measured: Measurement, wanted: float, connections: int, window_min_segments: float, **more: Any
+) -> Decision:
+    """The decision for connections, unless the guard or a lack of demand forbids to open any."""
+    held = guarded(measured, connections, window_min_segments)
+    idle = starved(measured, connections)
+    return Decision(measured.connections if held or idle else connections, wanted, held, idle, **more)
 
 
 @dataclass
@@ -164,9 +215,7 @@ class Naive:
         """Straight to the number that would have been right for the last period."""
         rate = max(measured.rate, 1e-9)
         wanted = bounded(target / rate * measured.connections, self.maximum)
-        connections = round(wanted)
-        held = guarded(measured, connections, self.window_min_segments)
-        return Decision(measured.connections if held else connections, wanted, held)
+        return settled_on(measured, wanted, round(wanted), self.window_min_segments)
 
 
 @dataclass
@@ -180,17 +229,40 @@ class Proportional:
     def decide(self, target: float, measured: Measurement) -> Decision:
         """In proportion to the error, with one connection at least."""
         wanted = bounded(self.kp * (target - measured.rate), self.maximum)
-        connections = round(wanted)
-        held = guarded(measured, connections, self.window_min_segments)
-        return Decision(measured.connections if held else connections, wanted, held, Gains(self.kp, 0.0))
+        return settled_on(measured, wanted, round(wanted), self.window_min_segments, gains=Gains(self.kp, 0.0))
+
+
+@dataclass
+class Caution:
+    """How fast the designed loop may be: slower near the target, after swings, and to close what takes from nobody."""
+
+    doubt: float = 0.0
+    _side: int = 0
+    _age: int = SWING_PERIODS
+
+    def periods(self, target: float, rate: float, capacity: float) -> float:
+        """In how many periods to make up for this period's error."""
+        error = target - rate
+        self.doubt *= SWING_MEMORY
+        self._age += 1
+        if abs(error) > SWING_SHARE * target:
+            side = 1 if error > 0 else -1
+            if side == -self._side and self._age <= SWING_PERIODS:
+                self.doubt = 1.0
+            self._side, self._age = side, 0
+        if error < 0 and rate >= ALONE_SHARE * capacity:
+            return ALONE_PERIODS
+        return design_periods(distance(target, rate)) / (1 - SWING_CAUTION * self.doubt)
 
 
 @dataclass
 class ProportionalIntegral:
     """m = Kp e + Ki sum(e) (equation 6) with anti-windup: the sum does not grow while a bound or the guard holds m.
 
-    With fixed gains it is the paper's; without, the gains are designed anew every period for the alpha that was
-    measured, smoothed over about 1/smoothing periods, so that they follow the number of competing connections.
+    With fixed gains it is the paper's, with plain rounding. Without, the gains are designed anew every period for the
+    alpha that was measured (far from the target that of the last period, near it a geometric mean that forgets by half
+    each period), so that they follow the number of competing connections, and with `Caution`. Capacity, tau and period
+    may be set anew at any time.
     """
 
     capacity: float
@@ -199,23 +271,22 @@ class ProportionalIntegral:
     gains: Gains | None = None
     maximum: int = CONNECTIONS_MAX
     window_min_segments: float = WINDOW_MIN_SEGMENTS
-    averse: float = ROUNDING_THRESHOLD
-    smoothing: float = 0.5
     _alpha: float | None = None
     # The integral part of m, in connections: gains may change without a jump.
     _integral: float | None = None
-    _wanted: float | None = None
+    _caution: Caution = field(default_factory=Caution)
 
     def plant(self, target: float, measured: Measurement) -> Plant:
         """The plant as measured: alpha = b / (C m), a connection's share of the capacity."""
         seen = min(max(measured.rate / self.capacity, 1e-3), 1.0) / max(measured.connections, 1)
-        self._alpha = seen if self._alpha is None else self._alpha + self.smoothing * (seen - self._alpha)
+        fresh = (1 + distance(target, measured.rate)) / 2
+        self._alpha = seen if self._alpha is None else self._alpha * (seen / self._alpha) ** fresh
         return Plant(self.capacity, target, self._alpha, self.tau_s, self.period_s)
 
     def decide(self, target: float, measured: Measurement) -> Decision:
         """The next number of connections."""
         plant = self.plant(target, measured)
-        gains = self.gains or design(plant)
+        gains = self.gains or design(plant, self._caution.periods(target, measured.rate, self.capacity))
         error = target - measured.rate
         if self._integral is None:
             # Starts where the tunnel stands.
@@ -223,20 +294,21 @@ class ProportionalIntegral:
         integral = self._integral + gains.ki * error
         free = gains.kp * error + integral
         wanted = bounded(free, self.maximum)
-        connections = int(bounded(round_averse(wanted, measured.connections, self.averse), self.maximum))
-        held = guarded(measured, connections, self.window_min_segments)
-        if held:
-            connections = measured.connections
+        threshold = 0.5 if self.gains else worth(plant)
+        connections = int(bounded(round_averse(wanted, measured.connections, threshold), self.maximum))
+        decision = settled_on(
+            measured,
+            wanted,
+            connections,
+            self.window_min_segments,
+            gains=gains,
+            alpha=plant.alpha,
+            spectral_radius=spectral_radius(gains, plant),
+            equation_14_stable=equation_14(gains, plant).stable,
+        )
         # Anti-windup: held back, the sum only moves towards what is possible.
+        held = decision.guarded or decision.starved
         pushing = ((free > wanted or held) and error > 0) or (free < wanted and error < 0)
         if not pushing:
             self._integral = integral
-        return Decision(
-            connections,
-            wanted,
-            held,
-            gains,
-            plant.alpha,
-            spectral_radius(gains, plant),
-            equation_14(gains, plant).stable,
-        )
+        return decision

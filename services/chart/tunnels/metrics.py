@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MEAN_PERIODS = 3
 SETTLED_PERIODS = 3
@@ -89,3 +90,60 @@ def step_response(rates: Sequence[float], connections: Sequence[int], target: fl
         statistics.fmean(connections[-MEAN_PERIODS:]),
         changes(connections),
     )
+
+
+@dataclass
+class StepMeter:
+    """`step_response` one period at a time and in bounded memory, for steps of any length."""
+
+    target: float
+    periods: int = 0
+    settled: int | None = None
+    _first_rate: float = 0.0
+    _beyond: float = 0.0
+    _within: int = 0
+    _peak: int = 0
+    _changes: int = 0
+    _rates: deque[float] = field(default_factory=lambda: deque(maxlen=STEADY_PERIODS))
+    _connections: deque[int] = field(default_factory=lambda: deque(maxlen=MEAN_PERIODS))
+
+    def add(self, rate: float, connections: int) -> None:
+        """One period: its mean rate, and the connections that were open."""
+        if not self.periods:
+            self._first_rate = rate
+        else:
+            self._changes += abs(connections - self._connections[-1])
+        self.periods += 1
+        self._peak = max(self._peak, connections)
+        self._rates.append(rate)
+        self._connections.append(connections)
+        if self.periods < MEAN_PERIODS:
+            return
+        mean = statistics.fmean(list(self._rates)[-MEAN_PERIODS:])
+        beyond = mean - self.target if self._first_rate <= self.target else self.target - mean
+        self._beyond = max(self._beyond, beyond)
+        self._within = self._within + 1 if abs(mean - self.target) <= SETTLED_SHARE * self.target else 0
+        if self.settled is None and self._within == SETTLED_PERIODS:
+            self.settled = self.periods - SETTLED_PERIODS + 1
+
+    def response(self) -> StepResponse:
+        """What happened so far.
+
+        Raises ValueError without periods.
+        """
+        if not self.periods:
+            raise ValueError("a step has figures from its first period on")
+        rates = list(self._rates)
+        beyond = self._beyond
+        if self.periods < MEAN_PERIODS:
+            mean = statistics.fmean(rates)
+            beyond = max(0.0, mean - self.target if self._first_rate <= self.target else self.target - mean)
+        since = self.periods if self.settled is None else self.periods - self.settled + MEAN_PERIODS
+        return StepResponse(
+            self.settled,
+            beyond / self.target,
+            abs(statistics.fmean(rates[-since:]) - self.target) / self.target,
+            self._peak,
+            statistics.fmean(self._connections),
+            self._changes,
+        )

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from chart.tunnels import metrics
 from chart.tunnels.controller import (
+    FAR_PERIODS,
+    NEAR_PERIODS,
+    Caution,
     Gains,
     Measurement,
     Naive,
@@ -17,9 +20,12 @@ from chart.tunnels.controller import (
     Proportional,
     ProportionalIntegral,
     design,
+    design_periods,
+    distance,
     equation_14,
     round_averse,
     spectral_radius,
+    worth,
 )
 from chart.tunnels.simulator import Simulator, Trace, run
 
@@ -48,15 +54,16 @@ def square(number: int) -> float:
     capacity=st.floats(100, 1e6),
     share=st.floats(0.02, 0.9),
     cross=st.floats(1, 100),
-    tau_periods=st.floats(0, 5),
+    tau_periods=st.floats(0, 2),
+    periods=st.floats(FAR_PERIODS, 10),
 )
 def test_designed_gains_are_stable_on_the_sampled_model(
-    capacity: float, share: float, cross: float, tau_periods: float
+    capacity: float, share: float, cross: float, tau_periods: float, periods: float
 ) -> None:
     target = share * capacity
     found = Plant(capacity, target, (1 - share) / cross, tau_periods * PERIOD_S, PERIOD_S)
-    gains = design(found)
-    assert spectral_radius(gains, found) < 0.9
+    gains = design(found, periods)
+    assert spectral_radius(gains, found) < 0.92
     # A bottleneck with half or with 1.5 times the share per connection is still within the margin.
     for factor in (0.5, 1.5):
         other = Plant(capacity, target, found.alpha * factor, found.tau_s, PERIOD_S)
@@ -150,8 +157,8 @@ def test_the_sum_does_not_wind_up_while_it_is_held_back() -> None:
     controller = designed()
     for _ in range(50):
         assert controller.decide(1200, Measurement(600, 10, (2.0,))).connections == 10
-    # Free again, it asks for what the error asks for, not for fifty periods' worth.
-    assert controller.decide(1200, Measurement(600, 10, (20.0,))).connections <= 20
+    # Free again, it asks for what one error asks for (35 would do), not for fifty periods' worth.
+    assert 20 <= controller.decide(1200, Measurement(600, 10, (20.0,))).connections <= 35
     capped = ProportionalIntegral(CAPACITY_PPS, PERIOD_S, TAU_S, maximum=20)
     for _ in range(50):
         assert capped.decide(1900, Measurement(600, 20)).connections == 20
@@ -169,8 +176,52 @@ def test_gains_that_are_given_are_kept() -> None:
     assert decision.wanted == pytest.approx(10 + 0.02 * 100)
 
 
-@given(wanted=st.floats(1, 256), connections=st.integers(1, 256))
-def test_rounding_is_averse_to_changes_but_never_far_off(wanted: float, connections: int) -> None:
-    chosen = round_averse(wanted, connections)
-    assert abs(chosen - wanted) <= 0.75
-    assert chosen == connections or abs(wanted - connections) >= 0.75
+@given(wanted=st.floats(1, 256), connections=st.integers(1, 256), threshold=st.floats(0.5, 5))
+def test_rounding_is_averse_to_changes_but_never_far_off(wanted: float, connections: int, threshold: float) -> None:
+    chosen = round_averse(wanted, connections, threshold)
+    assert abs(chosen - wanted) <= threshold
+    assert chosen == connections or abs(wanted - connections) >= threshold
+
+
+def test_a_change_must_be_worth_a_fortieth_of_the_target() -> None:
+    # Beside 10 others one connection of 8 is 7 % of the target: plain rounding. Beside 100 one of 80 is 0.7 %.
+    assert worth(plant(900, 10)) == 0.5
+    assert worth(plant(900, 100)) == pytest.approx(0.025 * 900 / plant(900, 100).beta)
+    assert worth(plant(900, 100)) > 3
+
+
+def test_the_loop_is_fast_far_from_the_target_and_slow_near_it() -> None:
+    assert design_periods(distance(1000, 1040)) == NEAR_PERIODS
+    assert design_periods(distance(1000, 700)) == FAR_PERIODS
+    assert FAR_PERIODS < design_periods(distance(1000, 900)) < NEAR_PERIODS
+
+
+def test_a_swing_makes_cautious_and_is_forgotten() -> None:
+    caution = Caution()
+    assert caution.periods(900, 400, CAPACITY_PPS) == FAR_PERIODS
+    # From far below to far above within two periods.
+    caution.periods(900, 1800, CAPACITY_PPS)
+    doubted = caution.periods(900, 400, CAPACITY_PPS)
+    assert doubted > 10 * FAR_PERIODS
+    for _ in range(100):
+        later = caution.periods(900, 600, CAPACITY_PPS)
+    assert later < 1.1 * FAR_PERIODS
+
+
+def test_alone_on_the_bottleneck_connections_are_closed_slowly() -> None:
+    controller = designed()
+    connections = 20
+    for _ in range(3):
+        decided = controller.decide(900, Measurement(CAPACITY_PPS, connections)).connections
+        assert 0.7 * connections <= decided < connections
+        connections = decided
+
+
+def test_no_connection_is_opened_while_users_do_not_fill_those_there_are() -> None:
+    for controller in (Naive(), Proportional(0.1), designed()):
+        for _ in range(20):
+            idle = controller.decide(900, Measurement(200, 5, backlogged=False))
+            assert idle.starved
+            assert idle.connections == 5
+        # The demand is back: nothing has wound up meanwhile.
+        assert controller.decide(900, Measurement(850, 5)).connections <= 6

@@ -49,3 +49,23 @@ def test_step_response_joins_them() -> None:
 def test_what_never_leaves_the_band_settles_at_once(rates: list[float]) -> None:
     assert metrics.settling_periods(rates, TARGET) == metrics.MEAN_PERIODS
     assert metrics.overshoot(rates, TARGET) <= 0.05
+
+
+@given(st.lists(st.tuples(st.floats(0, 3000), st.integers(1, 40)), min_size=1, max_size=120))
+def test_period_by_period_the_figures_are_the_same(periods: list[tuple[float, int]]) -> None:
+    meter = metrics.StepMeter(TARGET)
+    for rate, connections in periods:
+        meter.add(rate, connections)
+    rates, connections_open = [rate for rate, _ in periods], [number for _, number in periods]
+    expected = metrics.step_response(rates, connections_open, TARGET)
+    found = meter.response()
+    assert found.settling_periods == expected.settling_periods
+    assert (found.connections_peak, found.changes) == (expected.connections_peak, expected.changes)
+    assert found.overshoot == pytest.approx(expected.overshoot)
+    assert found.steady_error == pytest.approx(expected.steady_error)
+    assert found.connections_final == pytest.approx(expected.connections_final)
+
+
+def test_a_step_without_periods_has_no_figures() -> None:
+    with pytest.raises(ValueError, match="first period"):
+        metrics.StepMeter(TARGET).response()

@@ -133,10 +133,7 @@ def make_controller(name: str, path: Bottleneck) -> Controller | None:
     if name == "p":
         return Proportional(KP_PAPER)
     gains = Gains(KP_PAPER, float(name.partition("=")[2])) if "=" in name else None
-    averse = 0.5 if gains else 0.75
-    return ProportionalIntegral(
-        path.capacity_pps, path.period_s, path.tau_s, gains=gains, window_min_segments=0, averse=averse
-    )
+    return ProportionalIntegral(path.capacity_pps, path.period_s, path.tau_s, gains=gains, window_min_segments=0)
 
 
 class CrossTraffic:
