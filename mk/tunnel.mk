@@ -8,14 +8,14 @@ TUNNEL := $(MAKE) -C dataplane/tunnel BUILD=$(BUILD)
 
 ##@ Elastic tunnels
 .PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel
-tunnel: packages
+tunnel: packages proto
 	@$(TUNNEL) all
 
-lint-tunnel: packages
+lint-tunnel: packages proto
 	@$(TUNNEL) lint
 
-unit-tunnel: packages
+unit-tunnel: packages proto
 	@$(TUNNEL) unit fuzz-corpus
 
-fuzz-tunnel: packages ## fuzz the frame parser of the tunnel (FUZZ_SECONDS, 60)
+fuzz-tunnel: packages proto ## fuzz what the tunnel reads from outside (FUZZ_SECONDS, 60)
 	@$(TUNNEL) fuzz
