@@ -46,12 +46,18 @@ static int failed(const char *path, int error) {
     return error;
 }
 
-int control_open(struct control *control, const char *path, control_answer *answer, void *context) {
-    struct sockaddr_un address;
-    memset(control, 0, sizeof(*control));
-    *control = (struct control){.listener = -1, .path = path, .answer = answer, .context = context};
+void control_init(struct control *control) {
+    *control = (struct control){.listener = -1};
     for (int i = 0; i < CONTROL_CLIENTS; i++)
         control->clients[i].descriptor = -1;
+}
+
+int control_open(struct control *control, const char *path, control_answer *answer, void *context) {
+    struct sockaddr_un address;
+    control_init(control);
+    control->path = path;
+    control->answer = answer;
+    control->context = context;
     int error = address_of(path, &address);
     if (error < 0)
         return failed(path, error);
@@ -162,48 +168,28 @@ bool control_serve(struct control *control, int index) {
     return client->used < CONTROL_LINE_BYTES - 1 ? true : hang_up(client);
 }
 
-static void print_metrics(const cJSON *answer) {
-    static const struct {
-        const char *member, *suffix, *type;
-    } KINDS[] = {{"counters", "_total", "counter"}, {"gauges", "", "gauge"}};
-    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
-        const cJSON *metric;
-        cJSON_ArrayForEach(metric, cJSON_GetObjectItemCaseSensitive(answer, KINDS[i].member)) {
-            printf("# TYPE chart_tunnel_%s%s %s\n", metric->string, KINDS[i].suffix, KINDS[i].type);
-            printf("chart_tunnel_%s%s %.17g\n", metric->string, KINDS[i].suffix, metric->valuedouble);
-        }
-    }
-}
-
-int control_print_status(const char *path, bool json) {
-    static char buffer[1 << 20];
+char *control_ask(const char *path) {
+    char *buffer = malloc(CONTROL_ANSWER_BYTES);
     size_t used = 0;
-    int descriptor = connect_to(path);
+    int descriptor = buffer ? connect_to(path) : -ENOMEM;
     if (descriptor < 0) {
         failed(path, descriptor);
-        return 1;
+        free(buffer);
+        return NULL;
     }
-    if (!send_line(descriptor, "{\"command\":\"get\"}")) {
-        close(descriptor);
-        return 1;
-    }
-    while (used < sizeof(buffer) - 1 && !(used && buffer[used - 1] == '\n')) {
-        ssize_t got = recv(descriptor, buffer + used, sizeof(buffer) - 1 - used, 0);
+    bool asked = send_line(descriptor, "{\"command\":\"get\"}");
+    while (asked && used < CONTROL_ANSWER_BYTES - 1 && !(used && buffer[used - 1] == '\n')) {
+        ssize_t got = recv(descriptor, buffer + used, CONTROL_ANSWER_BYTES - 1 - used, 0);
         if (got <= 0)
             break;
         used += (size_t)got;
     }
     close(descriptor);
-    buffer[used] = '\0';
-    cJSON *answer = cJSON_Parse(buffer);
-    if (!answer) {
+    if (!used || buffer[used - 1] != '\n') {
         fprintf(stderr, "chart-tunnel: %s gave no answer\n", path);
-        return 1;
+        free(buffer);
+        return NULL;
     }
-    if (json)
-        fputs(buffer, stdout);
-    else
-        print_metrics(answer);
-    cJSON_Delete(answer);
-    return 0;
+    buffer[used] = '\0';
+    return buffer;
 }

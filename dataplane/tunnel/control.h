@@ -15,6 +15,7 @@
 
 #define CONTROL_CLIENTS 8
 #define CONTROL_LINE_BYTES 65536
+#define CONTROL_ANSWER_BYTES (1 << 20)
 
 struct control_client {
     int descriptor;
@@ -33,6 +34,8 @@ struct control {
     struct control_client clients[CONTROL_CLIENTS];
 };
 
+/* Nothing is open: control_close may be called. */
+void control_init(struct control *control);
 /* Listens on a path: 0, or a negative errno after a sentence on standard error (-EADDRINUSE: somebody answers there).
  */
 int control_open(struct control *control, const char *path, control_answer *answer, void *context);
@@ -41,10 +44,10 @@ void control_close(struct control *control);
 int control_accept(struct control *control);
 /* Serves a client that is readable; false when it is gone. */
 bool control_serve(struct control *control, int client);
+/* A client: asks for the state of a running tunnel; the caller frees the line. NULL after a sentence on standard error.
+ */
+char *control_ask(const char *path);
 /* Whether the command's member of this name is this string. */
 bool control_names(const cJSON *command, const char *member, const char *value);
-/* A client: asks for the state of a running tunnel and prints it, as JSON or in Prometheus' text format. Exit status.
- */
-int control_print_status(const char *path, bool json);
 
 #endif

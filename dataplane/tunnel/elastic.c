@@ -1,6 +1,7 @@
 /* The elastic tunnel's five functions, see elastic.h. */
 #include "elastic.h"
 
+#include <errno.h>
 #include <string.h>
 
 static uint32_t classify(void *state, const struct itm_event *event) {
@@ -16,14 +17,15 @@ static uint32_t classify(void *state, const struct itm_event *event) {
 
 static void log_event(void *state, const struct itm_event *event, uint32_t class_id) {
     struct elastic *elastic = state;
-    (void)event;
-    if (class_id != ITM_CLASS_NONE)
-        elastic->offered_packets++;
+    if (class_id == ITM_CLASS_NONE)
+        return;
+    elastic->offered_packets++;
+    elastic->offered_bytes_now += event->packet_bytes;
 }
 
 static struct itm_action process(void *state, const struct itm_event *event, uint32_t class_id) {
     struct elastic *elastic = state;
-    int result = scheduler_put(&elastic->scheduler, class_id, event->packet, event->packet_bytes);
+    int result = scheduler_put(&elastic->scheduler, class_id, event->packet, event->packet_bytes, event->offload);
     return (struct itm_action){result < 0 ? ITM_DROP : ITM_TAKE, 0};
 }
 
@@ -32,6 +34,10 @@ static void class_update(void *state, const struct itm_event *event, uint32_t cl
     (void)class_id;
     if (event->kind != ITM_EVENT_PERIODIC || !event->elapsed_us)
         return;
+    elastic_backlog(elastic, elastic->backlogged, event->now_us);
+    elastic->offered_bytes = elastic->offered_bytes_now;
+    elastic->backlogged_us = elastic->backlogged_us_now;
+    elastic->offered_bytes_now = elastic->backlogged_us_now = 0;
     for (uint32_t i = 0; i < elastic->scheduler.count; i++) {
         uint64_t sent_bytes = elastic->scheduler.classes[i].sent_bytes;
         elastic->rate_bps[i] = (sent_bytes - elastic->sent_bytes_seen[i]) * 8000000 / event->elapsed_us;
@@ -43,6 +49,30 @@ static void controller_update(void *state, const struct itm_event *event) {
     struct elastic *elastic = state;
     if (event->kind == ITM_EVENT_PERIODIC)
         elasticity_period(&elastic->elasticity, event->now_us);
+}
+
+void elastic_divert(struct elastic *elastic, uint32_t path, const uint8_t *packet, size_t bytes,
+                    const struct offload *offload) {
+    if (scheduler_put(&elastic->scheduler, path, packet, bytes, offload) == -EINVAL) {
+        elastic->unclassified_packets++;
+        return;
+    }
+    elastic->offered_packets++;
+    elastic->offered_bytes_now += bytes;
+}
+
+void elastic_backlog(struct elastic *elastic, bool backlogged, uint64_t now_us) {
+    if (elastic->backlogged)
+        elastic->backlogged_us_now += now_us - elastic->looked_at_us;
+    elastic->backlogged = backlogged;
+    elastic->looked_at_us = now_us;
+}
+
+uint64_t elastic_dropped(const struct elastic *elastic) {
+    uint64_t dropped = 0;
+    for (uint32_t i = 0; i < elastic->scheduler.count; i++)
+        dropped += elastic->scheduler.classes[i].dropped_packets;
+    return dropped;
 }
 
 int elastic_init(struct elastic *elastic, const struct options *options) {

@@ -18,6 +18,10 @@ int elasticity_set(struct elasticity *elasticity, uint32_t connections, uint64_t
     return 0;
 }
 
+uint64_t elasticity_lease_left_us(const struct elasticity *elasticity, uint64_t now_us) {
+    return elasticity->lease_until_us > now_us ? elasticity->lease_until_us - now_us : 0;
+}
+
 void elasticity_period(struct elasticity *elasticity, uint64_t now_us) {
     if (!elasticity->lease_until_us || now_us < elasticity->lease_until_us)
         return;

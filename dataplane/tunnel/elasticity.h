@@ -21,6 +21,8 @@ struct elasticity {
 
 /* 0, or -EINVAL for a number out of range; lease_us 0: for good. */
 int elasticity_set(struct elasticity *elasticity, uint32_t connections, uint64_t lease_us, uint64_t now_us);
+/* 0 for none and for one that is over. */
+uint64_t elasticity_lease_left_us(const struct elasticity *elasticity, uint64_t now_us);
 /* Once per measurement period. */
 void elasticity_period(struct elasticity *elasticity, uint64_t now_us);
 /* Pause before the next attempt after this many failures in a row (from 1): doubles up to BACKOFF_LONGEST_US; noise

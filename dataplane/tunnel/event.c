@@ -56,6 +56,17 @@ int itm_set_period(struct itm_dispatcher *dispatcher, const char *name, uint64_t
     return 0;
 }
 
+int itm_switch(struct itm_dispatcher *dispatcher, const char *name, bool on, uint64_t now_us) {
+    size_t index = find(dispatcher, name);
+    if (index == dispatcher->count)
+        return -ENOENT;
+    struct itm_registration *registration = &dispatcher->registrations[index];
+    registration->off = !on;
+    registration->last_us = now_us;
+    registration->next_us = on ? due_us(&registration->application, now_us) : ITM_NEVER_US;
+    return 0;
+}
+
 static struct itm_action raise_packet(struct itm_registration *registration, const struct itm_event *event) {
     const struct itm_application *application = &registration->application;
     struct itm_action action = {ITM_PASS, 0};
@@ -83,13 +94,19 @@ static struct itm_action raise_packet(struct itm_registration *registration, con
 }
 
 struct itm_action itm_packet(struct itm_dispatcher *dispatcher, enum itm_hook hook, const uint8_t *packet,
-                             size_t packet_bytes, uint64_t now_us) {
+                             size_t packet_bytes, const struct offload *offload, uint64_t now_us) {
     struct itm_event event = {
-        .kind = ITM_EVENT_PACKET, .hook = hook, .now_us = now_us, .packet = packet, .packet_bytes = packet_bytes};
+        .kind = ITM_EVENT_PACKET,
+        .hook = hook,
+        .now_us = now_us,
+        .packet = packet,
+        .packet_bytes = packet_bytes,
+        .offload = offload,
+    };
     struct itm_action action = {ITM_PASS, 0};
 
     for (size_t i = 0; i < dispatcher->count && action.verdict == ITM_PASS; i++)
-        if (dispatcher->registrations[i].application.hooks & 1U << hook)
+        if (dispatcher->registrations[i].application.hooks & 1U << hook && !dispatcher->registrations[i].off)
             action = raise_packet(&dispatcher->registrations[i], &event);
     return action;
 }

@@ -18,8 +18,11 @@
 #ifndef ITM_EVENT_H
 #define ITM_EVENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "offload.h"
 
 #define ITM_APPLICATIONS 16
 #define ITM_CLASS_NONE UINT32_MAX
@@ -42,6 +45,7 @@ struct itm_event {
     uint64_t elapsed_us;   /* of a periodic event: since this application's last one */
     const uint8_t *packet; /* from its IP header on; valid during the call only */
     size_t packet_bytes;
+    const struct offload *offload; /* what the kernel left undone on it; NULL: nothing */
 };
 
 enum itm_verdict {
@@ -76,6 +80,7 @@ struct itm_registration {
     struct itm_application application;
     struct itm_counters counters;
     uint64_t last_us, next_us;
+    bool off; /* registered, but no event is raised */
 };
 
 struct itm_dispatcher {
@@ -91,9 +96,11 @@ int itm_register(struct itm_dispatcher *dispatcher, const struct itm_application
 int itm_unregister(struct itm_dispatcher *dispatcher, const char *name);
 /* Changes the period of an application from now on, 0 stops it: 0, or -ENOENT. */
 int itm_set_period(struct itm_dispatcher *dispatcher, const char *name, uint64_t period_us, uint64_t now_us);
+/* Switches an application off, or on again with a new period: 0, or -ENOENT. */
+int itm_switch(struct itm_dispatcher *dispatcher, const char *name, bool on, uint64_t now_us);
 /* A packet is at a hook: what becomes of it. */
 struct itm_action itm_packet(struct itm_dispatcher *dispatcher, enum itm_hook hook, const uint8_t *packet,
-                             size_t packet_bytes, uint64_t now_us);
+                             size_t packet_bytes, const struct offload *offload, uint64_t now_us);
 /* Time has come to now_us: raises the periodic events that are due, each at most once (a late caller finds the time
  * that passed in elapsed_us). Returns when the next one is due, ITM_NEVER_US for never. */
 uint64_t itm_tick(struct itm_dispatcher *dispatcher, uint64_t now_us);

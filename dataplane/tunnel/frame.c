@@ -2,7 +2,10 @@
 #include "frame.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
+
+#include "offload.h"
 
 static uint8_t *store(uint8_t *at, uint64_t value, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++)
@@ -18,6 +21,26 @@ static uint64_t load(const uint8_t **at, unsigned bytes) {
     return value;
 }
 
+static bool payload_fits(unsigned type, size_t payload) {
+    switch (type) {
+    case FRAME_HELLO:
+        return payload == FRAME_HELLO_BYTES;
+    case FRAME_DATA:
+        return payload >= 1;
+    case FRAME_OFFLOADED:
+        return payload > OFFLOAD_WIRE_BYTES;
+    case FRAME_BYE:
+    case FRAME_WELCOME:
+        return payload == 0;
+    case FRAME_REPORT:
+        return payload == FRAME_REPORT_BYTES;
+    case FRAME_REFUSAL:
+        return payload >= 1 && payload <= FRAME_REFUSAL_MAX;
+    default:
+        return false;
+    }
+}
+
 ssize_t frame_parse(const uint8_t *buffer, size_t bytes, struct frame *ret) {
     if (bytes < FRAME_HEADER_BYTES)
         return 0;
@@ -27,26 +50,8 @@ ssize_t frame_parse(const uint8_t *buffer, size_t bytes, struct frame *ret) {
     uint64_t sequence = load(&at, 8);
     if (zero || payload > FRAME_PAYLOAD_MAX)
         return -EBADMSG;
-    switch (type) {
-    case FRAME_HELLO:
-        if (payload != FRAME_HELLO_BYTES)
-            return -EBADMSG;
-        break;
-    case FRAME_DATA:
-        if (payload < 1)
-            return -EBADMSG;
-        break;
-    case FRAME_BYE:
-        if (payload != 0)
-            return -EBADMSG;
-        break;
-    case FRAME_REPORT:
-        if (payload != FRAME_REPORT_BYTES)
-            return -EBADMSG;
-        break;
-    default:
+    if (!payload_fits(type, payload))
         return -EBADMSG;
-    }
     if (bytes < FRAME_HEADER_BYTES + payload)
         return 0;
     *ret = (struct frame){(enum frame_type)type, (uint16_t)payload, sequence, at};
@@ -115,5 +120,21 @@ int frame_read_report(const struct frame *frame, struct report *ret) {
     ret->skipped_packets_total = load(&at, 8);
     ret->held_packets_maximum = load(&at, 8);
     ret->connections = load(&at, 8);
+    return 0;
+}
+
+size_t frame_write_refusal(uint8_t *buffer, const char *sentence) {
+    size_t bytes = strnlen(sentence, FRAME_REFUSAL_MAX);
+    frame_header(buffer, FRAME_REFUSAL, bytes, 0);
+    memcpy(buffer + FRAME_HEADER_BYTES, sentence, bytes);
+    return FRAME_HEADER_BYTES + bytes;
+}
+
+int frame_read_refusal(const struct frame *frame, char ret[FRAME_REFUSAL_MAX + 1]) {
+    if (frame->type != FRAME_REFUSAL || frame->payload_bytes > FRAME_REFUSAL_MAX)
+        return -EBADMSG;
+    for (size_t i = 0; i < frame->payload_bytes; i++)
+        ret[i] = frame->payload[i] >= ' ' && frame->payload[i] <= '~' ? (char)frame->payload[i] : '?';
+    ret[frame->payload_bytes] = '\0';
     return 0;
 }

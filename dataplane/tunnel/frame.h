@@ -7,7 +7,10 @@
  *
  *   HELLO (first on every connection, from the origin): u32 magic, u16 version, u16 0, u64 session, u64 next number,
  *         u32 measurement period in us. A new session is a new sequence.
+ *   WELCOME (the destination's answer): users' packets may come; before it a connection carries none
+ *   REFUSAL (instead of WELCOME, before the destination closes): a sentence that says why
  *   DATA  an IP packet
+ *   OFFLOADED  10 bytes of struct offload, then an IP packet whose checksum or segmentation is still to be done
  *   BYE   the origin will send nothing more here and closes its side: all frames before it are complete
  *   REPORT (from the destination, on one connection per measurement period): struct report below
  *
@@ -22,11 +25,20 @@
 #define FRAME_HEADER_BYTES 12
 #define FRAME_PAYLOAD_MAX 16384
 #define FRAME_MAGIC 0x4348544eU /* "CHTN" */
-#define FRAME_VERSION 1
+#define FRAME_VERSION 2
 #define FRAME_HELLO_BYTES 28
 #define FRAME_REPORT_BYTES 76
+#define FRAME_REFUSAL_MAX 160
 
-enum frame_type { FRAME_HELLO = 1, FRAME_DATA, FRAME_BYE, FRAME_REPORT };
+enum frame_type {
+    FRAME_HELLO = 1,
+    FRAME_DATA,
+    FRAME_BYE,
+    FRAME_REPORT,
+    FRAME_WELCOME,
+    FRAME_REFUSAL,
+    FRAME_OFFLOADED,
+};
 
 struct frame {
     enum frame_type type;
@@ -61,8 +73,12 @@ void frame_header(uint8_t *buffer, enum frame_type type, size_t payload_bytes, u
 /* Whole frames: return their length (FRAME_HEADER_BYTES + FRAME_HELLO_BYTES and so on). */
 size_t frame_write_hello(uint8_t *buffer, const struct hello *hello);
 size_t frame_write_report(uint8_t *buffer, const struct report *report);
+/* Cuts the sentence to FRAME_REFUSAL_MAX bytes. */
+size_t frame_write_refusal(uint8_t *buffer, const char *sentence);
 /* Payloads: 0, -EBADMSG, or -EPROTONOSUPPORT for another version. */
 int frame_read_hello(const struct frame *frame, struct hello *ret);
 int frame_read_report(const struct frame *frame, struct report *ret);
+/* What cannot be printed becomes `?`. */
+int frame_read_refusal(const struct frame *frame, char ret[FRAME_REFUSAL_MAX + 1]);
 
 #endif

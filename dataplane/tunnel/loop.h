@@ -13,6 +13,8 @@
 #define TAG_CLIENT (3ULL << 32)
 #define TAG_LISTENER (4ULL << 32)
 #define TAG_CONNECTION (5ULL << 32)
+#define TAG_EXPORTER (6ULL << 32)
+#define TAG_STREAMS (7ULL << 32)
 #define TAG_OF(data) ((data) >> 32 << 32)
 #define INDEX_OF(data) ((data) & 0xffffffffU)
 

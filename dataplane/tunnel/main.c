@@ -1,9 +1,9 @@
 /* chart-tunnel: both ends of an elastic tunnel. Guirguis et al., Providing Soft Bandwidth Guarantees Using Elastic
  * TCP-based Tunnels (BUCS-TR-2003-028). */
-#include "control.h"
 #include "ends.h"
 #include "loop.h"
 #include "options.h"
+#include "state.h"
 
 int main(int count, char **arguments) {
     static struct options options;
@@ -12,6 +12,6 @@ int main(int count, char **arguments) {
         return status == 1 ? 0 : status;
     loop_catch_signals();
     if (options.role == ROLE_STATUS)
-        return control_print_status(options.control, options.json);
+        return state_print(options.control, options.json);
     return options.role == ROLE_ORIGIN ? origin_run(&options) : destination_run(&options);
 }

@@ -11,34 +11,6 @@
 #include "elasticity.h"
 #include "frame.h"
 
-static const char USAGE[] =
-    "usage: chart-tunnel origin --destination ADDRESS:PORT --control SOCKET [options]\n"
-    "       chart-tunnel destination --listen ADDRESS:PORT --control SOCKET [options]\n"
-    "       chart-tunnel --status --control SOCKET [--json]\n"
-    "\n"
-    "An elastic tunnel: user packets routed into the origin's TUN device leave the destination's, over m TCP "
-    "connections.\n"
-    "\n"
-    "  --control SOCKET             commands as JSON lines: {\"command\": \"get\" | \"set\" | \"quit\", ...}\n"
-    "  --tun NAME                   device, default chart-itm0\n"
-    "  --mtu BYTES                  of the device, default 1400\n"
-    "origin:\n"
-    "  --destination ADDRESS:PORT   IPv6 as [ADDRESS]:PORT\n"
-    "  --bind ADDRESS               local address of the connections\n"
-    "  --connections M              at start, default 1 (1 to 256)\n"
-    "  --congestion NAME            cubic (default) or reno\n"
-    "  --mss BYTES                  largest segment of the connections, default the path's\n"
-    "  --period-ms MS               measurement period, default 1000\n"
-    "  --class NAME=WEIGHT:SELECTOR customer, repeated; first match counts; default everybody=1:any\n"
-    "                               selector: any, or from=PREFIX,to=PREFIX,dscp=N,protocol=tcp|udp|N,sport=N,dport=N\n"
-    "  --queue-bytes BYTES          of all customers together, default 500000\n"
-    "  --batch-bytes BYTES          handed to a connection at once, default 4096\n"
-    "destination:\n"
-    "  --listen ADDRESS:PORT\n"
-    "  --peer ADDRESS               the only origin that is let in; default anybody\n"
-    "  --resequence-packets N       most numbers a packet waits for, default 4096\n"
-    "  --resequence-ms MS           longest a packet waits, default 500\n";
-
 enum {
     OPT_CONTROL = 256,
     OPT_TUN,
@@ -56,6 +28,18 @@ enum {
     OPT_PEER,
     OPT_RESEQUENCE_PACKETS,
     OPT_RESEQUENCE_MS,
+    OPT_METRICS,
+    OPT_TLS_CERTIFICATE,
+    OPT_TLS_KEY,
+    OPT_TLS_AUTHORITY,
+    OPT_TLS_NAME,
+    OPT_NO_OFFLOAD,
+    OPT_APPLICATION,
+    OPT_BROKER,
+    OPT_BROKER_SETTING,
+    OPT_TUNNEL,
+    OPT_NODE,
+    OPT_PEER_NODE,
     OPT_STATUS,
     OPT_JSON,
     OPT_HELP
@@ -78,6 +62,18 @@ static const struct option TABLE[] = {
     {"peer", required_argument, NULL, OPT_PEER},
     {"resequence-packets", required_argument, NULL, OPT_RESEQUENCE_PACKETS},
     {"resequence-ms", required_argument, NULL, OPT_RESEQUENCE_MS},
+    {"metrics", required_argument, NULL, OPT_METRICS},
+    {"tls-certificate", required_argument, NULL, OPT_TLS_CERTIFICATE},
+    {"tls-key", required_argument, NULL, OPT_TLS_KEY},
+    {"tls-authority", required_argument, NULL, OPT_TLS_AUTHORITY},
+    {"tls-name", required_argument, NULL, OPT_TLS_NAME},
+    {"no-offload", no_argument, NULL, OPT_NO_OFFLOAD},
+    {"application", required_argument, NULL, OPT_APPLICATION},
+    {"broker", required_argument, NULL, OPT_BROKER},
+    {"broker-setting", required_argument, NULL, OPT_BROKER_SETTING},
+    {"tunnel", required_argument, NULL, OPT_TUNNEL},
+    {"node", required_argument, NULL, OPT_NODE},
+    {"peer-node", required_argument, NULL, OPT_PEER_NODE},
     {"status", no_argument, NULL, OPT_STATUS},
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, OPT_HELP},
@@ -114,8 +110,8 @@ static int read_range(const char *text, uint64_t minimum, uint64_t maximum, uint
     return 0;
 }
 
-static int read_endpoint(const char *text, union endpoint *ret) {
-    char copy[INET6_ADDRSTRLEN + 10];
+static int read_endpoint(const char *text, struct options *options) {
+    char copy[OPTION_ADDRESS_BYTES + 10];
     uint64_t port;
     snprintf(copy, sizeof(copy), "%s", text);
     char *colon = strrchr(copy, ':'), *address = copy;
@@ -126,7 +122,10 @@ static int read_endpoint(const char *text, union endpoint *ret) {
         colon[-1] = '\0';
         address++;
     }
-    return read_address(address, (uint16_t)port, ret);
+    options->endpoint_text = text;
+    snprintf(options->address_text, sizeof(options->address_text), "%.*s", (int)sizeof(options->address_text) - 1,
+             address);
+    return read_address(address, (uint16_t)port, &options->endpoint);
 }
 
 static int read_class(const char *text, struct options *options) {
@@ -142,6 +141,9 @@ static int read_class(const char *text, struct options *options) {
     memcpy(class->name, text, name_bytes);
     class->name[name_bytes] = '\0';
     memcpy(weight, equals + 1, weight_bytes);
+    for (uint32_t i = 0; i < options->class_count; i++)
+        if (strcmp(options->classes[i].name, class->name) == 0)
+            return -EINVAL;
     if (read_range(weight, 1, SCHEDULER_WEIGHT_MAX, &number) < 0 || selector_parse(colon + 1, &class->selector) < 0)
         return -EINVAL;
     class->weight = (uint32_t)number;
@@ -198,18 +200,49 @@ static int read_numeric(int option, const char *value, struct options *options) 
     return 0;
 }
 
+static int append(const char *value, const char **list, size_t *count) {
+    if (*count == OPTION_LIST)
+        return -EINVAL;
+    list[(*count)++] = value;
+    return 0;
+}
+
+/* Options that are taken as they stand; false: none of these. */
+static bool read_text(int option, const char *value, struct options *options) {
+    const struct {
+        int option;
+        const char **place;
+    } places[] = {
+        {OPT_CONTROL, &options->control},
+        {OPT_METRICS, &options->metrics},
+        {OPT_TLS_CERTIFICATE, &options->tls.certificate},
+        {OPT_TLS_KEY, &options->tls.key},
+        {OPT_TLS_AUTHORITY, &options->tls.authority},
+        {OPT_TLS_NAME, &options->tls.name},
+        {OPT_BROKER, &options->broker},
+        {OPT_TUNNEL, &options->tunnel},
+        {OPT_NODE, &options->node},
+        {OPT_PEER_NODE, &options->peer_node},
+    };
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (places[i].option == option) {
+            *places[i].place = value;
+            return true;
+        }
+    }
+    return false;
+}
+
 static int read_option(int option, const char *value, struct options *options) {
+    if (read_text(option, value, options))
+        return value[0] ? 0 : -EINVAL;
     switch (option) {
-    case OPT_CONTROL:
-        options->control = value;
-        return 0;
     case OPT_TUN:
         snprintf(options->tun, sizeof(options->tun), "%s", value);
         return value[0] && strlen(value) < sizeof(options->tun) ? 0 : -EINVAL;
     case OPT_DESTINATION:
     case OPT_LISTEN:
-        options->endpoint_text = value;
-        return read_endpoint(value, &options->endpoint);
+        return read_endpoint(value, options);
     case OPT_BIND:
         options->has_bind = true;
         return read_address(value, 0, &options->bind);
@@ -221,6 +254,13 @@ static int read_option(int option, const char *value, struct options *options) {
         return strcmp(value, "cubic") == 0 || strcmp(value, "reno") == 0 ? 0 : -EINVAL;
     case OPT_CLASS:
         return read_class(value, options);
+    case OPT_NO_OFFLOAD:
+        options->offload = false;
+        return 0;
+    case OPT_APPLICATION:
+        return append(value, options->applications, &options->application_count);
+    case OPT_BROKER_SETTING:
+        return strchr(value, '=') ? append(value, options->broker_settings, &options->broker_setting_count) : -EINVAL;
     case OPT_STATUS:
         options->role = ROLE_STATUS;
         return 0;
@@ -250,6 +290,14 @@ static int check(const struct options *options, bool role_named) {
     if ((options->has_bind && options->bind.any.sa_family != options->endpoint.any.sa_family) ||
         (options->has_peer && options->peer.any.sa_family != options->endpoint.any.sa_family))
         return complain("addresses of IPv4 and IPv6 cannot be mixed on one tunnel");
+    if (!options->tls.certificate != !options->tls.key || !options->tls.key != !options->tls.authority)
+        return complain("--tls-certificate, --tls-key and --tls-authority go together");
+    if (options->tls.name && !options->tls.certificate)
+        return complain("--tls-name wants --tls-certificate, --tls-key and --tls-authority");
+    if (options->broker && (!options->tunnel || !options->node))
+        return complain("--broker wants --tunnel NAME and --node NAME");
+    if (options->broker && options->role != ROLE_ORIGIN)
+        return complain("--broker is the origin's: it reports for both ends");
     return 0;
 }
 
@@ -265,13 +313,14 @@ int options_read(int count, char **arguments, struct options *ret) {
         .batch_bytes = 4096,
         .resequence_packets = 4096,
         .resequence_us = 500000,
+        .offload = true,
     };
     char message[256];
     bool role_named = false;
     int option, index = 0;
     while ((option = getopt_long(count, arguments, "", TABLE, &index)) != -1) {
         if (option == OPT_HELP) {
-            fputs(USAGE, stdout);
+            fputs(OPTIONS_USAGE, stdout);
             return 1;
         }
         if (option == '?')

@@ -9,8 +9,11 @@
 
 #include "packet.h"
 #include "scheduler.h"
+#include "tls.h"
 
 #define OPTION_NAME_BYTES 24
+#define OPTION_LIST 8
+#define OPTION_ADDRESS_BYTES 46
 
 union endpoint {
     struct sockaddr any;
@@ -33,6 +36,7 @@ struct options {
     unsigned mtu_bytes;
     union endpoint endpoint; /* origin: the destination's; destination: where it listens */
     const char *endpoint_text;
+    char address_text[OPTION_ADDRESS_BYTES]; /* the endpoint without its port */
     union endpoint bind, peer;
     bool has_bind, has_peer;
     unsigned connections, batch_bytes, mss_bytes;
@@ -42,7 +46,17 @@ struct options {
     struct class_option classes[SCHEDULER_CLASSES];
     uint32_t class_count;
     bool json;
+    bool offload;           /* the device leaves checksums and segmentation to the far end */
+    struct tls_options tls; /* certificate NULL: plain */
+    const char *metrics;    /* ADDRESS:PORT for Prometheus, or NULL */
+    const char *tunnel;     /* key of its records */
+    const char *broker;     /* HOST:PORT[,...], or NULL */
+    const char *node, *peer_node;
+    const char *broker_settings[OPTION_LIST], *applications[OPTION_LIST];
+    size_t broker_setting_count, application_count;
 };
+
+extern const char OPTIONS_USAGE[];
 
 /* Returns 0, or 2 (the exit status) after a sentence on standard error; 1 after --help. */
 int options_read(int count, char **arguments, struct options *ret);

@@ -10,40 +10,53 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-int pool_init(struct pool *pool, const struct options *options, struct scheduler *scheduler, int epoll,
-              uint64_t epoll_tag, uint64_t session) {
+void pool_init(struct pool *pool, const struct options *options, struct scheduler *scheduler, struct tls *tls,
+               int epoll, uint64_t epoll_tag, uint64_t session) {
     memset(pool, 0, sizeof(*pool));
     pool->options = options;
     pool->scheduler = scheduler;
+    pool->tls = tls;
     pool->epoll = epoll;
     pool->epoll_tag = epoll_tag;
     pool->session = session;
-    pool->slots = calloc(POOL_SLOTS, sizeof(struct connection));
-    if (!pool->slots)
-        return -ENOMEM;
-    for (size_t i = 0; i < POOL_SLOTS; i++)
-        pool->slots[i].descriptor = -1;
-    return 0;
+}
+
+static void free_slot(struct pool *pool, size_t slot) {
+    connection_close(pool->slots[slot]);
+    free(pool->slots[slot]);
+    pool->slots[slot] = NULL;
+    while (pool->bound && !pool->slots[pool->bound - 1])
+        pool->bound--;
 }
 
 void pool_free(struct pool *pool) {
-    for (size_t i = 0; pool->slots && i < POOL_SLOTS; i++)
-        if (pool->slots[i].descriptor >= 0)
-            close(pool->slots[i].descriptor);
-    free(pool->slots);
+    for (size_t i = 0; i < POOL_SLOTS; i++)
+        if (pool->slots[i])
+            free_slot(pool, i);
     free(pool->carry);
 }
 
 uint32_t pool_count(const struct pool *pool, enum connection_state state) {
     uint32_t count = 0;
-    for (size_t i = 0; i < POOL_SLOTS; i++)
-        count += pool->slots[i].state == state;
+    for (size_t i = 0; i < pool->bound; i++)
+        count += pool->slots[i] && pool->slots[i]->state == state;
     return count;
 }
 
-__attribute__((format(printf, 2, 3))) static void note(struct pool *pool, const char *format, ...) {
+bool pool_window(const struct pool *pool, size_t slot, struct pool_window *ret) {
+    const struct connection *connection = pool->slots[slot];
+    struct tcp_info info;
+    socklen_t bytes = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    if (!connection || connection->state != CONNECTION_UP ||
+        getsockopt(connection->channel.descriptor, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0)
+        return false;
+    *ret = (struct pool_window){info.tcpi_snd_cwnd, info.tcpi_rtt, info.tcpi_snd_mss, info.tcpi_total_retrans};
+    return true;
+}
+
+void pool_note(struct pool *pool, const char *format, ...) {
     char sentence[sizeof(pool->last_error)];
     va_list arguments;
     va_start(arguments, format);
@@ -60,10 +73,15 @@ static void carry_over(struct pool *pool, const struct connection *connection) {
     size_t at = 0;
     struct frame frame;
     ssize_t bytes;
+    if (pool->carry_sent) {
+        pool->carry_used -= pool->carry_sent;
+        memmove(pool->carry, pool->carry + pool->carry_sent, pool->carry_used);
+        pool->carry_sent = 0;
+    }
     while (at < connection->out_used &&
            (bytes = frame_parse(connection->out + at, connection->out_used - at, &frame)) > 0) {
         size_t end = at + (size_t)bytes;
-        if (end > connection->out_sent && frame.type == FRAME_DATA) {
+        if (end > connection->out_sent && (frame.type == FRAME_DATA || frame.type == FRAME_OFFLOADED)) {
             uint8_t *grown = realloc(pool->carry, pool->carry_used + (size_t)bytes);
             if (!grown)
                 return;
@@ -76,168 +94,116 @@ static void carry_over(struct pool *pool, const struct connection *connection) {
     }
 }
 
-static void close_slot(struct connection *connection) {
-    if (connection->descriptor >= 0)
-        close(connection->descriptor);
-    connection->descriptor = -1;
-    connection->room = connection->said_bye = connection->finished = false;
-    connection->out_used = connection->out_sent = connection->in_used = 0;
-}
-
-/* Waits with a pause that grows, or is free when it was leaving anyhow. */
-static void lose(struct pool *pool, struct connection *connection, uint64_t now_us) {
-    bool leaving = connection->state == CONNECTION_DRAINING;
+/* Waits with a pause that grows, or is gone when it was leaving anyhow. */
+static void lose(struct pool *pool, size_t slot, uint64_t now_us) {
+    struct connection *connection = pool->slots[slot];
     carry_over(pool, connection);
-    close_slot(connection);
+    if (connection->state == CONNECTION_DRAINING) {
+        free_slot(pool, slot);
+        return;
+    }
+    /* One that held for a while starts over with a short pause. */
+    if (connection->state == CONNECTION_UP && now_us - connection->up_since_us > BACKOFF_LONGEST_US)
+        connection->failures = 0;
+    connection_close(connection);
     connection->failures++;
-    connection->state = leaving ? CONNECTION_FREE : CONNECTION_WAITING;
+    connection->state = CONNECTION_WAITING;
     connection->deadline_us = now_us + backoff_us(connection->failures, (uint32_t)random());
 }
 
-static int set_options(const struct pool *pool, int descriptor) {
-    const struct options *options = pool->options;
-    int one = 1, unsent = (int)options->batch_bytes, timeout = POOL_USER_TIMEOUT_MS, mss = (int)options->mss_bytes;
-    if (setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0 ||
-        setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)) < 0 ||
-        setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout)) < 0 ||
-        /* Room is room in the window: what waits unsent in the kernel could have gone over another connection. */
-        setsockopt(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0 ||
-        (mss && setsockopt(descriptor, IPPROTO_TCP, TCP_MAXSEG, &mss, sizeof(mss)) < 0) ||
-        setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, options->congestion,
-                   (socklen_t)strlen(options->congestion)) < 0)
-        return -errno;
-    if (options->has_bind && bind(descriptor, &options->bind.any, endpoint_bytes(&options->bind)) < 0)
-        return -errno;
-    return 0;
+/* The connection is of no use any more: before its welcome it could not be opened, after it it broke. */
+static void fail(struct pool *pool, size_t slot, int error, const char *fault, uint64_t now_us) {
+    enum connection_state state = pool->slots[slot]->state;
+    if (state == CONNECTION_UP || state == CONNECTION_DRAINING) {
+        pool_note(pool, "a connection to %s broke: %s", pool->options->endpoint_text, connection_reason(error, fault));
+        pool->counters.broken++;
+    } else {
+        const char *what = error ? connection_reason(error, fault) : "closed before its welcome";
+        pool_note(pool, "connection to %s: %s; tried again", pool->options->endpoint_text, what);
+        pool->counters.connect_failures++;
+    }
+    lose(pool, slot, now_us);
 }
 
-static void fail_to_connect(struct pool *pool, struct connection *connection, int error, uint64_t now_us) {
-    note(pool, "connection to %s: %s; tried again", pool->options->endpoint_text, strerror(error));
-    pool->counters.connect_failures++;
-    lose(pool, connection, now_us);
-}
-
-static void open_slot(struct pool *pool, struct connection *connection, uint64_t now_us) {
-    const union endpoint *endpoint = &pool->options->endpoint;
-    size_t slot = (size_t)(connection - pool->slots);
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                .data.u64 = pool->epoll_tag + slot};
+static void open_slot(struct pool *pool, size_t slot, uint64_t now_us) {
+    struct connection *connection = pool->slots[slot];
+    char fault[CONNECTION_FAULT_BYTES] = "";
     connection->state = CONNECTION_CONNECTING;
-    connection->deadline_us = now_us + POOL_CONNECT_TIMEOUT_US;
+    connection->deadline_us = now_us + CONNECTION_TIMEOUT_US;
     connection->order = ++pool->opened_order;
-    connection->descriptor = socket(endpoint->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-    int error = connection->descriptor < 0 ? -errno : set_options(pool, connection->descriptor);
-    if (!error && epoll_ctl(pool->epoll, EPOLL_CTL_ADD, connection->descriptor, &event) < 0)
-        error = -errno;
-    if (!error && connect(connection->descriptor, &endpoint->any, endpoint_bytes(endpoint)) < 0 && errno != EINPROGRESS)
-        error = -errno;
-    if (error)
-        fail_to_connect(pool, connection, -error, now_us);
+    if (pool->tls && tls_refresh(pool->tls, fault) < 0)
+        pool_note(pool, "%s; the one before it stays in use", fault);
+    int error = connection_open(connection, pool->options, pool->tls, pool->epoll, pool->epoll_tag + slot);
+    if (error < 0)
+        fail(pool, slot, error, "", now_us);
 }
 
-static void send_hello(struct pool *pool, struct connection *connection) {
-    struct frame first;
-    struct hello hello = {pool->session, pool->next_sequence, (uint32_t)pool->options->period_us};
-    if (pool->carry_used > pool->carry_sent &&
-        frame_parse(pool->carry + pool->carry_sent, pool->carry_used - pool->carry_sent, &first) > 0)
-        hello.next_sequence = first.sequence;
-    connection->out_used = frame_write_hello(connection->out, &hello);
-    connection->out_sent = 0;
-}
-
-/* Hands the buffer to the kernel; false when the connection broke. */
-static bool flush(struct connection *connection) {
-    while (connection->out_sent < connection->out_used) {
-        ssize_t sent = send(connection->descriptor, connection->out + connection->out_sent,
-                            connection->out_used - connection->out_sent, MSG_NOSIGNAL);
-        if (sent < 0) {
-            connection->room = false;
-            return errno == EAGAIN || errno == EINTR;
-        }
-        connection->out_sent += (size_t)sent;
-    }
-    connection->out_used = connection->out_sent = 0;
-    return true;
-}
-
-static void break_off(struct pool *pool, struct connection *connection, int error, uint64_t now_us) {
-    note(pool, "a connection to %s broke: %s", pool->options->endpoint_text,
-         error ? strerror(error) : "closed by the destination");
-    pool->counters.broken++;
-    lose(pool, connection, now_us);
-}
-
-/* A draining connection whose buffer is out says so and closes its side. */
-static void finish(struct pool *pool, struct connection *connection, uint64_t now_us) {
-    if (connection->finished || connection->out_used)
-        return;
-    if (!connection->said_bye) {
-        frame_header(connection->out, FRAME_BYE, 0, 0);
-        connection->out_used = FRAME_HEADER_BYTES;
-        connection->said_bye = true;
-    }
-    if (!flush(connection)) {
-        break_off(pool, connection, errno, now_us);
-        return;
-    }
-    if (connection->out_used)
-        return;
-    shutdown(connection->descriptor, SHUT_WR);
-    connection->finished = true;
-}
-
-static void drain(struct pool *pool, struct connection *connection, uint64_t now_us) {
+static void drain(struct pool *pool, size_t slot, uint64_t now_us) {
+    struct connection *connection = pool->slots[slot];
     connection->state = CONNECTION_DRAINING;
-    connection->deadline_us = now_us + POOL_DRAIN_TIMEOUT_US;
-    finish(pool, connection, now_us);
+    connection->deadline_us = now_us + CONNECTION_DRAIN_TIMEOUT_US;
+    int error = connection_finish(connection);
+    if (error < 0)
+        fail(pool, slot, error, "", now_us);
 }
 
 /* One connection fewer: rather one that is not up, else the youngest. */
 static void close_one(struct pool *pool, uint64_t now_us) {
-    struct connection *chosen = NULL;
-    for (size_t i = 0; i < POOL_SLOTS; i++) {
-        struct connection *connection = &pool->slots[i];
-        if (connection->state == CONNECTION_FREE || connection->state == CONNECTION_DRAINING)
+    size_t chosen = POOL_SLOTS;
+    for (size_t i = 0; i < pool->bound; i++) {
+        const struct connection *connection = pool->slots[i];
+        if (!connection || connection->state == CONNECTION_DRAINING)
             continue;
         bool up = connection->state == CONNECTION_UP;
-        bool chosen_up = chosen && chosen->state == CONNECTION_UP;
-        if (!chosen || (chosen_up && !up) || (chosen_up == up && connection->order > chosen->order))
-            chosen = connection;
+        bool chosen_up = chosen < POOL_SLOTS && pool->slots[chosen]->state == CONNECTION_UP;
+        if (chosen == POOL_SLOTS || (chosen_up && !up) ||
+            (chosen_up == up && connection->order > pool->slots[chosen]->order))
+            chosen = i;
     }
-    if (!chosen)
+    if (chosen == POOL_SLOTS)
         return;
     pool->counters.closed++;
-    if (chosen->state == CONNECTION_UP) {
+    if (pool->slots[chosen]->state == CONNECTION_UP)
         drain(pool, chosen, now_us);
-        return;
-    }
-    close_slot(chosen);
-    chosen->state = CONNECTION_FREE;
+    else
+        free_slot(pool, chosen);
 }
 
 static void open_one(struct pool *pool, uint64_t now_us) {
-    for (size_t i = 0; i < POOL_SLOTS; i++) {
-        if (pool->slots[i].state == CONNECTION_FREE) {
-            pool->counters.opened++;
-            pool->slots[i].failures = 0;
-            open_slot(pool, &pool->slots[i], now_us);
-            return;
-        }
-    }
+    size_t slot = 0;
+    while (slot < POOL_SLOTS && pool->slots[slot])
+        slot++;
+    struct connection *connection = slot < POOL_SLOTS ? malloc(sizeof(*connection)) : NULL;
+    if (!connection)
+        return;
+    /* The buffers need no zeros. */
+    memset(connection, 0, offsetof(struct connection, out));
+    connection->channel.descriptor = -1;
+    pool->slots[slot] = connection;
+    if (slot >= pool->bound)
+        pool->bound = slot + 1;
+    pool->counters.opened++;
+    open_slot(pool, slot, now_us);
 }
 
-static void expire(struct pool *pool, struct connection *connection, uint64_t now_us) {
-    switch (connection->state) {
+static void expire(struct pool *pool, size_t slot, uint64_t now_us) {
+    switch (pool->slots[slot]->state) {
     case CONNECTION_CONNECTING:
-        fail_to_connect(pool, connection, ETIMEDOUT, now_us);
+        fail(pool, slot, -ETIMEDOUT, "", now_us);
+        break;
+    case CONNECTION_SECURING:
+        fail(pool, slot, -EPROTO, "no TLS handshake in time", now_us);
+        break;
+    case CONNECTION_GREETING:
+        fail(pool, slot, -EPROTO, "no welcome in time", now_us);
         break;
     case CONNECTION_WAITING:
-        open_slot(pool, connection, now_us);
+        open_slot(pool, slot, now_us);
         break;
     case CONNECTION_DRAINING:
-        note(pool, "a connection to %s did not end in time", pool->options->endpoint_text);
+        pool_note(pool, "a connection to %s did not end in time", pool->options->endpoint_text);
         pool->counters.drain_timeouts++;
-        lose(pool, connection, now_us);
+        lose(pool, slot, now_us);
         break;
     default:
         break;
@@ -247,102 +213,109 @@ static void expire(struct pool *pool, struct connection *connection, uint64_t no
 uint64_t pool_update(struct pool *pool, uint32_t wanted, uint64_t now_us) {
     uint64_t next_us = UINT64_MAX;
     uint32_t there = 0;
-    for (size_t i = 0; i < POOL_SLOTS; i++) {
-        const struct connection *connection = &pool->slots[i];
-        there += connection->state != CONNECTION_FREE && connection->state != CONNECTION_DRAINING;
-    }
+    for (size_t i = 0; i < pool->bound; i++)
+        there += pool->slots[i] && pool->slots[i]->state != CONNECTION_DRAINING;
     for (; there < wanted; there++)
         open_one(pool, now_us);
     for (; there > wanted; there--)
         close_one(pool, now_us);
-    for (size_t i = 0; i < POOL_SLOTS; i++) {
-        struct connection *connection = &pool->slots[i];
-        if (connection->state == CONNECTION_FREE || connection->state == CONNECTION_UP)
+    for (size_t i = 0; i < pool->bound; i++) {
+        struct connection *connection = pool->slots[i];
+        if (!connection || connection->state == CONNECTION_UP)
             continue;
         if (connection->deadline_us <= now_us)
-            expire(pool, connection, now_us);
-        if (connection->state != CONNECTION_FREE && connection->deadline_us < next_us)
+            expire(pool, i, now_us);
+        if (pool->slots[i] && connection->deadline_us < next_us)
             next_us = connection->deadline_us;
     }
     return next_us;
 }
 
-static void take_report(struct pool *pool, const struct frame *frame, uint64_t now_us) {
-    struct report report;
-    if (frame_read_report(frame, &report) < 0)
-        return;
-    pool->report = report;
-    pool->report_at_us = now_us;
-}
+struct arrival {
+    struct pool *pool;
+    struct connection *connection;
+    uint64_t now_us;
+    char *fault;
+};
 
-/* Reads what the destination sends: its reports, at last its end of stream. Returns 1 while there may be more, 0 at the
- * end of the stream or a negative errno. */
-static int receive(struct pool *pool, struct connection *connection, uint64_t now_us) {
-    for (;;) {
-        struct frame frame;
-        ssize_t used;
-        ssize_t got =
-            recv(connection->descriptor, connection->in + connection->in_used, POOL_IN_BYTES - connection->in_used, 0);
-        if (got < 0)
-            return errno == EAGAIN || errno == EINTR ? 1 : -errno;
-        if (got == 0)
-            return 0;
-        connection->in_used += (size_t)got;
-        size_t at = 0;
-        while ((used = frame_parse(connection->in + at, connection->in_used - at, &frame)) > 0) {
-            take_report(pool, &frame, now_us);
-            at += (size_t)used;
-        }
-        if (used < 0 || (at == 0 && connection->in_used == POOL_IN_BYTES))
+static int take_frame(void *context, const struct frame *frame) {
+    struct arrival *arrival = context;
+    struct report report;
+    switch (frame->type) {
+    case FRAME_WELCOME:
+        if (arrival->connection->state != CONNECTION_GREETING)
             return -EBADMSG;
-        connection->in_used -= at;
-        memmove(connection->in, connection->in + at, connection->in_used);
+        arrival->connection->state = CONNECTION_UP;
+        arrival->connection->up_since_us = arrival->now_us;
+        arrival->connection->room = true;
+        arrival->pool->last_error[0] = '\0';
+        return 0;
+    case FRAME_REFUSAL:
+        return frame_read_refusal(frame, arrival->fault) < 0 ? -EBADMSG : -ECONNREFUSED;
+    case FRAME_REPORT:
+        if (frame_read_report(frame, &report) < 0)
+            return -EBADMSG;
+        arrival->pool->report = report;
+        arrival->pool->report_at_us = arrival->now_us;
+        return 0;
+    default:
+        return -EBADMSG;
     }
 }
 
-static int pending_error(const struct connection *connection) {
-    int error = 0;
-    socklen_t bytes = sizeof(error);
-    return getsockopt(connection->descriptor, SOL_SOCKET, SO_ERROR, &error, &bytes) < 0 ? errno : error;
+/* On the way up: 0 when there is nothing more to do now, 1 when the connection can be read, or a negative errno. */
+static int climb(struct pool *pool, struct connection *connection, uint32_t events, char *fault) {
+    struct frame first;
+    struct hello hello = {pool->session, pool->next_sequence, (uint32_t)pool->options->period_us};
+    if (connection->state == CONNECTION_CONNECTING) {
+        if (!(events & EPOLLOUT))
+            return 0;
+        connection->state = CONNECTION_SECURING;
+    }
+    if (connection->state != CONNECTION_SECURING)
+        return 1;
+    int error = channel_handshake(&connection->channel, fault);
+    if (error < 0)
+        return error == -EAGAIN ? 0 : error;
+    if (pool->carry_used > pool->carry_sent &&
+        frame_parse(pool->carry + pool->carry_sent, pool->carry_used - pool->carry_sent, &first) > 0)
+        hello.next_sequence = first.sequence;
+    connection_hello(connection, &hello);
+    connection->state = CONNECTION_GREETING;
+    error = connection_flush(connection);
+    return error < 0 ? error : 1;
 }
 
 void pool_event(struct pool *pool, size_t slot, uint32_t events, uint64_t now_us) {
-    struct connection *connection = &pool->slots[slot];
-    if (connection->descriptor < 0)
+    struct connection *connection = pool->slots[slot];
+    char fault[CONNECTION_FAULT_BYTES] = "";
+    if (!connection || connection->channel.descriptor < 0)
         return;
-    int error = events & (EPOLLERR | EPOLLHUP) ? pending_error(connection) : 0;
-    if (connection->state == CONNECTION_CONNECTING) {
-        if (error || !(events & EPOLLOUT)) {
-            if (error)
-                fail_to_connect(pool, connection, error, now_us);
-            return;
-        }
-        connection->state = CONNECTION_UP;
-        pool->last_error[0] = '\0';
-        send_hello(pool, connection);
-    }
-    if (error) {
-        break_off(pool, connection, error, now_us);
-        return;
-    }
-    if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) {
-        int result = receive(pool, connection, now_us);
+    /* What came before an error is read first: it may say why. */
+    int error = events & (EPOLLERR | EPOLLHUP) ? -connection_pending_error(connection) : 0;
+    int result = error && connection->state == CONNECTION_CONNECTING ? error : climb(pool, connection, events, fault);
+    if (result == 1) {
+        struct arrival arrival = {pool, connection, now_us, fault};
+        result = connection_receive(connection, take_frame, &arrival, fault);
         if (result == 0 && connection->finished) {
-            close_slot(connection);
-            connection->state = CONNECTION_FREE;
+            free_slot(pool, slot);
             return;
         }
-        if (result <= 0) {
-            break_off(pool, connection, -result, now_us);
+        if (result <= 0 || error) {
+            fail(pool, slot, result < 0 ? result : error, fault, now_us);
             return;
         }
+    } else if (result < 0) {
+        fail(pool, slot, result, fault, now_us);
+        return;
     }
-    if (events & EPOLLOUT) {
+    if (events & EPOLLOUT && connection->state > CONNECTION_SECURING) {
         connection->room = true;
-        if (!flush(connection))
-            break_off(pool, connection, errno, now_us);
-        else if (connection->state == CONNECTION_DRAINING)
-            finish(pool, connection, now_us);
+        result = connection_flush(connection);
+        if (result == 0 && connection->state == CONNECTION_DRAINING)
+            result = connection_finish(connection);
+        if (result < 0)
+            fail(pool, slot, result, fault, now_us);
     }
 }
 
@@ -362,34 +335,39 @@ static bool load_frame(struct pool *pool, struct connection *connection) {
     struct queued_packet *packet = scheduler_take(pool->scheduler);
     if (!packet)
         return false;
-    frame_header(at, FRAME_DATA, packet->bytes, pool->next_sequence++);
-    memcpy(at + FRAME_HEADER_BYTES, packet->data, packet->bytes);
-    connection->out_used += FRAME_HEADER_BYTES + packet->bytes;
+    bool plain = offload_none(&packet->offload);
+    size_t prefix = plain ? 0 : OFFLOAD_WIRE_BYTES;
+    frame_header(at, plain ? FRAME_DATA : FRAME_OFFLOADED, prefix + packet->bytes, pool->next_sequence++);
+    if (!plain)
+        offload_write_wire(&packet->offload, at + FRAME_HEADER_BYTES);
+    memcpy(at + FRAME_HEADER_BYTES + prefix, packet->data, packet->bytes);
+    connection->out_used += FRAME_HEADER_BYTES + prefix + packet->bytes;
     pool->counters.sent_packets++;
     pool->counters.sent_bytes += packet->bytes;
     free(packet);
-    /* The first packet is as good as a failure-free time. */
-    connection->failures = 0;
     return true;
 }
 
-static bool has_work(const struct pool *pool) {
+bool pool_backlogged(const struct pool *pool) {
     return pool->scheduler->queue_packets || pool->carry_sent < pool->carry_used;
 }
 
 void pool_pump(struct pool *pool, uint64_t now_us) {
     size_t without_room = 0;
-    while (has_work(pool) && without_room < POOL_SLOTS) {
-        struct connection *connection = &pool->slots[pool->round];
-        pool->round = (pool->round + 1) % POOL_SLOTS;
-        if (connection->state != CONNECTION_UP || !connection->room) {
+    while (pool_backlogged(pool) && without_room < pool->bound) {
+        if (pool->round >= pool->bound)
+            pool->round = 0;
+        size_t slot = pool->round++;
+        struct connection *connection = pool->slots[slot];
+        if (!connection || connection->state != CONNECTION_UP || !connection->room) {
             without_room++;
             continue;
         }
         without_room = 0;
         while (connection->out_used < pool->options->batch_bytes && load_frame(pool, connection))
             ;
-        if (!flush(connection))
-            break_off(pool, connection, errno, now_us);
+        int error = connection_flush(connection);
+        if (error < 0)
+            fail(pool, slot, error, "", now_us);
     }
 }

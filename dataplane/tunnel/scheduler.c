@@ -74,7 +74,8 @@ static void drop_tail_of_longest(struct scheduler *scheduler) {
     free(packet);
 }
 
-int scheduler_put(struct scheduler *scheduler, uint32_t class_id, const uint8_t *packet, size_t bytes) {
+int scheduler_put(struct scheduler *scheduler, uint32_t class_id, const uint8_t *packet, size_t bytes,
+                  const struct offload *offload) {
     if (class_id >= scheduler->count || bytes < 1 || bytes > SCHEDULER_PACKET_MAX)
         return -EINVAL;
     struct scheduler_class *class = &scheduler->classes[class_id];
@@ -88,6 +89,7 @@ int scheduler_put(struct scheduler *scheduler, uint32_t class_id, const uint8_t 
     }
     memcpy(queued->data, packet, bytes);
     queued->bytes = (uint32_t)bytes;
+    queued->offload = offload ? *offload : (struct offload){0};
     queued->class_id = class_id;
     queued->next = NULL;
     queued->previous = class->last;

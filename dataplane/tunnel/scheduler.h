@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "offload.h"
+
 #define SCHEDULER_CLASSES 32
 #define SCHEDULER_WEIGHT_MAX 10000
 #define SCHEDULER_PACKET_MAX 16384
@@ -18,6 +20,7 @@ struct queued_packet {
     double finish;     /* the class's finish tag after this packet */
     uint32_t class_id; /* whose it is */
     uint32_t bytes;
+    struct offload offload;
     uint8_t data[];
 };
 
@@ -42,9 +45,10 @@ int scheduler_init(struct scheduler *scheduler, uint32_t classes, uint64_t limit
 void scheduler_free(struct scheduler *scheduler);
 /* Counts for packets that come from now on. 0 or -EINVAL. */
 int scheduler_set_weight(struct scheduler *scheduler, uint32_t class_id, uint32_t weight);
-/* Copies the packet in. Returns 0, 1 when some packet (perhaps this one) was dropped for it, or -EINVAL for a class or
- * size that there is not, -ENOMEM. */
-int scheduler_put(struct scheduler *scheduler, uint32_t class_id, const uint8_t *packet, size_t bytes);
+/* Copies the packet in; offload NULL: nothing was left undone. Returns 0, 1 when some packet (perhaps this one) was
+ * dropped for it, or -EINVAL for a class or size that there is not, -ENOMEM. */
+int scheduler_put(struct scheduler *scheduler, uint32_t class_id, const uint8_t *packet, size_t bytes,
+                  const struct offload *offload);
 /* The packet whose turn it is, NULL when all is empty; stays queued. */
 const struct queued_packet *scheduler_peek(const struct scheduler *scheduler);
 /* Takes out what peek returned; the caller frees it. */

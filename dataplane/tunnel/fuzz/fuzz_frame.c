@@ -1,9 +1,10 @@
-/* What comes over a connection: any bytes, in two pieces, read as the destination reads them; user packets inside go
- * through the packet parser and the resequencer. */
+/* What comes over a connection, to either end: any bytes, read as the ends read them; user packets inside go through
+ * the check of their offload, the packet parser and the resequencer. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "frame.h"
+#include "offload.h"
 #include "packet.h"
 #include "resequencer.h"
 
@@ -24,6 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct frame frame, whole;
         struct hello hello;
         struct report report;
+        struct offload offload;
+        char sentence[FRAME_REFUSAL_MAX + 1];
         ssize_t used = frame_parse(data, size, &frame);
         if (used <= 0)
             break;
@@ -36,6 +39,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             resequencer_restart(&resequencer, hello.next_sequence);
         else if (frame.type == FRAME_REPORT)
             (void)frame_read_report(&frame, &report);
+        else if (frame.type == FRAME_REFUSAL && frame_read_refusal(&frame, sentence) == 0 &&
+                 strlen(sentence) != frame.payload_bytes)
+            abort();
+        else if (frame.type == FRAME_OFFLOADED) {
+            size_t bytes = frame.payload_bytes - OFFLOAD_WIRE_BYTES;
+            offload_read_wire(frame.payload, &offload);
+            /* What is let through points into the packet. */
+            if (offload_check(&offload, bytes) == 0 && offload.flags &&
+                (size_t)offload.checksum_start + offload.checksum_offset + 2 > bytes)
+                abort();
+            (void)resequencer_put(&resequencer, frame.sequence, frame.payload + OFFLOAD_WIRE_BYTES, bytes, now_us);
+        }
         now_us += frame.sequence % 700;
         (void)resequencer_tick(&resequencer, now_us);
         data += used;

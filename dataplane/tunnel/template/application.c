@@ -1,6 +1,8 @@
 /* A first application of the event API, see application.h: copy it and change the five functions. */
 #include "application.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* 1. Which class? Here: a hash of source and destination of an IPv4 packet. */
@@ -68,4 +70,15 @@ struct itm_application template_application(struct template_state *state, uint64
         .class_update = class_update,
         .controller_update = controller_update,
     };
+}
+
+/* What chart-tunnel --application FILE=THRESHOLD_BYTES calls (loader.h). */
+int itm_application_open(const char *argument, struct itm_application *ret) {
+    static struct template_state state;
+    char *end;
+    unsigned long long threshold_bytes = strtoull(argument, &end, 10);
+    if (end == argument || *end)
+        return -EINVAL;
+    *ret = template_application(&state, threshold_bytes, TEMPLATE_PERIOD_US);
+    return 0;
 }

@@ -9,6 +9,7 @@
 #include "event.h"
 
 #define TEMPLATE_CLASSES 64
+#define TEMPLATE_PERIOD_US 1000000
 
 struct template_class {
     uint64_t bytes;      /* since the flow was last quiet for a period */
@@ -24,5 +25,7 @@ struct template_state {
 
 /* The registration of an application over this state, which must outlive it. */
 struct itm_application template_application(struct template_state *state, uint64_t threshold_bytes, uint64_t period_us);
+/* The same as a file of its own: argument is threshold_bytes, the period TEMPLATE_PERIOD_US. 0, or -EINVAL. */
+int itm_application_open(const char *argument, struct itm_application *ret);
 
 #endif

@@ -68,9 +68,9 @@ static void test_five_functions_in_order(void **unused) {
     struct itm_application application = traced("one", &trace, 1000);
     itm_dispatcher_init(&dispatcher);
     assert_int_equal(itm_register(&dispatcher, &application, 0), 0);
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 1).verdict, ITM_PASS);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 1).verdict, ITM_PASS);
     assert_string_equal(trace.calls, "clpux");
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_EGRESS, PACKET, 20, 2).verdict, ITM_PASS);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_EGRESS, PACKET, 20, NULL, 2).verdict, ITM_PASS);
     assert_string_equal(trace.calls, "clpux");
     memset(&trace, 0, sizeof(trace));
     assert_int_equal(itm_tick(&dispatcher, 999), 1000);
@@ -90,7 +90,7 @@ static void test_verdicts_end_the_round(void **unused) {
         itm_dispatcher_init(&dispatcher);
         assert_int_equal(itm_register(&dispatcher, &one, 0), 0);
         assert_int_equal(itm_register(&dispatcher, &two, 0), 0);
-        struct itm_action action = itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 1);
+        struct itm_action action = itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 1);
         assert_int_equal(action.verdict, ENDING[i]);
         assert_int_equal(action.path, 7);
         assert_string_equal(second.calls, "");
@@ -107,11 +107,11 @@ static void test_unclassified_goes_to_the_next(void **unused) {
     itm_dispatcher_init(&dispatcher);
     itm_register(&dispatcher, &one, 0);
     itm_register(&dispatcher, &two, 0);
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 1).verdict, ITM_TAKE);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 1).verdict, ITM_TAKE);
     assert_string_equal(first.calls, "c");
     assert_int_equal(itm_counters(&dispatcher, "one")->packets, 0);
     assert_int_equal(itm_unregister(&dispatcher, "two"), 0);
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 2).verdict, ITM_PASS);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 2).verdict, ITM_PASS);
     assert_int_equal(itm_unregister(&dispatcher, "two"), -ENOENT);
     assert_null(itm_counters(&dispatcher, "two"));
 }
@@ -161,15 +161,15 @@ static void test_template_separates_long_flows(void **unused) {
     itm_dispatcher_init(&dispatcher);
     assert_int_equal(itm_register(&dispatcher, &application, 0), 0);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 1).path, 0);
+        assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 1).path, 0);
     itm_tick(&dispatcher, 1000);
     assert_int_equal(state.long_flows, 1);
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 1001).path, 1);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 1001).path, 1);
     itm_tick(&dispatcher, 2000);
     itm_tick(&dispatcher, 3000);
     assert_int_equal(state.long_flows, 0);
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, 3001).path, 0);
-    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 10, 3002).verdict, ITM_PASS);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 20, NULL, 3001).path, 0);
+    assert_int_equal(itm_packet(&dispatcher, ITM_HOOK_INGRESS, PACKET, 10, NULL, 3002).verdict, ITM_PASS);
 }
 
 int main(void) {

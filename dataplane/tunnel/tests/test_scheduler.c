@@ -24,7 +24,7 @@ static void test_shares_follow_weights(void **unused) {
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(scheduler_set_weight(&scheduler, i, WEIGHTS[i]), 0);
         for (int n = 0; n < 2000; n++)
-            assert_int_equal(scheduler_put(&scheduler, i, packet, SIZES[i]), 0);
+            assert_int_equal(scheduler_put(&scheduler, i, packet, SIZES[i], NULL), 0);
     }
     uint64_t sum = 0;
     while (sum < 1000000) {
@@ -43,11 +43,11 @@ static void test_idle_class_saves_nothing_up(void **unused) {
     struct scheduler scheduler;
     scheduler_init(&scheduler, 2, 1000000);
     for (int n = 0; n < 100; n++)
-        scheduler_put(&scheduler, 0, packet, 1000);
+        scheduler_put(&scheduler, 0, packet, 1000, NULL);
     for (int n = 0; n < 50; n++)
         free(scheduler_take(&scheduler));
     for (int n = 0; n < 50; n++)
-        scheduler_put(&scheduler, 1, packet, 1000);
+        scheduler_put(&scheduler, 1, packet, 1000, NULL);
     int second = 0;
     for (int n = 0; n < 20; n++) {
         struct queued_packet *taken = scheduler_take(&scheduler);
@@ -65,7 +65,7 @@ static void test_order_within_a_class(void **unused) {
     assert_null(scheduler_take(&scheduler));
     for (uint8_t n = 0; n < 200; n++) {
         uint8_t one[2] = {n, 0};
-        scheduler_put(&scheduler, 0, one, 1 + n % 2);
+        scheduler_put(&scheduler, 0, one, 1 + n % 2, NULL);
     }
     for (uint8_t n = 0; n < 200; n++) {
         const struct queued_packet *next = scheduler_peek(&scheduler);
@@ -83,13 +83,13 @@ static void test_the_flooder_loses_his_own(void **unused) {
     struct scheduler scheduler;
     scheduler_init(&scheduler, 2, 100000);
     for (int n = 0; n < 10; n++)
-        assert_int_equal(scheduler_put(&scheduler, 1, packet, 1000), 0);
+        assert_int_equal(scheduler_put(&scheduler, 1, packet, 1000, NULL), 0);
     for (int n = 0; n < 500; n++)
-        scheduler_put(&scheduler, 0, packet, 1000);
+        scheduler_put(&scheduler, 0, packet, 1000, NULL);
     assert_int_equal(scheduler.queue_bytes, 100000);
     assert_int_equal(scheduler.classes[1].dropped_packets, 0);
     assert_int_equal(scheduler.classes[0].dropped_packets, 410);
-    assert_int_equal(scheduler_put(&scheduler, 1, packet, 1000), 1);
+    assert_int_equal(scheduler_put(&scheduler, 1, packet, 1000, NULL), 1);
     assert_int_equal(scheduler.classes[0].dropped_packets, 411);
     assert_int_equal(scheduler.classes[1].queue_packets, 11);
     /* Drops give their virtual time back: the flooder still gets his half. */
@@ -110,8 +110,8 @@ static void test_arguments_are_checked(void **unused) {
     assert_int_equal(scheduler_init(&scheduler, SCHEDULER_CLASSES + 1, 100000), -EINVAL);
     assert_int_equal(scheduler_init(&scheduler, 1, 1000), -EINVAL);
     assert_int_equal(scheduler_init(&scheduler, 2, 100000), 0);
-    assert_int_equal(scheduler_put(&scheduler, 2, packet, 10), -EINVAL);
-    assert_int_equal(scheduler_put(&scheduler, 0, packet, 0), -EINVAL);
+    assert_int_equal(scheduler_put(&scheduler, 2, packet, 10, NULL), -EINVAL);
+    assert_int_equal(scheduler_put(&scheduler, 0, packet, 0, NULL), -EINVAL);
     assert_int_equal(scheduler_set_weight(&scheduler, 0, 0), -EINVAL);
     assert_int_equal(scheduler_set_weight(&scheduler, 2, 1), -EINVAL);
     scheduler_free(&scheduler);

@@ -1,0 +1,295 @@
+/* Kafka by librdkafka, see streams.h; its CONFIGURATION.md names the settings. Reading uses the simple consumer:
+ * explicit partitions, one queue, no group. */
+#include "streams.h"
+
+#include <errno.h>
+#include <librdkafka/rdkafka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define BATCH 64
+#define KEY_BYTES 256
+#define REPORT_TOPIC "chart.tunnel-report.v1"
+#define REPORT_TYPE "chart.v1.TunnelReport"
+
+static const char *const IN_NAMES[STREAMS_TOPICS] = {
+    [STREAMS_COMMAND] = "chart.tunnel-command.v1",
+    [STREAMS_POLICY] = "chart.policy.v1",
+};
+
+struct streams {
+    rd_kafka_t *consumer, *producer;
+    rd_kafka_queue_t *records, *consumer_events, *producer_events;
+    rd_kafka_topic_t *in[STREAMS_TOPICS], *out;
+    bool reading[STREAMS_TOPICS], connected;
+    int descriptor;
+    struct streams_handler handler;
+    struct streams_counters counters;
+};
+
+struct setting {
+    const char *name, *value;
+};
+
+static const struct setting COMMON[] = {
+    {"reconnect.backoff.ms", "100"},
+    {"reconnect.backoff.max.ms", "1000"},
+    {"socket.timeout.ms", "6000"},
+    {"socket.keepalive.enable", "true"},
+    {"socket.nagle.disable", "true"},
+    {"log_level", "2"},
+    {"topic.metadata.refresh.interval.ms", "10000"},
+    {NULL, NULL},
+};
+static const struct setting CONSUMER[] = {
+    {"fetch.wait.max.ms", "100"},     {"fetch.min.bytes", "1"},        {"fetch.error.backoff.ms", "100"},
+    {"enable.partition.eof", "true"}, {"queued.min.messages", "1000"}, {NULL, NULL},
+};
+/* One request in flight keeps the order of the tunnel's reports over retries. */
+static const struct setting PRODUCER[] = {
+    {"linger.ms", "1"},
+    {"max.in.flight.requests.per.connection", "1"},
+    {"queue.buffering.max.messages", "1000"},
+    {"retry.backoff.ms", "100"},
+    {NULL, NULL},
+};
+
+static void connected(struct streams *streams) {
+    if (!streams->connected)
+        fprintf(stderr, "chart-tunnel: the broker answers\n");
+    streams->connected = true;
+}
+
+static void disconnected(struct streams *streams, const char *why) {
+    if (!streams->connected)
+        return;
+    streams->connected = false;
+    streams->counters.disconnects++;
+    fprintf(stderr, "chart-tunnel: the broker is away (%s); the tunnel keeps m until its lease ends\n", why);
+}
+
+static void on_error(rd_kafka_t *client, int error, const char *reason, void *opaque) {
+    (void)client;
+    if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
+        disconnected(opaque, reason);
+}
+
+static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
+    struct streams *streams = opaque;
+    (void)client;
+    if (!message->err) {
+        streams->counters.delivered++;
+        connected(streams);
+        return;
+    }
+    streams->counters.dropped++;
+    if (message->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT)
+        disconnected(streams, "it does not acknowledge");
+}
+
+static bool set(rd_kafka_conf_t *conf, const char *name, const char *value) {
+    char error[256];
+    if (rd_kafka_conf_set(conf, name, value, error, sizeof(error)) == RD_KAFKA_CONF_OK)
+        return true;
+    fprintf(stderr, "chart-tunnel: broker setting %s=%s: %s\n", name, value, error);
+    return false;
+}
+
+/* What the operator set by hand comes last. */
+static bool set_all(rd_kafka_conf_t *conf, const struct options *options, const struct setting *own) {
+    char client[128], name[128];
+    snprintf(client, sizeof(client), "chart-tunnel-%s", options->tunnel);
+    bool good = set(conf, "bootstrap.servers", options->broker) && set(conf, "client.id", client);
+    for (const struct setting *setting = COMMON; good && setting->name; setting++)
+        good = set(conf, setting->name, setting->value);
+    for (const struct setting *setting = own; good && setting->name; setting++)
+        good = set(conf, setting->name, setting->value);
+    for (size_t i = 0; good && i < options->broker_setting_count; i++) {
+        const char *equals = strchr(options->broker_settings[i], '=');
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - options->broker_settings[i]), options->broker_settings[i]);
+        good = set(conf, name, equals + 1);
+    }
+    return good;
+}
+
+static rd_kafka_t *make_client(struct streams *streams, rd_kafka_type_t type, const struct options *options) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char error[256] = "";
+    rd_kafka_t *client = NULL;
+    rd_kafka_conf_set_opaque(conf, streams);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    if (type == RD_KAFKA_PRODUCER)
+        rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    if (set_all(conf, options, type == RD_KAFKA_PRODUCER ? PRODUCER : CONSUMER)) {
+        client = rd_kafka_new(type, conf, error, sizeof(error));
+        if (!client)
+            fprintf(stderr, "chart-tunnel: broker client: %s\n", error);
+    }
+    if (!client)
+        rd_kafka_conf_destroy(conf);
+    return client;
+}
+
+static int open_reading(struct streams *streams) {
+    streams->records = rd_kafka_queue_new(streams->consumer);
+    for (int i = 0; i < STREAMS_TOPICS; i++) {
+        rd_kafka_topic_conf_t *conf = rd_kafka_topic_conf_new();
+        char error[256];
+        (void)rd_kafka_topic_conf_set(conf, "auto.offset.reset", "earliest", error, sizeof(error));
+        /* The topic takes the configuration over. */
+        streams->in[i] = rd_kafka_topic_new(streams->consumer, IN_NAMES[i], conf);
+        if (!streams->in[i])
+            return -ENOMEM;
+        if (rd_kafka_consume_start_queue(streams->in[i], 0, RD_KAFKA_OFFSET_BEGINNING, streams->records) < 0)
+            return -EINVAL;
+        streams->reading[i] = true;
+    }
+    return 0;
+}
+
+static int open_writing(struct streams *streams) {
+    rd_kafka_topic_conf_t *conf = rd_kafka_topic_conf_new();
+    char error[256];
+    /* An old report is worth nothing once newer ones are there. */
+    (void)rd_kafka_topic_conf_set(conf, "message.timeout.ms", "10000", error, sizeof(error));
+    streams->out = rd_kafka_topic_new(streams->producer, REPORT_TOPIC, conf);
+    return streams->out ? 0 : -ENOMEM;
+}
+
+int streams_open(const struct options *options, const struct streams_handler *handler, struct streams **ret) {
+    static const uint64_t ONE = 1;
+    struct streams *streams = calloc(1, sizeof(*streams));
+    if (!streams)
+        return -ENOMEM;
+    streams->handler = *handler;
+    int error = -EINVAL;
+    streams->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (streams->descriptor < 0) {
+        error = -errno;
+        goto fail;
+    }
+    streams->consumer = make_client(streams, RD_KAFKA_CONSUMER, options);
+    streams->producer = streams->consumer ? make_client(streams, RD_KAFKA_PRODUCER, options) : NULL;
+    if (!streams->producer)
+        goto fail;
+    error = open_reading(streams);
+    if (!error)
+        error = open_writing(streams);
+    if (error)
+        goto fail;
+    streams->consumer_events = rd_kafka_queue_get_main(streams->consumer);
+    streams->producer_events = rd_kafka_queue_get_main(streams->producer);
+    rd_kafka_queue_io_event_enable(streams->records, streams->descriptor, &ONE, sizeof(ONE));
+    rd_kafka_queue_io_event_enable(streams->consumer_events, streams->descriptor, &ONE, sizeof(ONE));
+    rd_kafka_queue_io_event_enable(streams->producer_events, streams->descriptor, &ONE, sizeof(ONE));
+    *ret = streams;
+    return 0;
+fail:
+    streams_close(streams, 0);
+    return error;
+}
+
+static void close_reading(struct streams *streams) {
+    for (int i = 0; i < STREAMS_TOPICS; i++) {
+        if (streams->reading[i])
+            rd_kafka_consume_stop(streams->in[i], 0);
+        if (streams->in[i])
+            rd_kafka_topic_destroy(streams->in[i]);
+    }
+    if (streams->records)
+        rd_kafka_queue_destroy(streams->records);
+    if (streams->consumer_events)
+        rd_kafka_queue_destroy(streams->consumer_events);
+    rd_kafka_destroy(streams->consumer);
+}
+
+static void close_writing(struct streams *streams, int flush_ms) {
+    if (flush_ms > 0 && streams->connected)
+        rd_kafka_flush(streams->producer, flush_ms);
+    rd_kafka_purge(streams->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+    rd_kafka_poll(streams->producer, 0);
+    if (streams->out)
+        rd_kafka_topic_destroy(streams->out);
+    if (streams->producer_events)
+        rd_kafka_queue_destroy(streams->producer_events);
+    rd_kafka_destroy(streams->producer);
+}
+
+void streams_close(struct streams *streams, int flush_ms) {
+    if (!streams)
+        return;
+    if (streams->consumer)
+        close_reading(streams);
+    if (streams->producer)
+        close_writing(streams, flush_ms);
+    if (streams->descriptor >= 0)
+        close(streams->descriptor);
+    free(streams);
+}
+
+int streams_fd(const struct streams *streams) {
+    return streams->descriptor;
+}
+
+static void hand_out(struct streams *streams, const rd_kafka_message_t *message) {
+    char key[KEY_BYTES];
+    if (message->err) {
+        if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF)
+            connected(streams);
+        return;
+    }
+    connected(streams);
+    if (message->key_len == 0 || message->key_len >= sizeof(key)) {
+        streams->counters.unreadable++;
+        return;
+    }
+    snprintf(key, sizeof(key), "%.*s", (int)message->key_len, (const char *)message->key);
+    streams->counters.read++;
+    for (int i = 0; i < STREAMS_TOPICS; i++)
+        if (message->rkt == streams->in[i])
+            streams->handler.record(streams->handler.context, (enum streams_topic)i, key, message->payload,
+                                    message->len);
+}
+
+void streams_poll(struct streams *streams) {
+    rd_kafka_message_t *messages[BATCH];
+    uint64_t count;
+    (void)!read(streams->descriptor, &count, sizeof(count));
+    rd_kafka_poll(streams->producer, 0);
+    rd_kafka_poll(streams->consumer, 0);
+    ssize_t got = rd_kafka_consume_batch_queue(streams->records, 0, messages, BATCH);
+    for (ssize_t i = 0; i < got; i++) {
+        hand_out(streams, messages[i]);
+        rd_kafka_message_destroy(messages[i]);
+    }
+    /* More may wait, and the library tells only of an empty queue that fills; packets come first meanwhile. */
+    count = 1;
+    if (got == BATCH)
+        (void)!write(streams->descriptor, &count, sizeof(count));
+}
+
+int streams_report(struct streams *streams, const char *key, const void *value, size_t bytes) {
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
+    if (!headers)
+        return -ENOMEM;
+    rd_kafka_header_add(headers, "type", -1, REPORT_TYPE, -1);
+    if (rd_kafka_producev(streams->producer, RD_KAFKA_V_RKT(streams->out), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_KEY(key, strlen(key)), RD_KAFKA_V_VALUE((void *)value, bytes),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END)) {
+        rd_kafka_headers_destroy(headers);
+        streams->counters.dropped++;
+        return -ENOBUFS;
+    }
+    return 0;
+}
+
+bool streams_connected(const struct streams *streams) {
+    return streams->connected;
+}
+
+struct streams_counters streams_counters(const struct streams *streams) {
+    return streams->counters;
+}
