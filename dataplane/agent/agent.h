@@ -24,6 +24,7 @@ struct agent_options {
     const char *state_dir;
     const char *cgroup_path;
     const char *rate_file;
+    const char *signal_file;
     const char *bootstrap;
     const char *metrics_listen;
     const char *default_control;
@@ -70,4 +71,5 @@ void agent_log(const char *level, const char *format, ...) __attribute__((format
 /* The parts. streams_module (Kafka, decisions, link loads, HTB, metrics) is compiled in when streams.c is there. */
 extern const struct agent_module ratefile_module;
 extern const struct agent_module control_module;
+extern const struct agent_module signal_module;
 extern const struct agent_module streams_module;

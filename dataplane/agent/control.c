@@ -44,6 +44,7 @@ static void add_flow(struct cJSON *array, const struct datapath_flow *flow) {
     cJSON_AddStringToObject(object, "local", flow->local);
     cJSON_AddStringToObject(object, "remote", flow->remote);
     cJSON_AddStringToObject(object, "congestion_control", flow->control);
+    cJSON_AddBoolToObject(object, "in_band", flow->in_band);
     cJSON_AddNumberToObject(object, "rate_bps", (double)flow->rate_bps);
     cJSON_AddNumberToObject(object, "pacing_bytes_per_s",
                             flow->pacing_bytes_per_s == UINT64_MAX ? 0 : (double)flow->pacing_bytes_per_s);

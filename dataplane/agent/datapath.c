@@ -17,6 +17,7 @@
 #include "cgroup.h"
 #include "datapath_state.h"
 #include "selectors.h"
+#include "signal_maps.h"
 #include "tcp_limits.h"
 
 #define NS_PER_US 1000ull
@@ -75,6 +76,8 @@ static int load_programs(struct datapath *datapath) {
     bpf_program__set_expected_attach_type(classify->progs.classify, 0);
     error = bpf_map__reuse_fd(attach->maps.rates, shared->rates_fd);
     error = error ? error : bpf_map__reuse_fd(attach->maps.usage, shared->usage_fd);
+    if (!error && datapath->config.signalling)
+        error = bpf_map__set_max_entries(attach->maps.signal_flows, CHART_SIGNAL_FLOWS_MAX);
     error = error ? error : bpf_map__reuse_fd(attach->maps.flows, shared->flows_fd);
     error = error ? error : chart_attach__load(attach);
     error = error ? error : bpf_map__reuse_fd(classify->maps.rates, shared->rates_fd);
@@ -86,6 +89,14 @@ static int load_programs(struct datapath *datapath) {
     if (error)
         log_error("the kernel refused the programs attach or classify: %s", strerror(-error));
     return error;
+}
+
+int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *usage,
+                        struct bpf_map *flows, struct bpf_map *signal_flows) {
+    int error = bpf_map__reuse_fd(rates, datapath->trinity.rates_fd);
+    error = error ? error : bpf_map__reuse_fd(usage, datapath->trinity.usage_fd);
+    error = error ? error : bpf_map__reuse_fd(flows, datapath->trinity.flows_fd);
+    return error ? error : bpf_map__reuse_fd(signal_flows, bpf_map__fd(datapath->attach->maps.signal_flows));
 }
 
 static int attach_cgroup(struct datapath *datapath, const char *path) {
@@ -143,6 +154,7 @@ static int set_up(struct datapath *datapath, const struct datapath_options *opti
     config->receive_window_bytes = limits_raise();
     config->syn_timeout_ticks = ticks(SYN_TIMEOUT_NS);
     config->sensor_port = options->sensor_port;
+    config->signalling = options->signalling;
     config->enforce = 1;
     if (options->default_control)
         strncpy(config->default_control, options->default_control, sizeof(config->default_control) - 1);

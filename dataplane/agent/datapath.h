@@ -20,6 +20,8 @@ struct datapath_options {
     const char *default_control;
     /* UDP port of the sensors' responders: what goes to or from it is probes, not demand; 0: none. */
     uint16_t sensor_port;
+    /* Rates may come in band: attach looks for them and the flow table has its full size. */
+    bool signalling;
     /* Lock file and what --cleanup needs. */
     const char *state_dir;
 };
@@ -56,6 +58,8 @@ struct datapath_flow {
     char remote[64];
     char control[16];
     bool sending;
+    /* Its rate was agreed in band; then request_id may be empty. */
+    bool in_band;
     uint64_t cookie;
     uint64_t rate_bps;
     uint64_t pacing_bytes_per_s;
@@ -89,6 +93,14 @@ const struct datapath_grant *datapath_next_grant(const struct datapath *datapath
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret);
+
+/* Octets in front of the IP header: Ethernet has them, TUN and other bare IP devices do not. */
+uint32_t datapath_link_header_bytes(uint32_t ifindex);
+
+/* For the program `signal`, before it is loaded: the maps it shares with trinity and attach. */
+struct bpf_map;
+int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *usage,
+                        struct bpf_map *flows, struct bpf_map *signal_flows);
 
 /* Walk the node's TCP flows once: engage running flows whose grant is new, give back those whose rate ended, refresh
  * the counts. Called by the agent once a second and by datapath_apply when a selector changed. */

@@ -25,8 +25,8 @@ static void write_address(const uint32_t *address, uint16_t port, char *ret, siz
 
 static int take_record(struct datapath *datapath, const struct chart_flow_record *record) {
     struct datapath_entry *entry = datapath_find_number(datapath, record->grant);
-    datapath->walk_given_back += record->grant == 0;
-    if (!entry)
+    datapath->walk_given_back += record->grant == 0 && !record->in_band && strcmp(record->control, CHART_TRINITY) == 0;
+    if (!entry && !record->in_band)
         return 0;
     if (datapath->n_flows == datapath->flows_size) {
         size_t size = datapath->flows_size ? 2 * datapath->flows_size : FLOWS_FIRST_SIZE;
@@ -39,6 +39,7 @@ static int take_record(struct datapath *datapath, const struct chart_flow_record
     struct datapath_flow *flow = &datapath->flows[datapath->n_flows++];
     *flow = (struct datapath_flow){
         .sending = true,
+        .in_band = record->in_band,
         .cookie = record->cookie,
         .rate_bps = record->rate_bps,
         .pacing_bytes_per_s = record->pacing_bytes_per_s,
@@ -49,11 +50,14 @@ static int take_record(struct datapath *datapath, const struct chart_flow_record
         .delivered_bytes = record->delivered_bytes,
         .retransmitted_packets = record->retransmitted_packets,
     };
-    memcpy(flow->request_id, entry->grant.request_id, sizeof(flow->request_id));
+    if (entry)
+        memcpy(flow->request_id, entry->grant.request_id, sizeof(flow->request_id));
     memcpy(flow->control, record->control, sizeof(flow->control));
     flow->control[sizeof(flow->control) - 1] = '\0';
     write_address(record->local, record->local_port, flow->local, sizeof(flow->local));
     write_address(record->remote, record->remote_port, flow->remote, sizeof(flow->remote));
+    if (!entry)
+        return 0;
     entry->flows++;
     if (record->rtt_us) {
         entry->rtt_sum_us += record->rtt_us;

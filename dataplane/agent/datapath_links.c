@@ -23,11 +23,10 @@ static struct datapath_link *find_link(struct datapath *datapath, uint32_t ifind
     return NULL;
 }
 
-/* Octets in front of the IP header: Ethernet has them, TUN and other bare IP devices do not. */
-static uint64_t link_header_bytes(uint32_t ifindex) {
+uint32_t datapath_link_header_bytes(uint32_t ifindex) {
     struct ifreq request = {0};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    uint64_t bytes = 0;
+    uint32_t bytes = 0;
     if (fd < 0)
         return 0;
     if (if_indextoname(ifindex, request.ifr_name) && ioctl(fd, SIOCGIFHWADDR, &request) == 0 &&
@@ -38,14 +37,14 @@ static uint64_t link_header_bytes(uint32_t ifindex) {
 }
 
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
-    struct chart_link counters = {.link_header_bytes = link_header_bytes(ifindex)};
+    struct chart_link counters = {.link_header_bytes = datapath_link_header_bytes(ifindex)};
     if (find_link(datapath, ifindex))
         return 0;
     if (datapath->n_links == CHART_LINKS_MAX)
         return -ENOSPC;
     if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex, &counters, BPF_ANY))
         return -errno;
-    int fd = kernel_link_egress(bpf_program__fd(datapath->classify->progs.classify), ifindex);
+    int fd = kernel_link_tc(bpf_program__fd(datapath->classify->progs.classify), ifindex, false, false);
     if (fd < 0) {
         log_error("cannot attach the classifier to interface %u: %s", ifindex, strerror(-fd));
         bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #define ATTACH_TYPE_STRUCT_OPS 44
+#define ATTACH_TYPE_TCX_INGRESS 46
 #define ATTACH_TYPE_TCX_EGRESS 47
+#define ATTACH_BEFORE (1u << 3)
 #define LINK_TYPE_STRUCT_OPS 9
 #define PROGRAM_MAPS_MAX 16
 #define STRUCT_OPS_VALUE_MAX 4096
@@ -34,18 +36,20 @@ struct link_info {
     uint32_t tail[11];
 };
 
-static int link_create(uint32_t object_fd, uint32_t target, uint32_t attach_type) {
-    struct link_create attributes = {.object_fd = object_fd, .target = target, .attach_type = attach_type};
+static int link_create(uint32_t object_fd, uint32_t target, uint32_t attach_type, uint32_t flags) {
+    struct link_create attributes = {
+        .object_fd = object_fd, .target = target, .attach_type = attach_type, .flags = flags};
     long fd = syscall(__NR_bpf, BPF_LINK_CREATE, &attributes, sizeof(attributes));
     return fd < 0 ? -errno : (int)fd;
 }
 
 int kernel_link_struct_ops(int map_fd) {
-    return link_create((uint32_t)map_fd, 0, ATTACH_TYPE_STRUCT_OPS);
+    return link_create((uint32_t)map_fd, 0, ATTACH_TYPE_STRUCT_OPS, 0);
 }
 
-int kernel_link_egress(int program_fd, uint32_t ifindex) {
-    return link_create((uint32_t)program_fd, ifindex, ATTACH_TYPE_TCX_EGRESS);
+int kernel_link_tc(int program_fd, uint32_t ifindex, bool ingress, bool first) {
+    return link_create((uint32_t)program_fd, ifindex, ingress ? ATTACH_TYPE_TCX_INGRESS : ATTACH_TYPE_TCX_EGRESS,
+                       first ? ATTACH_BEFORE : 0);
 }
 
 static int map_has_name(int fd, const char *name) {

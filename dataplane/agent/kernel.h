@@ -2,14 +2,16 @@
  * this kernel has loaded. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Register the struct_ops map; it stays registered while the returned descriptor is open somewhere. */
 int kernel_link_struct_ops(int map_fd);
 
-/* Attach a classifier to an interface (tcx egress); vanishes with the descriptor. */
-int kernel_link_egress(int program_fd, uint32_t ifindex);
+/* Attach a classifier to an interface (tcx), as the first there or behind those that are; vanishes with the descriptor.
+ */
+int kernel_link_tc(int program_fd, uint32_t ifindex, bool ingress, bool first);
 
 /* The link of a registered struct_ops map of that name; *ret_map_fd is the map. A descriptor, -ENOENT when there is
  * none, or a negative errno. */

@@ -25,6 +25,7 @@
 
 static const struct agent_module *const modules[] = {
     &ratefile_module,
+    &signal_module,
 #ifdef CHART_STREAMS
     &streams_module,
 #endif
@@ -130,6 +131,7 @@ static int open_parts(struct agent *agent) {
         .cgroup_path = options->cgroup_path,
         .default_control = options->default_control,
         .sensor_port = options->sensor_port,
+        .signalling = options->signal_file != NULL,
         .state_dir = options->state_dir,
     };
     int error = open_signals(agent);

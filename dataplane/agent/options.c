@@ -27,6 +27,8 @@ static const struct option_row table[] = {
     {"--cgroup", "PATH", STRING(cgroup_path),
      "cgroup v2 of the processes whose flows CHART handles; made when missing"},
     {"--rate-file", "FILE", STRING(rate_file), "grants from a JSON file, read again when it changes; needs no broker"},
+    {"--signal-file", "FILE", STRING(signal_file),
+     "agree on rates in band, with keys and next hops from a JSON file, read again when it changes"},
     {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
     {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0, "a link this node transmits on; may be repeated"},
     {"--metrics", "ADDR:PORT", STRING(metrics_listen), "serve Prometheus metrics over HTTP"},

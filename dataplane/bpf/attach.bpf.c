@@ -7,6 +7,7 @@
  * call: the same for flows that ran before their grant came or whose rate came back; gives flows back; reports flows to
  * the agent */
 #include "select.bpf.h"
+#include "signal_flow.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -41,9 +42,9 @@ static __always_inline bool is_trinity(const char *name) {
 }
 
 /* Remember the grant of a socket. NULL: no memory. */
-static __always_inline struct chart_flow *remember(struct tcp_sock *tp, const struct chart_node_config *config,
-                                                   __u64 grant) {
-    struct chart_flow *flow = bpf_sk_storage_get(&flows, tp, 0, BPF_SK_STORAGE_GET_F_CREATE);
+static __always_inline struct chart_socket_flow *remember(struct tcp_sock *tp, const struct chart_node_config *config,
+                                                          __u64 grant) {
+    struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, tp, 0, BPF_SK_STORAGE_GET_F_CREATE);
     if (!flow)
         return NULL;
     if (flow->key.grant != grant || flow->key.node != config->node) {
@@ -58,13 +59,34 @@ static __always_inline struct chart_flow *remember(struct tcp_sock *tp, const st
     return flow;
 }
 
-static __always_inline bool has_rate(const struct chart_flow *flow) {
+static __always_inline bool has_rate(const struct chart_socket_flow *flow) {
+    __u64 now_ns = bpf_ktime_get_ns();
+    if (signal_fresh(flow, now_ns))
+        return true;
     const struct chart_rate *rate = bpf_map_lookup_elem(&rates, &flow->key);
-    return rate && rate_in_force(rate, bpf_ktime_get_ns());
+    return rate && rate_in_force(rate, now_ns);
+}
+
+/* What the path agreed to in band for this flow, when it came before there was a socket to tell. */
+static __always_inline const struct chart_signal_half *signalled(const struct flow_address *address,
+                                                                 const struct chart_node_config *config) {
+    struct chart_signal_key key = {};
+    struct chart_signal_flow *flow;
+    struct chart_signal_half *half;
+    __u32 direction;
+    if (!config->signalling)
+        return NULL;
+    direction = signal_key_set(&key, address->source, address->destination, bpf_htons(address->source_port),
+                               bpf_htons(address->destination_port), IPPROTO_TCP);
+    flow = bpf_map_lookup_elem(&signal_flows, &key);
+    if (!flow)
+        return NULL;
+    half = signal_half(flow, direction);
+    return half->role == CHART_ROLE_ORIGIN ? half : NULL;
 }
 
 /* Where the socket goes back to: the configured control, else the one it has now. */
-static __always_inline void set_fallback(struct chart_flow *flow, const struct chart_node_config *config,
+static __always_inline void set_fallback(struct chart_socket_flow *flow, const struct chart_node_config *config,
                                          const char *present) {
     if (config->default_control[0])
         __builtin_memcpy(flow->fallback, config->default_control, CHART_CONTROL_NAME_LEN);
@@ -92,11 +114,20 @@ static __always_inline void established(struct bpf_sock_ops *skops, const struct
     if (!tp || !socket_address(tp, &address))
         return;
     struct chart_selector *selector = find_selector(&address, config);
-    if (!selector || !selector->sending)
+    const struct chart_signal_half *half = signalled(&address, config);
+    bool granted = selector && selector->sending;
+    if (config->signalling)
+        bpf_sock_ops_cb_flags_set(skops, skops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG);
+    if (!granted && !half)
         return;
-    struct chart_flow *flow = remember(tp, config, selector->grant);
+    struct chart_socket_flow *flow = remember(tp, config, granted ? selector->grant : 0);
     if (!flow)
         return;
+    if (half && half->state == CHART_SOCKET_AGREED) {
+        flow->signal_bps =
+            chart_rate_decode(half->agreed.guaranteed_rate) + chart_rate_decode(half->agreed.available_rate);
+        flow->signal_expires_ns = half->expires_ns;
+    }
     bpf_getsockopt(skops, SOL_TCP, TCP_CONGESTION, present, sizeof(present));
     set_fallback(flow, config, present);
     bpf_sock_ops_cb_flags_set(skops, skops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
@@ -121,11 +152,28 @@ static __always_inline void connecting(struct bpf_sock_ops *skops, const struct 
         skops->reply = config->syn_timeout_ticks;
 }
 
+/* A rate came in band after the connection was set up, or came back: on an RTT sample, because there a socket's control
+ * may be set. */
+static __always_inline void engage(struct bpf_sock_ops *skops, const struct chart_node_config *config) {
+    char present[CHART_CONTROL_NAME_LEN] = {};
+    char trinity[CHART_CONTROL_NAME_LEN] = CHART_TRINITY;
+    struct bpf_sock *sk = skops->sk;
+    struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+    struct chart_socket_flow *flow = tp ? bpf_sk_storage_get(&flows, tp, 0, 0) : NULL;
+    if (!flow || flow->rate_bps || !config->enforce || !signal_fresh(flow, bpf_ktime_get_ns()))
+        return;
+    bpf_getsockopt(skops, SOL_TCP, TCP_CONGESTION, present, sizeof(present));
+    if (is_trinity(present))
+        return;
+    set_fallback(flow, config, present);
+    bpf_setsockopt(skops, SOL_TCP, TCP_CONGESTION, trinity, sizeof(trinity));
+}
+
 /* The last octets of a connection, which no walk would see any more. */
 static __always_inline void closed(struct bpf_sock_ops *skops) {
     struct bpf_sock *sk = skops->sk;
     struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
-    struct chart_flow *flow = tp ? bpf_sk_storage_get(&flows, tp, 0, 0) : NULL;
+    struct chart_socket_flow *flow = tp ? bpf_sk_storage_get(&flows, tp, 0, 0) : NULL;
     struct chart_usage *usage_entry = flow ? bpf_map_lookup_elem(&usage, &flow->key) : NULL;
     if (usage_entry)
         account(tp, flow, usage_entry);
@@ -149,6 +197,9 @@ int attach_sockops(struct bpf_sock_ops *skops) {
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
         established(skops, config);
         break;
+    case BPF_SOCK_OPS_RTT_CB:
+        engage(skops, config);
+        break;
     case BPF_SOCK_OPS_STATE_CB:
         if (skops->args[1] == BPF_TCP_CLOSE)
             closed(skops);
@@ -157,12 +208,13 @@ int attach_sockops(struct bpf_sock_ops *skops) {
     return 1;
 }
 
-static __always_inline void report(struct seq_file *seq, struct tcp_sock *tp, const struct chart_flow *flow,
+static __always_inline void report(struct seq_file *seq, struct tcp_sock *tp, const struct chart_socket_flow *flow,
                                    const struct flow_address *address, const char *control) {
     struct sock *sk = (struct sock *)tp;
     struct chart_flow_record record = {};
     record.cookie = bpf_get_socket_cookie(sk);
     record.grant = flow->key.grant;
+    record.in_band = signal_fresh(flow, bpf_ktime_get_ns());
     record.rate_bps = flow->rate_bps;
     record.pacing_bytes_per_s = sk->sk_pacing_rate;
     record.sent_bytes = tp->bytes_sent;
@@ -180,7 +232,7 @@ static __always_inline void report(struct seq_file *seq, struct tcp_sock *tp, co
 }
 
 /* Give a socket back to its own control, from the window that one RTT at its rate needs. */
-static __always_inline void give_back(struct tcp_sock *tp, const struct chart_flow *flow,
+static __always_inline void give_back(struct tcp_sock *tp, const struct chart_socket_flow *flow,
                                       const struct chart_node_config *config) {
     char control[CHART_CONTROL_NAME_LEN] = "cubic";
     if (flow && flow->fallback[0])
@@ -214,9 +266,20 @@ int walk_flows(struct bpf_iter__tcp *context) {
         return 0;
     struct chart_selector *selector = find_selector(&address, config);
     if (!selector || !selector->sending) {
-        struct chart_flow *old = bpf_sk_storage_get(&flows, tp, 0, 0);
+        struct chart_socket_flow *old = bpf_sk_storage_get(&flows, tp, 0, 0);
+        /* In band only: engaged and released on its acknowledgements, by rates that say themselves when they end. */
+        if (old && config->signalling && old->signal_expires_ns) {
+            if (!config->enforce && is_trinity(control))
+                give_back(tp, old, config);
+            if (old->key.grant) {
+                old->key.grant = 0;
+                old->epoch = 0;
+            }
+            report(context->meta->seq, tp, old, &address, control);
+            return 0;
+        }
         if (is_trinity(control)) {
-            struct chart_flow nobody = {};
+            struct chart_socket_flow nobody = {};
             give_back(tp, old, config);
             report(context->meta->seq, tp, &nobody, &address, control);
         }
@@ -224,7 +287,7 @@ int walk_flows(struct bpf_iter__tcp *context) {
             bpf_sk_storage_delete(&flows, tp);
         return 0;
     }
-    struct chart_flow *flow = remember(tp, config, selector->grant);
+    struct chart_socket_flow *flow = remember(tp, config, selector->grant);
     struct chart_usage *usage_entry = flow ? bpf_map_lookup_elem(&usage, &flow->key) : NULL;
     if (!flow || !usage_entry)
         return 0;

@@ -40,7 +40,7 @@ struct {
     __uint(type, BPF_MAP_TYPE_SK_STORAGE);
     __uint(map_flags, BPF_F_NO_PREALLOC);
     __type(key, int);
-    __type(value, struct chart_flow);
+    __type(value, struct chart_socket_flow);
 } flows SEC(".maps");
 
 /* Add one to the count of an epoch; a count of an older epoch in that place starts anew. */
@@ -79,8 +79,13 @@ static __always_inline __u64 rate_in_force(const struct chart_rate *rate, __u64 
     return sum;
 }
 
+/* Whether the rate that the path agreed to in band still holds. */
+static __always_inline bool signal_fresh(const struct chart_socket_flow *flow, __u64 now_ns) {
+    return flow->signal_bps && now_ns < flow->signal_expires_ns;
+}
+
 /* Add what the socket did since the last call to the grant's counters; the socket is locked. */
-static __always_inline void account(const struct tcp_sock *tp, struct chart_flow *flow,
+static __always_inline void account(const struct tcp_sock *tp, struct chart_socket_flow *flow,
                                     struct chart_usage *usage_entry) {
     __u64 sent = tp->bytes_sent;
     __u64 delivered = tp->bytes_acked;

@@ -47,9 +47,14 @@ struct chart_usage {
     __u64 retransmitted_packets;
 };
 
-/* Map `flows` (socket storage). Writer: attach, from the socket's own context; trinity only counts. */
-struct chart_flow {
+/* Map `flows` (socket storage). Writer: attach, from the socket's own context; trinity only counts; signal writes the
+ * two fields of its own. */
+struct chart_socket_flow {
     struct chart_grant_key key;
+    /* What the path agreed to in band, bits per second with headers, and when it ends (CLOCK_MONOTONIC). While it lasts
+     * it stands above the grant. Writer: signal. */
+    __u64 signal_bps;
+    __u64 signal_expires_ns;
     /* What of the socket's counters `usage` already has. */
     __u64 counted_sent_bytes;
     __u64 counted_delivered_bytes;
@@ -104,13 +109,14 @@ struct chart_node_config {
     __u32 syn_timeout_ticks;
     /* UDP port of the sensors' responders, whose packets are probes; 0: none. */
     __u32 sensor_port;
-    __u32 unused;
+    /* 1: rates are asked for in band; attach looks for them whenever a socket measures its RTT. */
+    __u32 signalling;
     /* Empty: the control the flow had. */
     char default_control[CHART_CONTROL_NAME_LEN];
 };
 
-/* What the walk over the node's flows writes, one record per flow a grant matches; grant 0: a flow without a grant that
- * the walk took off trinity. */
+/* What the walk over the node's flows writes, one record per flow a grant matches or that has asked in band; grant 0
+ * and not in band: a flow without a rate, which the walk took off trinity if it was there. */
 struct chart_flow_record {
     __u64 cookie;
     __u64 grant;
@@ -126,7 +132,8 @@ struct chart_flow_record {
     __u32 remote[4];
     __u16 local_port;
     __u16 remote_port;
-    __u32 unused;
+    /* 1: its rate was agreed in band. */
+    __u32 in_band;
     char control[CHART_CONTROL_NAME_LEN];
 };
 

@@ -6,8 +6,9 @@
  * agent leaves no flow without congestion control; the flows of a grant share it equally by a count of those that made
  * progress lately; and loss recovery (SACK, RACK, TLP) is the kernel's own, only the window is ours.
  *
- * Where it finds its rate: attach left the grant's key in the socket's storage; the map of rates is read on every
- * acknowledgement, so a changed rate is in force one acknowledgement later. */
+ * Where it finds its rate: what the path agreed to in band stands in the socket's storage (signal writes it); without
+ * that, attach left the grant's key there and the map of rates is read. Both on every acknowledgement, so a changed
+ * rate is in force one acknowledgement later. */
 #include "common.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -72,16 +73,18 @@ static __always_inline __u32 queueing_us(const struct tcp_sock *tp, const struct
     return rtt > least ? rtt - least : 0;
 }
 
-/* The flow's share of its grant, bits per second; 0: no fresh rate. */
-static __always_inline __u64 share_bps(const struct chart_flow *flow, const struct chart_usage *usage_entry,
+/* What the path agreed to in band, else the flow's share of its grant, bits per second; 0: no fresh rate. */
+static __always_inline __u64 share_bps(const struct chart_socket_flow *flow, const struct chart_usage *usage_entry,
                                        __u64 now_ns) {
-    const struct chart_rate *rate = bpf_map_lookup_elem(&rates, &flow->key);
+    if (signal_fresh(flow, now_ns))
+        return flow->signal_bps;
+    const struct chart_rate *rate = usage_entry ? bpf_map_lookup_elem(&rates, &flow->key) : NULL;
     if (!rate)
         return 0;
     return rate_in_force(rate, now_ns) / active_flows(usage_entry, now_ns);
 }
 
-static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_flow *flow, __u64 rate_bps,
+static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_socket_flow *flow, __u64 rate_bps,
                                  __u32 queue_us) {
     __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
     __u64 bytes_per_s = payload_bytes_per_s(sk, tp, rate_bps, mss);
@@ -97,7 +100,7 @@ static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct ch
 }
 
 /* The rate ended: give the socket to the control it had. What that one starts from is set in trinity_release. */
-static __always_inline void hand_over(struct sock *sk, const struct chart_flow *flow) {
+static __always_inline void hand_over(struct sock *sk, const struct chart_socket_flow *flow) {
     char control[CHART_CONTROL_NAME_LEN] = "cubic";
     if (flow && flow->fallback[0])
         __builtin_memcpy(control, flow->fallback, sizeof(control));
@@ -107,13 +110,11 @@ static __always_inline void hand_over(struct sock *sk, const struct chart_flow *
 SEC("struct_ops/trinity_init")
 void BPF_PROG(trinity_init, struct sock *sk) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
-    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
     sk->sk_pacing_status = SK_PACING_NEEDED; /* TCP's own timer, no qdisc has to help */
     if (!flow)
         return;
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
-    if (!usage_entry)
-        return;
     __u64 rate_bps = share_bps(flow, usage_entry, bpf_ktime_get_ns());
     if (rate_bps)
         pace(sk, tp, flow, rate_bps, 0);
@@ -122,15 +123,16 @@ void BPF_PROG(trinity_init, struct sock *sk) {
 SEC("struct_ops/trinity_control")
 void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
-    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
     struct chart_usage *usage_entry = flow ? bpf_map_lookup_elem(&usage, &flow->key) : NULL;
-    if (!flow || !usage_entry) {
+    if (!flow) {
         hand_over(sk, flow);
         return;
     }
     __u64 now_ns = bpf_ktime_get_ns();
     __u64 epoch = now_ns / CHART_EPOCH_NS;
-    account(tp, flow, usage_entry);
+    if (usage_entry)
+        account(tp, flow, usage_entry);
     if (flow->epoch != epoch) {
         flow->epoch = epoch;
         flow->epoch_delivered_packets = 0;
@@ -138,7 +140,7 @@ void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struc
     if (rs->acked_sacked > 0) {
         __u32 before = flow->epoch_delivered_packets;
         flow->epoch_delivered_packets = before + rs->acked_sacked;
-        if (before < ACTIVE_PACKETS && flow->epoch_delivered_packets >= ACTIVE_PACKETS)
+        if (usage_entry && before < ACTIVE_PACKETS && flow->epoch_delivered_packets >= ACTIVE_PACKETS)
             count_active(usage_entry->active, epoch);
     }
     __u64 rate_bps = share_bps(flow, usage_entry, now_ns);
@@ -154,7 +156,7 @@ void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struc
 SEC("struct_ops/trinity_release")
 void BPF_PROG(trinity_release, struct sock *sk) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
-    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
     __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
     sk->sk_pacing_rate = ~0ul;
     sk->sk_pacing_status = SK_PACING_NONE;
@@ -171,11 +173,11 @@ void BPF_PROG(trinity_release, struct sock *sk) {
 SEC("struct_ops/trinity_state")
 void BPF_PROG(trinity_state, struct sock *sk, __u8 new_state) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
-    struct chart_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
     if (new_state != TCP_CA_Loss || !flow || !flow->rate_bps)
         return;
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
-    __u64 rate_bps = usage_entry ? share_bps(flow, usage_entry, bpf_ktime_get_ns()) : 0;
+    __u64 rate_bps = share_bps(flow, usage_entry, bpf_ktime_get_ns());
     if (rate_bps)
         pace(sk, tp, flow, rate_bps, 0);
 }

@@ -1,0 +1,663 @@
+/* signal: explicit rates in band (Brassil et al., The CHART System, sections 2, 3 and 5; docs/signalling.md).
+ *
+ *   signal_egress      sees every packet that leaves through a CHART link: asks, confirms, renews and closes for flows
+ * of this node, sends answers that wait, by clones of the flow's own packets that go ahead of them signal_ingress
+ * verifies signals that arrive, lowers them to what the link ahead can give, signs them for the next element; the last
+ * element answers, the first one takes the answer signal_setsockopt, signal_getsockopt   a program's own request for
+ * one socket (signal_socket.h)
+ *
+ * What fails is counted and left alone: it goes on as the ordinary packet it is. */
+#include "common.bpf.h"
+
+#include "signal_origin.bpf.h"
+#include "signal_write.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define TCX_NEXT -1
+#define TC_DROP 2
+#define FIB_OUTPUT_NONE 0u
+#ifndef BPF_FIB_LOOKUP_SKIP_NEIGH
+#define BPF_FIB_LOOKUP_SKIP_NEIGH 4
+#endif
+
+/* Octets in front of the IP header; more than an Ethernet header: not a link of ours. */
+static __always_inline __u32 head_of(struct __sk_buff *skb) {
+    __u32 ifindex = skb->ifindex;
+    const struct chart_signal_link *link = bpf_map_lookup_elem(&signal_links, &ifindex);
+    return link ? link->header_bytes : ~0u;
+}
+
+/* Send a signal ahead of this packet: a clone of it, which passes signal_egress once more and is written there. */
+static __always_inline void send_ahead(struct __sk_buff *skb, const struct chart_qos *qos, __u32 element, __u32 carrier,
+                                       const __u8 *shim_address) {
+    __u32 zero = 0, mark = skb->mark;
+    struct signal_order *order = bpf_map_lookup_elem(&signal_orders, &zero);
+
+    if (!order)
+        return;
+    order->qos = *qos;
+    order->element = element;
+    order->carrier = carrier;
+    __builtin_memcpy(order->shim_address, shim_address, sizeof(order->shim_address));
+    skb->mark = CHART_MARK_ORDER;
+    bpf_clone_redirect(skb, skb->ifindex, 0);
+    skb->mark = mark;
+}
+
+static __always_inline void send_answer(struct __sk_buff *skb, const struct signal_packet *packet,
+                                        struct chart_signal_half *back) {
+    const struct chart_signal_hop *hop = signal_next_hop(packet->ends.destination);
+    struct chart_qos qos = back->agreed;
+
+    qos.direction = CHART_BACKWARD;
+    qos.status = back->pending - 1;
+    back->pending = 0;
+    if (hop)
+        send_ahead(skb, &qos, hop->element, CHART_CARRIER_OPTION, hop->shim_address);
+}
+
+static __always_inline void send_own(struct __sk_buff *skb, const struct signal_packet *packet,
+                                     struct chart_signal_half *half, const struct chart_signal_config *config,
+                                     __u8 status, __u64 now_ns) {
+    const struct chart_signal_hop *hop = signal_next_hop(packet->ends.destination);
+    struct chart_qos qos = half->asked;
+    struct chart_signal_out *out;
+    __u32 element, carrier;
+
+    if (!hop)
+        return; /* nobody before the receiver to agree with */
+    element = hop->element;
+    out = bpf_map_lookup_elem(&signal_out, &element);
+    if (!out)
+        return;
+    carrier = signal_choose_carrier(half, hop, out, status, config, now_ns);
+    qos.status = status;
+    if (status == CHART_REQUEST || status == CHART_RENEGOTIATE) {
+        signal_link_offer(skb->ifindex, half, &qos, signal_keep_ns(&qos, config), now_ns);
+    } else {
+        if (status == CHART_CONFIRM) {
+            qos.guaranteed_rate = half->agreed.guaranteed_rate;
+            qos.available_rate = half->agreed.available_rate;
+        }
+        signal_link_settle(half, chart_rate_decode(qos.guaranteed_rate), status == CHART_CONFIRM, now_ns);
+    }
+    send_ahead(skb, &qos, element, carrier, hop->shim_address);
+}
+
+/* The flow of a packet; made when there may be something to ask for it. */
+static __always_inline struct chart_signal_flow *find_flow(const struct chart_signal_key *key, bool make) {
+    struct chart_signal_flow *flow = bpf_map_lookup_elem(&signal_flows, key);
+
+    if (!flow && make) {
+        static const struct chart_signal_flow fresh;
+        bpf_map_update_elem(&signal_flows, key, &fresh, BPF_NOEXIST);
+        flow = bpf_map_lookup_elem(&signal_flows, key);
+    }
+    return flow;
+}
+
+static __always_inline int become_signal(struct __sk_buff *skb) {
+    const struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
+    bool partial = BPF_CORE_READ_BITFIELD(kernel, ip_summed) == 3; /* CHECKSUM_PARTIAL */
+    int error = signal_write(skb, head_of(skb), partial);
+
+    if (error) {
+        signal_count(CHART_COUNT_UNSENT);
+        return TC_DROP;
+    }
+    signal_count(CHART_COUNT_SENT);
+    skb->mark = CHART_MARK_SIGNAL;
+    return (int)bpf_redirect(skb->ifindex, 0);
+}
+
+/* An ordinary packet on its way out. A function of its own for the sake of the stack. */
+SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
+    const struct chart_signal_config *config = signal_configuration();
+    struct signal_packet *packet;
+    struct signal_scratch *scratch;
+    struct chart_signal_flow *flow;
+    struct chart_signal_half *half, *back;
+    const struct chart_socket_request *request = NULL;
+    struct bpf_sock *sk = skb->sk;
+    __u64 now_ns, rtt_ns = 0;
+    __u32 zero = 0;
+    __u8 status;
+
+    if (!config || !config->element)
+        return TCX_NEXT;
+    scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
+    if (!scratch)
+        return TCX_NEXT;
+    packet = &scratch->seen;
+    if (!signal_read_packet(skb, packet))
+        return TCX_NEXT;
+    flow = bpf_map_lookup_elem(&signal_flows, &packet->key);
+    if (!flow) {
+        sk = sk ? bpf_sk_fullsock(sk) : NULL;
+        request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
+        if (!config->enabled || (!request && !config->n_asks) || (packet->tcp_flags & TCP_RST))
+            return TCX_NEXT;
+        flow = find_flow(&packet->key, true);
+        if (!flow)
+            return TCX_NEXT;
+    }
+    half = signal_half(flow, packet->direction);
+    back = signal_half(flow, packet->direction + 1);
+    if (packet->tcp_flags & TCP_RST)
+        return TCX_NEXT;
+    if (half->generation != config->generation || ((packet->tcp_flags & TCP_SYN) && half->role == CHART_ROLE_NONE)) {
+        sk = skb->sk;
+        sk = sk ? bpf_sk_fullsock(sk) : NULL;
+        request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
+        signal_judge(half, packet, request, bpf_ktime_get_ns());
+    }
+    if (back->pending)
+        send_answer(skb, packet, back);
+    if (half->role != CHART_ROLE_ORIGIN)
+        return TCX_NEXT;
+    half->packets += max(*(const volatile __u32 *)&skb->gso_segs, 1u);
+    now_ns = bpf_ktime_get_ns();
+    sk = skb->sk;
+    sk = sk ? bpf_sk_fullsock(sk) : NULL;
+    if (sk && packet->protocol == PROTOCOL_TCP && half->state == CHART_SOCKET_ASKED) {
+        const struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
+        rtt_ns = tcp ? (__u64)(tcp->srtt_us >> 3) * 1000 : 0;
+    }
+    status = (__u8)signal_due(half, packet->tcp_flags, rtt_ns, now_ns);
+    if (status != NOTHING_DUE)
+        send_own(skb, packet, half, config, status, now_ns);
+    return TCX_NEXT;
+}
+
+SEC("tc")
+int signal_egress(struct __sk_buff *skb) {
+    if (skb->mark == CHART_MARK_ORDER)
+        return become_signal(skb);
+    if (skb->mark == CHART_MARK_SIGNAL)
+        return TCX_NEXT;
+    look_ahead(skb);
+    return TCX_NEXT;
+}
+
+/* Tell the socket its rate, when it is known already; attach tells the others when they are established. */
+SIGNAL_FUNCTION int tell_socket(struct __sk_buff *skb, const struct chart_flow *flow,
+                                const struct chart_signal_half *half) {
+    struct bpf_sock_tuple tuple = {};
+    struct chart_socket_flow *storage;
+    struct bpf_sock *sk;
+
+    if (!flow || !half || flow->protocol != PROTOCOL_TCP)
+        return 0;
+    if (flow->family == 4) {
+        __builtin_memcpy(&tuple.ipv4.saddr, flow->source, 4);
+        __builtin_memcpy(&tuple.ipv4.daddr, flow->destination, 4);
+        __builtin_memcpy(&tuple.ipv4.sport, flow->selector, 2);
+        __builtin_memcpy(&tuple.ipv4.dport, flow->selector + 2, 2);
+        sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), (__u64)BPF_F_CURRENT_NETNS, 0);
+    } else {
+        __builtin_memcpy(&tuple.ipv6.saddr, flow->source, 16);
+        __builtin_memcpy(&tuple.ipv6.daddr, flow->destination, 16);
+        __builtin_memcpy(&tuple.ipv6.sport, flow->selector, 2);
+        __builtin_memcpy(&tuple.ipv6.dport, flow->selector + 2, 2);
+        sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), (__u64)BPF_F_CURRENT_NETNS, 0);
+    }
+    if (!sk)
+        return 0;
+    if (sk->state != BPF_TCP_LISTEN) {
+        storage = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+        if (storage) {
+            storage->signal_bps =
+                chart_rate_decode(half->agreed.guaranteed_rate) + chart_rate_decode(half->agreed.available_rate);
+            storage->signal_expires_ns = half->expires_ns;
+        }
+    }
+    bpf_sk_release(sk);
+    return 0;
+}
+
+/* The interface through which the flow goes on; 0: it ends here or the way is not known. */
+static __always_inline __u32 way_ahead(struct __sk_buff *skb, const struct chart_flow *flow) {
+    struct bpf_fib_lookup fib = {};
+    long found;
+
+    fib.ifindex = skb->ifindex;
+    if (flow->family == 4) {
+        fib.family = AF_INET;
+        __builtin_memcpy(&fib.ipv4_src, flow->source, 4);
+        __builtin_memcpy(&fib.ipv4_dst, flow->destination, 4);
+    } else {
+        fib.family = AF_INET6;
+        __builtin_memcpy(fib.ipv6_src, flow->source, 16);
+        __builtin_memcpy(fib.ipv6_dst, flow->destination, 16);
+    }
+    found = bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+    return found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH ? fib.ifindex : FIB_OUTPUT_NONE;
+}
+
+/* A signal that travels with the data, at an element on its way. False: it ends here in silence. */
+SIGNAL_FUNCTION int take_forward(struct __sk_buff *skb, struct signal_scratch *scratch, struct chart_signal_half *half,
+                                 __u32 last, __u64 now_ns) {
+    const struct chart_signal_config *config = signal_configuration();
+    struct chart_qos *qos;
+
+    if (!scratch || !half || !config)
+        return false;
+    qos = &scratch->parsed.signal.qos;
+    if (qos->status == CHART_REQUEST || qos->status == CHART_RENEGOTIATE) {
+        __u32 ifindex = way_ahead(skb, &scratch->parsed.flow);
+        struct signal_ends ends;
+
+        if (last) {
+            signal_ends_of(&ends, &scratch->parsed.flow);
+            if (!signal_authorise(qos, &ends, now_ns))
+                return false;
+        }
+        if (ifindex)
+            signal_link_offer(ifindex, half, qos, signal_keep_ns(qos, config), now_ns);
+        half->role = last ? CHART_ROLE_LAST : CHART_ROLE_TRANSIT;
+        half->asked = *qos;
+        if (last) {
+            bool nothing = qos->service == CHART_GUARANTEED && !qos->guaranteed_rate;
+            half->agreed = *qos;
+            half->pending =
+                1 +
+                (nothing ? CHART_REJECT : (qos->status == CHART_REQUEST ? CHART_RESPONSE : CHART_RENEGOTIATE_RESPONSE));
+        }
+        return true;
+    }
+    signal_link_settle(half, chart_rate_decode(qos->guaranteed_rate), qos->status == CHART_CONFIRM, now_ns);
+    if (qos->status == CHART_CLOSE)
+        half->role = CHART_ROLE_NONE;
+    return true;
+}
+
+/* The addresses of an Ethernet frame that goes back. */
+SIGNAL_FUNCTION int swap_hardware(struct __sk_buff *skb) {
+    __u8 hardware[12], turned[12];
+
+    if (bpf_skb_load_bytes(skb, 0, hardware, sizeof(hardware)))
+        return CHART_QOS_TRUNCATED;
+    __builtin_memcpy(turned, hardware + 6, 6);
+    __builtin_memcpy(turned + 6, hardware, 6);
+    return bpf_skb_store_bytes(skb, 0, turned, sizeof(turned), 0) ? CHART_QOS_NO_ROOM : CHART_QOS_OK;
+}
+
+/* Send the answer back at once in the place of what came: a flow of datagrams may have no packets that way. */
+SIGNAL_FUNCTION int turn_round(struct __sk_buff *skb, struct signal_scratch *scratch, struct chart_signal_half *half,
+                               const struct chart_signal_hop *hop, __u32 shim) {
+    struct chart_signal *signal;
+    struct chart_flow *flow;
+    __u8 *packet, swap[16], ports[4], family;
+    __u32 transport, head = head_of(skb);
+    int error;
+
+    if (!scratch || !half || !hop || head > ETHERNET_HEADER)
+        return TC_DROP;
+    signal = &scratch->parsed.signal;
+    flow = &scratch->parsed.flow;
+    packet = scratch->packet;
+    family = flow->family;
+    transport = family == 4 ? IPV4_HEADER + CHART_IPV4_OPTION_OCTETS : IPV6_HEADER + CHART_IPV6_HOP_OCTETS;
+    signal->qos = half->agreed;
+    signal->qos.direction = CHART_BACKWARD;
+    signal->qos.status = half->pending - 1;
+    half->pending = 0;
+    __builtin_memcpy(swap, flow->source, 16);
+    __builtin_memcpy(flow->source, flow->destination, 16);
+    __builtin_memcpy(flow->destination, swap, 16);
+    __builtin_memcpy(ports, flow->selector + 2, 2);
+    __builtin_memcpy(ports + 2, flow->selector, 2);
+    __builtin_memcpy(flow->selector, ports, 4);
+    error = signal_sign(scratch, hop->element);
+    if (error)
+        return TC_DROP;
+    if (family == 4) {
+        __builtin_memcpy(swap, packet + 12, 4);
+        __builtin_memcpy(packet + 12, packet + 16, 4);
+        if (shim)
+            __builtin_memcpy(packet + 16, hop->shim_address + 12, 4);
+        else
+            __builtin_memcpy(packet + 16, swap, 4);
+        packet[8] = HOP_LIMIT;
+        if (shim)
+            chart_put16(packet + 10, chart_ipv4_checksum(packet, IPV4_HEADER));
+        else
+            error = chart_ipv4_rewrite(packet, IPV4_HEADER + 2, signal);
+    } else {
+        __builtin_memcpy(swap, packet + 8, 16);
+        __builtin_memcpy(packet + 8, packet + 24, 16);
+        if (shim)
+            __builtin_memcpy(packet + 24, hop->shim_address, 16);
+        else
+            __builtin_memcpy(packet + 24, swap, 16);
+        packet[7] = HOP_LIMIT;
+        if (!shim)
+            error = chart_ipv6_rewrite(packet, IPV6_HEADER + 4, signal);
+    }
+    if (error)
+        return TC_DROP;
+    if (shim)
+        signal_shim_write(scratch);
+    else
+        /* Addresses and ports change places: the checksum stays right. */
+        __builtin_memcpy(packet + transport, ports, 4);
+    if (family == 4)
+        error = bpf_skb_store_bytes(skb, head, packet,
+                                    shim ? IPV4_HEADER + SHIM_UDP_OCTETS + CHART_SHIM_IPV4_OCTETS
+                                         : IPV4_HEADER + CHART_IPV4_OPTION_OCTETS + 4,
+                                    0);
+    else
+        error = bpf_skb_store_bytes(
+            skb, head, packet,
+            shim ? IPV6_HEADER + SHIM_UDP_OCTETS + CHART_SHIM_IPV6_OCTETS : IPV6_HEADER + CHART_IPV6_HOP_OCTETS + 4, 0);
+    if (!error && head)
+        error = swap_hardware(skb);
+    if (error)
+        return TC_DROP;
+    signal_count(CHART_COUNT_SENT);
+    skb->mark = CHART_MARK_SIGNAL;
+    return (int)bpf_redirect(skb->ifindex, 0);
+}
+
+/* Sign for the next element and put the signal back into its packet. Returns the verdict. */
+SIGNAL_FUNCTION int pass_on(struct __sk_buff *skb, struct signal_scratch *scratch, const struct chart_signal_hop *hop,
+                            __u32 shim) {
+    struct chart_signal *signal;
+    __u32 offset, octets, head = head_of(skb);
+    __u8 *packet, family;
+    int error;
+
+    if (!scratch || !hop)
+        return TC_DROP;
+    signal = &scratch->parsed.signal;
+    packet = scratch->packet;
+    offset = scratch->parsed.signal_offset;
+    family = scratch->parsed.flow.family;
+    error = signal_sign(scratch, hop->element);
+    if (error || head > ETHERNET_HEADER)
+        goto failed;
+    if (shim) {
+        if (family == 4) {
+            __builtin_memcpy(packet + 16, hop->shim_address + 12, 4);
+            chart_put16(packet + 10, chart_ipv4_checksum(packet, IPV4_HEADER));
+        } else {
+            __builtin_memcpy(packet + 24, hop->shim_address, 16);
+        }
+        signal_shim_write(scratch);
+        if (family == 4)
+            error = bpf_skb_store_bytes(skb, head, packet, IPV4_HEADER + SHIM_UDP_OCTETS + CHART_SHIM_IPV4_OCTETS, 0);
+        else
+            error = bpf_skb_store_bytes(skb, head, packet, IPV6_HEADER + SHIM_UDP_OCTETS + CHART_SHIM_IPV6_OCTETS, 0);
+    } else if (family == 4) {
+        error = chart_ipv4_rewrite(packet, offset, signal);
+        if (error)
+            goto failed;
+        octets = (packet[0] & 15) * 4;
+        CHART_OPAQUE(octets);
+        if (octets < CHART_IPV4_HEADER || octets > CHART_IPV4_HEADER_MAX)
+            goto failed;
+        error = bpf_skb_store_bytes(skb, head, packet, octets, 0);
+    } else {
+        error = chart_ipv6_rewrite(packet, offset, signal);
+        if (error)
+            goto failed;
+        CHART_OPAQUE(offset);
+        if (offset > CHART_IPV6_HEADER + CHART_IPV6_HOP_MAX - CHART_SIGNAL_OCTETS)
+            goto failed;
+        error = bpf_skb_store_bytes(skb, head + offset, packet + offset, CHART_SIGNAL_OCTETS, 0);
+    }
+    if (error)
+        goto failed;
+    signal_count(CHART_COUNT_SENT);
+    skb->mark = CHART_MARK_SIGNAL;
+    return TCX_NEXT;
+failed:
+    signal_count(CHART_COUNT_UNSENT);
+    return TC_DROP;
+}
+
+/* A verified signal. */
+static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *scratch,
+                                const struct chart_signal_config *config, bool shim) {
+    struct chart_qos *qos = &scratch->parsed.signal.qos;
+    const struct chart_flow *flow = &scratch->parsed.flow;
+    const struct chart_signal_hop *hop;
+    struct chart_signal_flow *entry;
+    struct chart_signal_half *half;
+    struct signal_packet *seen = &scratch->seen;
+    __u64 now_ns = bpf_ktime_get_ns();
+    __u32 direction = signal_key_of(&seen->key, flow);
+    bool backward =
+        qos->status == CHART_RESPONSE || qos->status == CHART_RENEGOTIATE_RESPONSE || qos->status == CHART_REJECT;
+
+    signal_count(CHART_COUNT_ACCEPTED);
+    if (backward != (qos->direction == CHART_BACKWARD)) {
+        signal_count(CHART_QOS_BAD_STATUS);
+        return TC_DROP;
+    }
+    signal_ends_of(&seen->ends, flow);
+    hop = signal_next_hop(seen->ends.destination);
+    entry = find_flow(&seen->key, !backward && qos->status != CHART_CLOSE);
+    if (backward) {
+        if (hop)
+            return pass_on(skb, scratch, hop, shim);
+        half = entry ? signal_half(entry, direction + 1) : NULL;
+        if (half && signal_answered(half, qos, config, now_ns)) {
+            __u32 sender = scratch->parsed.signal.sender;
+            struct chart_signal_out *out = bpf_map_lookup_elem(&signal_out, &sender);
+            /* The hop lets options through, or it does not: flows that begin within a minute need not find out. */
+            if (out && !shim)
+                out->unanswered = 0;
+            else if (out && out->unanswered >= config->tries / 2)
+                out->shim_until_ns = now_ns + 60000000000ull;
+            tell_socket(skb, flow, half);
+        }
+        signal_count(CHART_COUNT_CONSUMED);
+        return TC_DROP;
+    }
+    half = entry ? signal_half(entry, direction) : NULL;
+    if (half && !take_forward(skb, scratch, half, !hop, now_ns))
+        return TC_DROP;
+    if (hop)
+        return pass_on(skb, scratch, hop, shim);
+    signal_count(CHART_COUNT_CONSUMED);
+    if (half && half->pending && (shim || flow->protocol == PROTOCOL_UDP)) {
+        const struct chart_signal_hop *back = signal_next_hop(seen->ends.source);
+        if (back && (!shim || back->has_shim))
+            return turn_round(skb, scratch, half, back, shim);
+    }
+    return TC_DROP;
+}
+
+/* Load and parse; the shim only when it is addressed to this element. Returns enum chart_qos_error. */
+SIGNAL_FUNCTION int read_signal(struct __sk_buff *skb, struct signal_scratch *scratch, __u32 shim) {
+    const struct chart_signal_config *config = signal_configuration();
+    __u8 *packet;
+    __u32 head = head_of(skb), length = skb->len, ip = skb->protocol == bpf_htons(0x0800) ? IPV4_HEADER : IPV6_HEADER;
+    __u32 least = ip + SHIM_UDP_OCTETS + CHART_SHIM_IPV4_OCTETS;
+
+    if (!scratch || !config || head > ETHERNET_HEADER)
+        return CHART_QOS_NO_SIGNAL;
+    if (length < head + (shim ? least : ip))
+        return CHART_QOS_TRUNCATED;
+    packet = scratch->packet;
+    length -= head;
+    if (length > CHART_PARSE_MAX)
+        length = CHART_PARSE_MAX;
+    CHART_OPAQUE(length);
+    if (length < IPV4_HEADER || length > CHART_PARSE_MAX || bpf_skb_load_bytes(skb, head, packet, length))
+        return CHART_QOS_TRUNCATED;
+    if (!shim)
+        return ip == IPV4_HEADER ? chart_ipv4_parse(&scratch->parsed, packet, length)
+                                 : chart_ipv6_parse(&scratch->parsed, packet, length);
+    if (ip == IPV4_HEADER) {
+        if (!config->has_shim4 || __builtin_memcmp(packet + 16, config->shim_address + 12, 4))
+            return CHART_QOS_NO_SIGNAL;
+        length = chart_get16(packet + 24) - SHIM_UDP_OCTETS;
+        if (length != CHART_SHIM_IPV4_OCTETS)
+            return CHART_QOS_BAD_SHIM;
+        return chart_shim_parse(&scratch->parsed, packet + IPV4_HEADER + SHIM_UDP_OCTETS, CHART_SHIM_IPV4_OCTETS);
+    }
+    if (!config->has_shim6 || __builtin_memcmp(packet + 24, config->shim_address6, 16))
+        return CHART_QOS_NO_SIGNAL;
+    length = chart_get16(packet + 44) - SHIM_UDP_OCTETS;
+    if (length != CHART_SHIM_IPV6_OCTETS)
+        return CHART_QOS_BAD_SHIM;
+    return chart_shim_parse(&scratch->parsed, packet + IPV6_HEADER + SHIM_UDP_OCTETS, CHART_SHIM_IPV6_OCTETS);
+}
+
+/* What cannot be a signal is told from what may be one by the first octets. 0: no signal; 1: option; 2: shim. */
+static __always_inline int looks_like(struct __sk_buff *skb) {
+    __u8 first[8];
+    __be16 port = 0;
+
+    if (skb->protocol == bpf_htons(0x0800)) {
+        if (bpf_skb_load_bytes_relative(skb, 8, first, 2, BPF_HDR_START_NET) ||
+            bpf_skb_load_bytes_relative(skb, 0, first + 2, 1, BPF_HDR_START_NET))
+            return 0;
+        if ((first[2] & 15) > 5)
+            return 1;
+        if (first[1] != PROTOCOL_UDP || bpf_skb_load_bytes_relative(skb, IPV4_HEADER + 2, &port, 2, BPF_HDR_START_NET))
+            return 0;
+        return port == bpf_htons(CHART_SHIM_PORT) ? 2 : 0;
+    }
+    if (skb->protocol == bpf_htons(0x86dd)) {
+        if (bpf_skb_load_bytes_relative(skb, 6, first, 1, BPF_HDR_START_NET))
+            return 0;
+        if (first[0] == 0)
+            return 1;
+        if (first[0] != PROTOCOL_UDP || bpf_skb_load_bytes_relative(skb, IPV6_HEADER + 2, &port, 2, BPF_HDR_START_NET))
+            return 0;
+        return port == bpf_htons(CHART_SHIM_PORT) ? 2 : 0;
+    }
+    return 0;
+}
+
+SEC("tc")
+int signal_ingress(struct __sk_buff *skb) {
+    int kind = looks_like(skb), error;
+    __u32 zero = 0;
+    const struct chart_signal_config *config;
+    struct signal_scratch *scratch;
+
+    if (!kind)
+        return TCX_NEXT;
+    config = signal_configuration();
+    scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
+    if (!config || !config->element || !scratch)
+        return TCX_NEXT;
+    error = read_signal(skb, scratch, kind == 2);
+    if (!error)
+        error = signal_verify(scratch);
+    if (error) {
+        if (error != CHART_QOS_NO_SIGNAL)
+            signal_count((__u32)error);
+        return TCX_NEXT;
+    }
+    return take(skb, scratch, config, kind == 2);
+}
+
+/* The flow of a socket; false: it is not connected or of another protocol. */
+static __always_inline bool socket_key(struct bpf_sock *sk, struct chart_signal_key *ret_key, __u32 *ret_direction) {
+    __u8 source[16] = {}, destination[16] = {};
+    __u16 port = sk->dst_port;
+
+    if (sk->protocol != PROTOCOL_TCP && sk->protocol != PROTOCOL_UDP)
+        return false;
+    if (!port)
+        return false;
+    if (sk->family == AF_INET) {
+        __u32 address = sk->src_ip4;
+        signal_map_ipv4(source, &address);
+        address = sk->dst_ip4;
+        signal_map_ipv4(destination, &address);
+    } else if (sk->family == AF_INET6) {
+        __u32 address[4] = {sk->src_ip6[0], sk->src_ip6[1], sk->src_ip6[2], sk->src_ip6[3]};
+        __builtin_memcpy(source, address, 16);
+        address[0] = sk->dst_ip6[0], address[1] = sk->dst_ip6[1];
+        address[2] = sk->dst_ip6[2], address[3] = sk->dst_ip6[3];
+        __builtin_memcpy(destination, address, 16);
+    } else {
+        return false;
+    }
+    *ret_direction = signal_key_set(ret_key, source, destination, bpf_htons((__u16)sk->src_port), port, sk->protocol);
+    return true;
+}
+
+SEC("cgroup/setsockopt")
+int signal_setsockopt(struct bpf_sockopt *context) {
+    struct chart_socket_request *request = context->optval, *storage;
+    struct chart_signal_key key = {};
+    struct chart_signal_flow *flow;
+    struct bpf_sock *sk = context->sk;
+    __u32 direction = 0;
+
+    if (context->level != CHART_SOL_SIGNAL)
+        return 1;
+    if (!sk || context->optname != CHART_SO_REQUEST || (void *)(request + 1) > context->optval_end ||
+        context->optlen != sizeof(*request) || request->service > CHART_VARIABLE || request->burst_tolerance > 15 ||
+        request->unused) {
+        bpf_set_retval(-22); /* EINVAL */
+        return 0;
+    }
+    storage = bpf_sk_storage_get(&signal_requests, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+    if (!storage) {
+        bpf_set_retval(-12); /* ENOMEM */
+        return 0;
+    }
+    *storage = *request;
+    /* A flow that runs already is judged anew with its next packet. */
+    if (socket_key(sk, &key, &direction)) {
+        flow = bpf_map_lookup_elem(&signal_flows, &key);
+        if (flow)
+            signal_half(flow, direction)->generation = 0;
+    }
+    context->optlen = -1; /* the kernel does not know this option */
+    return 1;
+}
+
+SEC("cgroup/getsockopt")
+int signal_getsockopt(struct bpf_sockopt *context) {
+    void *value = context->optval;
+    struct chart_socket_request *request;
+    struct chart_signal_key key = {};
+    struct chart_signal_flow *flow = NULL;
+    struct bpf_sock *sk = context->sk;
+    __u32 direction = 0;
+
+    if (context->level != CHART_SOL_SIGNAL || !sk)
+        return 1;
+    request = bpf_sk_storage_get(&signal_requests, sk, 0, 0);
+    if (context->optname == CHART_SO_REQUEST) {
+        struct chart_socket_request *answer = value;
+        if ((void *)(answer + 1) > context->optval_end)
+            return 1;
+        __builtin_memset(answer, 0, sizeof(*answer));
+        if (request)
+            *answer = *request;
+        context->optlen = sizeof(*answer);
+    } else if (context->optname == CHART_SO_RATE) {
+        struct chart_socket_rate *answer = value;
+        if ((void *)(answer + 1) > context->optval_end)
+            return 1;
+        __builtin_memset(answer, 0, sizeof(*answer));
+        if (socket_key(sk, &key, &direction))
+            flow = bpf_map_lookup_elem(&signal_flows, &key);
+        if (flow) {
+            const struct chart_signal_half *half = signal_half(flow, direction);
+            answer->guaranteed_bps = chart_rate_decode(half->agreed.guaranteed_rate);
+            answer->available_bps = chart_rate_decode(half->agreed.available_rate);
+            answer->expires_ns = half->expires_ns;
+            answer->state = half->state;
+            answer->changes = half->changes;
+        } else if (request && (request->guaranteed_bps || request->available_bps)) {
+            answer->state = CHART_SOCKET_ASKED;
+        }
+        context->optlen = sizeof(*answer);
+    } else {
+        return 1;
+    }
+    context->retval = 0;
+    return 1;
+}

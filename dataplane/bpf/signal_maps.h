@@ -1,0 +1,202 @@
+/* The maps of the program `signal`: keys, values, units, writers (docs/signalling.md). Included from C and from BPF
+ * after qos.h. Addresses are 16 octets, IPv4 as ::ffff:a.b.c.d; ports in network order; times are CLOCK_MONOTONIC. */
+#pragma once
+
+#include "qos.h"
+
+#define CHART_SIGNAL_FLOWS_MAX 131072
+#define CHART_SIGNAL_PEERS_MAX 4096
+#define CHART_SIGNAL_PREFIXES_MAX 16384
+#define CHART_SIGNAL_ASKS_MAX 64
+#define CHART_SIGNAL_LINKS_MAX 64
+
+/* Marks of packets inside a node: a clone that is still to become a signal; a finished or verified signal. */
+#define CHART_MARK_ORDER 0x43484f52u
+#define CHART_MARK_SIGNAL 0x43485347u
+
+/* Held and committed rates end at the borders of slots, so that a link needs no walk over its flows to know what is in
+ * use: half a second each, and more of them than an idle guaranteed flow lives (30 s). */
+#define CHART_SLOT_NS 500000000ull
+#define CHART_SLOTS 64u
+
+/* Map `signal_config` (array of 1). Writer: the agent. */
+struct chart_signal_config {
+    __u32 element;    /* own id; 0: signals pass by untouched */
+    __u32 generation; /* changes with the asks; flows are looked at anew */
+    __u32 n_asks;
+    __u8 enabled;           /* ask for flows of this node */
+    __u8 drop_unauthorised; /* 0: the free level; 1: silence */
+    __u8 has_shim4;
+    __u8 has_shim6;
+    __u64 free_bps;      /* most available rate without authorisation */
+    __u64 hold_ns;       /* a hold without confirm */
+    __u64 commitment_ns; /* a commitment without renewal */
+    __u64 idle_ns;       /* the same for guaranteed rates */
+    __u64 rate_ns;       /* a rate at its sender: ends before what elements keep for it */
+    __u64 renew_ns;
+    __u64 retry_ns;  /* least time before an unanswered request is repeated */
+    __u64 legacy_ns; /* until a flow that got no answer or was refused asks again */
+    __u32 renew_packets;
+    __u32 tries;
+    __u8 shim_address[16]; /* own address of shim datagrams, IPv4 */
+    __u8 shim_address6[16];
+};
+
+/* Map `signal_flows` (LRU hash): both directions of a flow under one key. `low` is the end whose address (then port) is
+ * the smaller number as it lies in memory. Writer: signal. */
+struct chart_signal_key {
+    __u64 low[2];
+    __u64 high[2];
+    __u16 low_port;
+    __u16 high_port;
+    __u8 protocol;
+    __u8 unused[3];
+};
+
+enum chart_signal_role {
+    CHART_ROLE_NONE = 0,
+    CHART_ROLE_ORIGIN = 1,  /* this element asks for the flow */
+    CHART_ROLE_TRANSIT = 2, /* signals pass through */
+    CHART_ROLE_LAST = 3     /* this element answers */
+};
+
+/* One direction of data. */
+struct chart_signal_half {
+    /* Origin. */
+    __u64 last_ns;    /* of the last request or renewal */
+    __u64 next_ns;    /* no request before this */
+    __u64 expires_ns; /* of the agreed rate */
+    __u32 packets;    /* segments since last_ns */
+    __u32 generation; /* of the asks it was judged by */
+    __u32 changes;    /* of the agreed rate */
+    /* Every element: what the link keeps for this flow, until `slot` begins. */
+    __u32 ifindex;
+    __u64 held_bps;
+    __u64 slot;
+    __u8 counted; /* among the flows that share what is available */
+    __u8 role;    /* enum chart_signal_role */
+    __u8 state;   /* enum chart_socket_state; origin */
+    __u8 tries;
+    __u8 pending; /* status of the answer that waits for a packet, plus one; 0: none */
+    __u8 confirm; /* origin: a confirm is due */
+    __u8 carrier; /* enum chart_signal_carrier; origin */
+    __u8 closed;
+    struct chart_qos asked;  /* origin: what is asked; last: what came */
+    struct chart_qos agreed; /* origin: the answer */
+};
+
+struct chart_signal_flow {
+    struct chart_signal_half halves[2]; /* 0: low sends */
+};
+
+enum chart_signal_carrier { CHART_CARRIER_OPTION = 0, CHART_CARRIER_SHIM = 1 };
+
+/* Map `signal_in` (hash). Writer: the agent makes and removes entries; signal moves the window. An epoch is never
+ * written over, so that its window cannot go back. */
+struct chart_signal_in_key {
+    __u16 sender;
+    __u8 epoch;
+    __u8 unused;
+};
+
+struct chart_signal_in {
+    struct bpf_spin_lock lock;
+    __u32 unused;
+    struct chart_hmac_key key;
+    struct chart_replay replay;
+};
+
+/* Map `signal_out` (hash: element id, u32). Writer: the agent; signal takes sequences and counts silence. */
+struct chart_signal_out {
+    struct chart_hmac_key key;
+    __u32 sequence; /* used last */
+    __u32 epoch;
+    __u32 unanswered; /* option requests in a row */
+    __u32 unused;
+    __u64 shim_until_ns; /* the shim carries what begins before this */
+};
+
+/* Key of the two tries: octets of an address after the length of the prefix in bits. */
+struct chart_signal_prefix {
+    __u32 bits;
+    __u8 address[16];
+};
+
+/* Map `signal_next_hops` (LPM trie). Writer: the agent. No entry: this element is the last before the destination. */
+struct chart_signal_hop {
+    __u16 element;
+    __u8 has_shim;
+    __u8 unused;
+    __u8 shim_address[16];
+};
+
+/* Map `signal_authorisations` (LPM trie: the client's address). Writer: the agent. */
+struct chart_signal_authorisation {
+    __u64 guaranteed_bps;
+    __u64 available_bps;
+    __u64 from_ns;
+    __u64 until_ns;
+    __u8 preemption_priority;
+    __u8 delay_priority;
+    __u8 services; /* bit n: enum chart_service n */
+    __u8 unused[5];
+};
+
+/* Map `signal_asks` (array of CHART_SIGNAL_ASKS_MAX): what is asked for flows whose program does not ask. Writer: the
+ * agent; config.n_asks are in use, the first match counts. */
+struct chart_signal_ask {
+    __u8 source[16];
+    __u8 source_mask[16];
+    __u8 destination[16];
+    __u8 destination_mask[16];
+    __u16 source_port; /* 0: any */
+    __u16 destination_port;
+    __u8 protocol; /* 0: TCP and UDP */
+    __u8 unused[3];
+    struct chart_qos qos;
+};
+
+/* Map `signal_links` (hash: interface index). Writer: the agent. */
+struct chart_signal_link {
+    __u32 header_bytes; /* in front of the IP header */
+    __u32 unused;
+    __u64 explicit_bps;   /* most of all explicit rates together; 0: this link lowers nothing */
+    __u64 guaranteed_bps; /* most of all guaranteed rates */
+    /* The common rate of the link's controller and until when it holds; without it flows share equally. */
+    __u64 rate_bps;
+    __u64 rate_until_ns;
+};
+
+/* Map `signal_loads` (hash: interface index). Made by the agent with zeros; writer: signal. */
+struct chart_signal_load {
+    struct bpf_spin_lock lock;
+    __u32 flows; /* that share what is available */
+    __u64 slot;  /* all before this one are over */
+    __u64 held_bps;
+    __u64 slot_bps[CHART_SLOTS];
+    __u32 slot_flows[CHART_SLOTS];
+};
+
+/* Map `signal_counters` (array per processor): enum chart_qos_error first, then these. Writer: signal. */
+enum chart_signal_counter {
+    CHART_COUNT_ACCEPTED = CHART_QOS_ERRORS, /* signals verified */
+    CHART_COUNT_SENT,
+    CHART_COUNT_CONSUMED,
+    CHART_COUNT_LOWERED,
+    CHART_COUNT_UNAUTHORISED,
+    CHART_COUNT_UNSENT, /* a clone could not become a signal */
+    CHART_COUNT_REJECTED,
+    CHART_COUNT_SHIM_SENT,
+    CHART_COUNT_UNEXPECTED, /* verified, but nothing that this element waits for */
+    CHART_COUNTERS
+};
+
+/* Ring `signal_reports`: signals that name a known sender and fail, for authority. */
+struct chart_signal_report {
+    __u64 at_ns;
+    __u32 error; /* enum chart_qos_error */
+    __u32 unused;
+    struct chart_flow flow;
+    __u8 signal[CHART_SIGNAL_OCTETS];
+    __u8 unused2[4];
+};

@@ -1,0 +1,77 @@
+/* Verifying what comes in, signing what goes out: one key for each ordered pair of neighbours (Brassil et al., The
+ * CHART System, section 3). Global functions, so that the verifier looks at each once. */
+#pragma once
+
+#include "signal_tables.bpf.h"
+
+/* Sign scratch->parsed.signal for neighbour `element`. Returns enum chart_qos_error. */
+SIGNAL_FUNCTION int signal_sign(struct signal_scratch *scratch, __u32 element) {
+    const struct chart_signal_config *config = signal_configuration();
+    struct chart_signal_out *out = bpf_map_lookup_elem(&signal_out, &element);
+    struct chart_signal *signal;
+    __u32 sequence;
+
+    if (!scratch || !config)
+        return CHART_QOS_UNKNOWN_SENDER;
+    if (!out)
+        return CHART_QOS_UNKNOWN_SENDER;
+    signal = &scratch->parsed.signal;
+    sequence = __sync_fetch_and_add(&out->sequence, 1) + 1;
+    if (sequence > CHART_SEQUENCE_MAX) {
+        /* Keep the counter from running over while the next epoch is on its way. */
+        out->sequence = CHART_SEQUENCE_MAX;
+        return CHART_QOS_EXHAUSTED;
+    }
+    signal->sequence = sequence;
+    signal->epoch = (__u8)out->epoch;
+    signal->sender = (__u16)config->element;
+    chart_signal_tag(signal->tag, signal, &scratch->parsed.flow, &out->key, &scratch->hmac);
+    return CHART_QOS_OK;
+}
+
+static __always_inline void signal_report(const struct signal_scratch *scratch, int error) {
+    struct chart_signal_report *report = bpf_ringbuf_reserve(&signal_reports, sizeof(*report), 0);
+
+    if (!report)
+        return;
+    __builtin_memset(report, 0, sizeof(*report));
+    report->at_ns = bpf_ktime_get_ns();
+    report->error = (__u32)error;
+    report->flow = scratch->parsed.flow;
+    chart_signal_pack(report->signal, &scratch->parsed.signal);
+    /* The agent looks by itself once a second: a flood must not wake it for every packet. */
+    bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
+}
+
+/* Verify scratch->parsed and take its sequence. Order: sender and epoch, window, tag; the window moves only when all
+ * hold. Returns enum chart_qos_error. */
+SIGNAL_FUNCTION int signal_verify(struct signal_scratch *scratch) {
+    struct chart_signal_in_key key = {};
+    struct chart_signal_in *in;
+    struct chart_signal *signal;
+    __u8 tag[CHART_TAG_OCTETS];
+    int error;
+
+    if (!scratch)
+        return CHART_QOS_UNKNOWN_SENDER;
+    signal = &scratch->parsed.signal;
+    key.sender = signal->sender;
+    key.epoch = signal->epoch;
+    in = bpf_map_lookup_elem(&signal_in, &key);
+    if (!in)
+        return CHART_QOS_UNKNOWN_EPOCH;
+    error = chart_replay_check(&in->replay, signal->sequence);
+    if (!error) {
+        chart_signal_tag(tag, signal, &scratch->parsed.flow, &in->key, &scratch->hmac);
+        if (!chart_tag_equal(tag, signal->tag))
+            error = CHART_QOS_BAD_TAG;
+    }
+    if (!error) {
+        bpf_spin_lock(&in->lock);
+        error = chart_replay_accept(&in->replay, signal->sequence);
+        bpf_spin_unlock(&in->lock);
+    }
+    if (error == CHART_QOS_BAD_TAG)
+        signal_report(scratch, error);
+    return error;
+}

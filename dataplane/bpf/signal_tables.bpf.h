@@ -1,0 +1,232 @@
+/* The maps that the agent fills, counters, and what is decided from them: next hops, authorisations, asks. */
+#pragma once
+
+#include "signal_flow.bpf.h"
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct chart_signal_config);
+} signal_config SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_SIGNAL_PEERS_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct chart_signal_in_key);
+    __type(value, struct chart_signal_in);
+} signal_in SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_SIGNAL_PEERS_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, __u32);
+    __type(value, struct chart_signal_out);
+} signal_out SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, CHART_SIGNAL_PREFIXES_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct chart_signal_prefix);
+    __type(value, struct chart_signal_hop);
+} signal_next_hops SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, CHART_SIGNAL_PREFIXES_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct chart_signal_prefix);
+    __type(value, struct chart_signal_authorisation);
+} signal_auths SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, CHART_SIGNAL_ASKS_MAX);
+    __type(key, __u32);
+    __type(value, struct chart_signal_ask);
+} signal_asks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_SIGNAL_LINKS_MAX);
+    __type(key, __u32);
+    __type(value, struct chart_signal_link);
+} signal_links SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_SIGNAL_LINKS_MAX);
+    __type(key, __u32);
+    __type(value, struct chart_signal_load);
+} signal_loads SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, CHART_COUNTERS);
+    __type(key, __u32);
+    __type(value, __u64);
+} signal_counters SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 65536);
+} signal_reports SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct chart_socket_request);
+} signal_requests SEC(".maps");
+
+struct signal_scratch {
+    struct chart_hmac_scratch hmac;
+    struct chart_parsed parsed;
+    __u8 packet[CHART_PARSE_MAX];
+    /* What the egress reads of a packet; the pass of its clone leaves it alone. */
+    struct signal_packet seen;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct signal_scratch);
+} signal_scratches SEC(".maps");
+
+/* A function of its own, so that the verifier looks at it once and not on every path to it. */
+#define SIGNAL_FUNCTION __attribute__((noinline, weak))
+
+SIGNAL_FUNCTION int signal_rate_word(__u64 bps) {
+    return chart_rate_encode(bps);
+}
+
+static __always_inline void signal_count(__u32 counter) {
+    __u64 *count = bpf_map_lookup_elem(&signal_counters, &counter);
+    if (count)
+        ++*count;
+}
+
+static __always_inline const struct chart_signal_config *signal_configuration(void) {
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&signal_config, &zero);
+}
+
+static __always_inline const struct chart_signal_hop *signal_next_hop(const __u8 *destination) {
+    struct chart_signal_prefix key = {.bits = 128};
+
+    __builtin_memcpy(key.address, destination, 16);
+    return bpf_map_lookup_elem(&signal_next_hops, &key);
+}
+
+static __always_inline const struct chart_signal_authorisation *signal_authorisation(const __u8 *address,
+                                                                                     __u64 now_ns) {
+    struct chart_signal_prefix key = {.bits = 128};
+    const struct chart_signal_authorisation *found;
+
+    __builtin_memcpy(key.address, address, 16);
+    found = bpf_map_lookup_elem(&signal_auths, &key);
+    return found && now_ns >= found->from_ns && now_ns < found->until_ns ? found : NULL;
+}
+
+/* Lower what is asked to what the client may ask, who is the sender or the receiver of the flow (Brassil et al.,
+ * section 3: both ends enforce). False: nothing may be asked. */
+SIGNAL_FUNCTION int signal_authorise(struct chart_qos *qos, const struct signal_ends *ends, __u64 now_ns) {
+    const struct chart_signal_config *config = signal_configuration();
+    const struct chart_signal_authorisation *authorisation;
+
+    if (!qos || !ends || !config)
+        return false;
+    authorisation = signal_authorisation(ends->source, now_ns);
+    if (!authorisation)
+        authorisation = signal_authorisation(ends->destination, now_ns);
+    if (authorisation && (authorisation->services >> (qos->service & 3) & 1)) {
+        chart_qos_lower(qos, (__u16)signal_rate_word(authorisation->guaranteed_bps),
+                        (__u16)signal_rate_word(authorisation->available_bps));
+        if (qos->preemption_priority > authorisation->preemption_priority)
+            qos->preemption_priority = authorisation->preemption_priority;
+        if (qos->delay_priority > authorisation->delay_priority)
+            qos->delay_priority = authorisation->delay_priority;
+        return true;
+    }
+    signal_count(CHART_COUNT_UNAUTHORISED);
+    if (config->drop_unauthorised)
+        return false;
+    chart_qos_lower(qos, 0, (__u16)signal_rate_word(config->free_bps));
+    qos->preemption_priority = 0;
+    qos->delay_priority = 0;
+    return true;
+}
+
+static __always_inline bool signal_within(const __u8 *address, const __u8 *prefix, const __u8 *mask) {
+    __u64 a[2], p[2], m[2];
+
+    __builtin_memcpy(a, address, 16);
+    __builtin_memcpy(p, prefix, 16);
+    __builtin_memcpy(m, mask, 16);
+    return (a[0] & m[0]) == p[0] && (a[1] & m[1]) == p[1];
+}
+
+struct signal_match {
+    const struct signal_packet *packet;
+    const struct chart_signal_ask *found;
+    __u32 count;
+};
+
+static long signal_match_one(__u32 index, struct signal_match *match) {
+    const struct signal_packet *packet = match->packet;
+    const struct chart_signal_ask *ask = bpf_map_lookup_elem(&signal_asks, &index);
+
+    if (!ask)
+        return 1;
+    if ((ask->protocol && ask->protocol != packet->protocol) ||
+        (ask->source_port && ask->source_port != packet->source_port) ||
+        (ask->destination_port && ask->destination_port != packet->destination_port) ||
+        !signal_within(packet->ends.source, ask->source, ask->source_mask) ||
+        !signal_within(packet->ends.destination, ask->destination, ask->destination_mask))
+        return 0;
+    match->found = ask;
+    return 1;
+}
+
+/* What a program asked for its socket, as the structure that travels. */
+static __always_inline void signal_from_request(struct chart_qos *ret, const struct chart_socket_request *request) {
+    ret->guaranteed_rate = (__u16)signal_rate_word(request->guaranteed_bps);
+    ret->available_rate = (__u16)signal_rate_word(request->available_bps);
+    ret->preemption_priority = request->preemption_priority;
+    ret->delay_priority = request->delay_priority;
+    ret->burst_tolerance = request->burst_tolerance & 15;
+    ret->service = request->service & 3;
+}
+
+/* What shall be asked for the flow of this packet: its program's own request, else the first ask that matches. False:
+ * nothing. */
+static __always_inline bool signal_find_ask(const struct signal_packet *packet,
+                                            const struct chart_signal_config *config,
+                                            const struct chart_socket_request *request, struct chart_qos *ret) {
+    struct signal_match match = {.packet = packet};
+
+    __builtin_memset(ret, 0, sizeof(*ret));
+    if (request && (request->guaranteed_bps || request->available_bps)) {
+        signal_from_request(ret, request);
+    } else if (!request && config->n_asks) {
+        __u32 count = config->n_asks;
+        if (count > CHART_SIGNAL_ASKS_MAX)
+            count = CHART_SIGNAL_ASKS_MAX;
+        bpf_loop(count, signal_match_one, &match, 0);
+        if (!match.found)
+            return false;
+        *ret = match.found->qos;
+    } else {
+        return false;
+    }
+    ret->version = CHART_QOS_VERSION;
+    ret->flow_type = packet->protocol == PROTOCOL_TCP ? CHART_TCP : CHART_UDP;
+    ret->source_port = bpf_ntohs(packet->source_port);
+    ret->direction = CHART_FORWARD;
+    ret->lowered = 0;
+    return true;
+}
