@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[1] / "chart"
-SERVICES = ("registry", "reservations", "allocator", "archiver", "gateway", "sensor_pod", "inference")
+SERVICES = (
+    "registry",
+    "reservations",
+    "allocator",
+    "archiver",
+    "gateway",
+    "sensor_pod",
+    "inference",
+    "authority",
+    "tunnels",
+)
 METRIC_KINDS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
 # The unit, or what is counted; "total" for counters. Base units, as Prometheus wants them, and bit/s for rates.
 METRIC_NAME = re.compile(r"chart_[a-z]+(?:_[a-z0-9]+)+")

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, text
 from chart.common.places import migrations_dir
 
 # Every service with tables of its own; its role and its schema bear its name.
-SERVICES = ("registry", "reservations", "archiver")
+SERVICES = ("registry", "reservations", "archiver", "authority", "tunnels")
 # Any number, the same for all callers.
 _LOCK = 0x43484152
 _LOCK_LIMIT_S = 120

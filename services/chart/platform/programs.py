@@ -30,7 +30,7 @@ class Program:
     stop_wait_s: int = 15
 
 
-SERVICES = ("registry", "allocator", "reservations", "archiver", "inference")
+SERVICES = ("registry", "allocator", "reservations", "archiver", "inference", "tunnels")
 
 
 def grpc_port(settings: PlatformSettings, service: str) -> int:
@@ -40,6 +40,8 @@ def grpc_port(settings: PlatformSettings, service: str) -> int:
 
 def http_port(settings: PlatformSettings, program: str) -> int:
     """Port where a service answers /healthz, /readyz and /metrics; of the gateway also everything else."""
+    if program == "authority":
+        return settings.service_port_base + 199
     return settings.gateway_port if program == "gateway" else grpc_port(settings, program) + 100
 
 
@@ -56,7 +58,11 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
     }
     if service in SERVICES:
         environment["CHART_GRPC_LISTEN"] = f"127.0.0.1:{grpc_port(settings, service)}"
-    if service in ("registry", "reservations", "archiver"):
+    if service == "authority":
+        environment["CHART_AUTHORITY_LISTEN"] = ",".join(settings.authority_listen)
+        environment["CHART_GATEWAY_PORT"] = str(settings.gateway_port)
+    environment["CHART_AUTHORITY_URL"] = settings.authority_url
+    if service in ("registry", "reservations", "archiver", "authority", "tunnels"):
         environment["CHART_DATABASE_URL"] = settings.database_url(service)
     return environment
 
@@ -72,5 +78,5 @@ def service_programs(settings: PlatformSettings) -> list[Program]:
             health=f"http://127.0.0.1:{http_port(settings, name)}/readyz",
             environment=service_environment(settings, name),
         )
-        for name in (*SERVICES, "gateway")
+        for name in (*SERVICES, "authority", "gateway")
     ]

@@ -5,6 +5,7 @@ Everything can be overridden in the environment or in the `.env` file at the roo
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import Field
@@ -33,7 +34,7 @@ class PlatformSettings(BaseSettings):
     kafka_heap_mb: int = 512
     postgres_port: int = 15432
     gateway_port: int = 18080
-    # gRPC of a service is at base + n, its health and metrics at base + 100 + n.
+    # gRPC of a service is at base + n, its health and metrics at base + 100 + n; the authority's HTTPS at base + 343.
     service_port_base: int = 18100
     management_address: str = "10.254.0.1"
 
@@ -46,6 +47,22 @@ class PlatformSettings(BaseSettings):
     def node_bootstrap(self) -> str:
         """Where agents and pods inside the lab's namespaces reach the broker."""
         return f"{self.management_address}:{self.kafka_node_port}"
+
+    @property
+    def authority_port(self) -> int:
+        """HTTPS with mutual TLS."""
+        return self.service_port_base + 343
+
+    @property
+    def authority_url(self) -> str:
+        """Where services of this machine reach the authority."""
+        return f"https://127.0.0.1:{self.authority_port}"
+
+    @property
+    def authority_listen(self) -> tuple[str, ...]:
+        """Addresses that the authority listens on; nodes of the lab exist only for root."""
+        hosts = ("127.0.0.1", self.management_address) if os.geteuid() == 0 else ("127.0.0.1",)
+        return tuple(f"{host}:{self.authority_port}" for host in hosts)
 
     @property
     def gateway_url(self) -> str:

@@ -90,7 +90,9 @@ def test_a_program_that_never_gets_healthy_is_named_with_its_log(tmp_path: Path)
 
 def test_every_service_knows_every_other_and_only_its_own_database() -> None:
     programs = {program.name: program for program in service_programs(PlatformSettings())}
-    assert set(programs) == {"registry", "allocator", "reservations", "archiver", "inference", "gateway"}
+    assert set(programs) == {
+        *("registry", "allocator", "reservations", "archiver", "inference", "tunnels", "authority", "gateway")
+    }
     assert programs["gateway"].environment["CHART_REGISTRY_TARGET"] == "127.0.0.1:18101"
     assert programs["registry"].environment["CHART_DATABASE_URL"].startswith("postgresql://registry@")
     assert "CHART_DATABASE_URL" not in programs["allocator"].environment

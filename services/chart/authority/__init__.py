@@ -1,0 +1,1 @@
+"""The authority of a domain: authorisations, keys of signals and records, certificates, next hops, receipts."""

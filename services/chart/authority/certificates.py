@@ -1,0 +1,133 @@
+"""Issuing and revoking: the transaction around the key store."""
+
+from __future__ import annotations
+
+import secrets
+
+from cryptography import x509
+
+from chart.authority import keys, repository
+from chart.authority.context import Authority, forbidden
+from chart.authority.identity import Identity, IdentityError, check_request, microseconds, of_short, serial_of
+from chart.authority.keystore import KeyStoreUnavailable
+from chart.authority.schemas import Certificate, Enrolment, RevocationBody
+from chart.common import audit
+from chart.common.problems import ProblemError
+
+TOKEN_OCTETS = 32
+
+
+def invalid(field: str, detail: str) -> ProblemError:
+    """422: a value that is not accepted."""
+    return ProblemError(422, "Invalid value", detail, field=field, kind="invalid-value")
+
+
+async def make_enrolment(authority: Authority, identity: str, life_s: float, actor: str) -> Enrolment:
+    """A one-time token for an identity; only its hash is kept."""
+    try:
+        wanted = of_short(identity, authority.settings.authority_domain)
+    except IdentityError as error:
+        raise invalid("identity", str(error)) from None
+    token = secrets.token_urlsafe(TOKEN_OCTETS)
+    expires_at_us = authority.clock.now_us() + round(life_s * 1e6)
+    async with authority.pool.connection() as connection, connection.transaction():
+        await repository.add_enrolment(connection, token, wanted.short, actor, expires_at_us)
+        await audit.add(connection, actor, "enrolment.create", wanted.short, {"expires_at_us": expires_at_us})
+    return Enrolment(token=token, identity=wanted.short, expires_at_us=expires_at_us)
+
+
+async def issue(
+    authority: Authority, csr: str, *, token: str | None, holder: Identity | None, names: tuple[str, ...] = ()
+) -> Certificate:
+    """A certificate for the identity of a one-time token, or anew for the holder of a good one.
+
+    Raises:
+        ProblemError: 401 without either, 403 a token that is not good, 422 a bad request, 503 without the store.
+    """
+    try:
+        request = check_request(csr)
+    except IdentityError as error:
+        raise invalid("csr", str(error)) from None
+    now_us = authority.clock.now_us()
+    domain = authority.settings.authority_domain
+    async with authority.pool.connection() as connection, connection.transaction():
+        if token is not None:
+            named = await repository.use_enrolment(connection, token, now_us)
+            if named is None:
+                raise forbidden("The token is unknown, was used before, or is too old.")
+            identity = of_short(named, domain)
+        elif holder is not None and holder.domain == domain:
+            identity = holder
+        else:
+            raise ProblemError(
+                401, "Not authenticated", "This needs a one-time token, or a certificate of this domain to renew.",
+                field="token",
+            )  # fmt: skip
+        # A known element that renews changes nothing that others follow.
+        known = token is None and await repository.is_active(connection, identity.short)
+        number: int | None
+        if known:
+            number = await repository.element_id(connection, identity.short)
+        else:
+            revision = await repository.next_revision(connection)
+            number = await repository.enrol(
+                connection, identity.short, element=identity.kind == "node", revision=revision
+            )
+        try:
+            issued = await authority.store.issue(
+                request, identity.uri, life_s=authority.settings.authority_certificate_life_s, names=names
+            )
+        except KeyStoreUnavailable as error:
+            raise keys.unavailable(error) from error
+        certificate = x509.load_pem_x509_certificate(issued.pem.encode())
+        serial, not_after_us = serial_of(certificate), microseconds(certificate.not_valid_after_utc)
+        await repository.add_certificate(connection, serial, identity.short, now_us, not_after_us)
+        await audit.add(
+            connection,
+            identity.short,
+            "certificate.issue",
+            identity.short,
+            {"serial": serial, "not_after_us": not_after_us, "by_token": token is not None},
+        )
+    if not known:
+        # Who was revoked and is enrolled again is believed at once, at least by this replica.
+        await authority.trust.refresh()
+    return Certificate(
+        certificate=issued.pem,
+        authority=issued.authority_pem,
+        identity=identity.uri,
+        serial=serial,
+        not_after_us=not_after_us,
+        renew_at_us=(now_us + not_after_us) // 2,
+        element_id=number,
+    )
+
+
+async def revoke(authority: Authority, body: RevocationBody, actor: str) -> None:
+    """Revoke; of a node also its keys end at once, and the others learn that its element id is gone.
+
+    Raises:
+        ProblemError: 404 unknown, 422 nothing named.
+    """
+    now_us = authority.clock.now_us()
+    if (body.identity is None) == (body.serial is None):
+        raise invalid("identity", "State identity or serial, one of them.")
+    async with authority.pool.connection() as connection, connection.transaction():
+        revision = await repository.next_revision(connection)
+        if body.identity is not None:
+            found = await repository.revoke_identity(connection, body.identity, now_us, body.reason, revision)
+            subject = body.identity if found else None
+        else:
+            subject = await repository.revoke_serial(connection, body.serial or "", now_us, body.reason)
+        if subject is None:
+            raise ProblemError(404, "Not found", "No certificate was ever issued for that.")
+        ended = 0
+        if body.identity is not None and subject.startswith("node/"):
+            ended = await keys.end_keys_of(connection, subject.removeprefix("node/"), now_us)
+        await audit.add(
+            connection, actor, "certificate.revoke", subject,
+            {"serial": body.serial, "reason": body.reason, "ended_keys": ended},
+        )  # fmt: skip
+    if subject.startswith("node/"):
+        authority.keys.forget_node(subject.removeprefix("node/"))
+    await authority.trust.refresh()

@@ -1,0 +1,75 @@
+"""Revisions and long poll: who asks for what changed since a revision waits here until there is something.
+
+PostgreSQL notifies every replica at commit; a look every second catches what a lost notification would miss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import psycopg
+import psycopg_pool
+import structlog
+from prometheus_client import Gauge
+
+from chart.authority import repository
+from chart.common.database import Pool
+
+POLL_S = 1.0
+RETRY_S = 1.0
+
+REVISION = Gauge("chart_authority_revision_info", "Newest revision that this replica has seen")
+
+_log = structlog.get_logger("chart.authority")
+
+
+class Changes:
+    """Follows the revision of the tables."""
+
+    def __init__(self, pool: Pool, refresh: Callable[[], Awaitable[None]]) -> None:
+        self._pool = pool
+        self._refresh = refresh
+        self._changed = asyncio.Event()
+        self.revision = 0
+
+    async def run(self) -> None:
+        """Follow until cancelled; survives an absent database."""
+        while True:
+            try:
+                async with self._pool.connection() as connection:
+                    await connection.set_autocommit(True)
+                    try:
+                        await connection.execute(f"LISTEN {repository.CHANNEL}")
+                        while True:
+                            await self._look(connection)
+                            async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
+                                break
+                    finally:
+                        # Never handed on: it listens.
+                        await connection.close()
+            except (psycopg.Error, psycopg_pool.PoolTimeout, OSError) as error:
+                _log.warning("changes cannot be followed, trying again", reason=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    async def _look(self, connection: psycopg.AsyncConnection[psycopg.rows.DictRow]) -> None:
+        await self._refresh()
+        revision, _ = await repository.revision(connection)
+        if revision != self.revision:
+            self.revision = revision
+            REVISION.set(revision)
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def wait(self, since: int, limit_s: float) -> None:
+        """Return when there is something newer than ``since``, or after the limit."""
+        end = asyncio.get_running_loop().time() + limit_s
+        while self.revision <= since and (left_s := end - asyncio.get_running_loop().time()) > 0:
+            changed = self._changed
+            if self.revision > since:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await changed.wait()
+            except TimeoutError:
+                return

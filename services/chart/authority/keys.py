@@ -1,0 +1,244 @@
+"""Keys of pairs and of records: made when due, wrapped in the table, plain in the memory of this process only.
+
+A pair that was read lately is answered from memory; others are read again after a second, so that an epoch another
+replica made is known here long before its first use. When the key store is away, held keys go on until they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import Counter
+
+from chart.authority import service
+from chart.authority.keystore import KeyStore, KeyStoreUnavailable
+from chart.authority.service import Epoch, KeyTimes
+from chart.common import audit
+from chart.common.clock import Clock
+from chart.common.database import Connection, Pool
+from chart.common.problems import ProblemError
+
+FRESH_S = 1.0
+MAX_PAIRS = 50_000
+# Receiver of the keys under which a node authenticates its records.
+RECORDS = ""
+
+READS = Counter("chart_authority_key_reads_total", "Keys handed out", ["kind"])
+MADE = Counter("chart_authority_keys_made_total", "Epochs made")
+HELD = Counter("chart_authority_key_renewals_delayed_total", "Answers from held keys while the key store was away")
+
+_log = structlog.get_logger("chart.authority")
+
+
+@dataclass(frozen=True)
+class HeldKey:
+    """An epoch and its plain key."""
+
+    epoch: Epoch
+    key: bytes
+
+
+@dataclass
+class _Entry:
+    keys: list[HeldKey]
+    read_at: float
+
+
+class Keys:
+    """All keys of a domain."""
+
+    def __init__(self, pool: Pool, store: KeyStore, clock: Clock, times: KeyTimes) -> None:
+        self._pool = pool
+        self._store = store
+        self._clock = clock
+        self._times = times
+        self._held: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+
+    def forget(self) -> None:
+        """Read everything again; plain keys of epochs that still stand are asked of the store anew."""
+        self._held.clear()
+
+    def forget_node(self, node: str) -> None:
+        """Drop what concerns a node that was revoked."""
+        for pair in [pair for pair in self._held if node in pair]:
+            del self._held[pair]
+
+    async def of_pair(self, sender: str, receiver: str, *, demanded_by: str | None = None) -> list[HeldKey]:
+        """The epochs of an ordered pair that are accepted now, oldest first; makes one when it is due.
+
+        ``demanded_by``: an end that started anew and must not go on with an old epoch.
+
+        Raises:
+            ProblemError: 503 with the reason when no key can be had, 429 when demanded too often.
+        """
+        pair = (sender, receiver)
+        READS.labels("records" if receiver == RECORDS else "signals").inc()
+        if demanded_by is None and (fresh := self._fresh(pair)) is not None:
+            return fresh
+        lock = self._locks.setdefault(pair, asyncio.Lock())
+        try:
+            async with lock:
+                if demanded_by is None and (fresh := self._fresh(pair)) is not None:
+                    return fresh
+                return await self._read(pair, demanded_by)
+        finally:
+            if not lock.locked():
+                self._locks.pop(pair, None)
+
+    def _fresh(self, pair: tuple[str, str]) -> list[HeldKey] | None:
+        entry = self._held.get(pair)
+        if entry is None or self._clock.monotonic() - entry.read_at > FRESH_S:
+            return None
+        now_us = self._clock.now_us()
+        newest = entry.keys[-1].epoch
+        if now_us >= newest.renew_at_us or now_us >= entry.keys[0].epoch.expires_at_us:
+            return None
+        return entry.keys
+
+    async def _read(self, pair: tuple[str, str], demanded_by: str | None) -> list[HeldKey]:
+        now_us = self._clock.now_us()
+        async with self._pool.connection() as connection:
+            rows = await _epochs(connection, pair)
+        due = service.next_epoch([epoch for epoch, _ in rows], now_us, self._times, demanded=demanded_by is not None)
+        made: tuple[Epoch, str, bytes] | None = None
+        try:
+            if due is not None:
+                key = await self._store.generate(_context(pair, due.generation))
+                made = (due, key.wrapped, key.plain)
+                rows = await self._insert(pair, made, demanded_by)
+            held = await self._open(pair, rows, made)
+        except KeyStoreUnavailable as error:
+            held = self._go_on(pair, rows, now_us, demanded_by, error)
+        self._held[pair] = _Entry(held, self._clock.monotonic())
+        self._held.move_to_end(pair)
+        if len(self._held) > MAX_PAIRS:
+            self._held.popitem(last=False)
+        return held
+
+    async def _insert(
+        self, pair: tuple[str, str], made: tuple[Epoch, str, bytes], demanded_by: str | None
+    ) -> list[tuple[Epoch, str]]:
+        """Store an epoch unless another replica was faster; returns what stands."""
+        epoch, wrapped, _ = made
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtext('authority.key'), hashtext(%s))", (" ".join(pair),)
+            )
+            rows = await _epochs(connection, pair)
+            known = max((one.generation for one, _ in rows), default=0)
+            if known < epoch.generation:
+                await _add_epoch(connection, pair, epoch, wrapped)
+                await audit.add(
+                    connection,
+                    demanded_by or "authority",
+                    "key.create",
+                    _name(pair),
+                    {"generation": epoch.generation, "expires_at_us": epoch.expires_at_us},
+                )
+                MADE.inc()
+                rows.append((epoch, wrapped))
+        return rows
+
+    async def _open(
+        self, pair: tuple[str, str], rows: list[tuple[Epoch, str]], made: tuple[Epoch, str, bytes] | None
+    ) -> list[HeldKey]:
+        """Plain keys of the newest two epochs that are accepted: the signals' receivers hold two."""
+        plain = {key.epoch: key.key for key in self._held[pair].keys} if pair in self._held else {}
+        wrapped = dict(rows)
+        if made is not None and wrapped.get(made[0]) == made[1]:
+            plain[made[0]] = made[2]
+        held = []
+        for epoch in service.live(wrapped, self._clock.now_us())[-2:]:
+            if epoch not in plain:
+                plain[epoch] = await self._store.unwrap(_context(pair, epoch.generation), wrapped[epoch])
+            held.append(HeldKey(epoch, plain[epoch]))
+        return held
+
+    def _go_on(
+        self, pair: tuple[str, str], rows: list[tuple[Epoch, str]], now_us: int, demanded_by: str | None,
+        error: KeyStoreUnavailable,
+    ) -> list[HeldKey]:  # fmt: skip
+        entry = self._held.get(pair)
+        standing = {epoch for epoch, _ in rows}
+        held = [
+            key
+            for key in (entry.keys if entry is not None else [])
+            if key.epoch in standing and key.epoch.expires_at_us > now_us
+        ]
+        if not held or demanded_by is not None:
+            raise unavailable(error) from error
+        HELD.inc()
+        _log.warning("held keys go on because the key store is away", pair=_name(pair), reason=str(error))
+        return held
+
+
+def unavailable(error: KeyStoreUnavailable) -> ProblemError:
+    """503: the key store is away, and why."""
+    return ProblemError(
+        503,
+        "Key store unavailable",
+        f"No new key, certificate or receipt can be had: {error}. Keys already held go on until they end.",
+        suggestions=["Try again later; nothing that runs is disturbed meanwhile."],
+        kind="key-store-unavailable",
+    )
+
+
+def _name(pair: tuple[str, str]) -> str:
+    return f"{pair[0]}>{pair[1]}" if pair[1] != RECORDS else f"{pair[0]} records"
+
+
+def _context(pair: tuple[str, str], generation: int) -> str:
+    return f"pair:{pair[0]}:{pair[1]}:{generation}"
+
+
+async def _epochs(connection: Connection, pair: tuple[str, str]) -> list[tuple[Epoch, str]]:
+    """The newest epochs of a pair, ended ones too: numbers must go on."""
+    cursor = await connection.execute(
+        "SELECT generation, created_at_us, sign_from_us, renew_at_us, expires_at_us, wrapped FROM key_epoch"
+        " WHERE sender = %s AND receiver = %s ORDER BY generation DESC LIMIT 256",
+        pair,
+    )
+    return [(Epoch(**{name: row[name] for name in Epoch.__slots__}), row["wrapped"]) for row in await cursor.fetchall()]
+
+
+async def _add_epoch(connection: Connection, pair: tuple[str, str], epoch: Epoch, wrapped: str) -> None:
+    await connection.execute(
+        "INSERT INTO key_epoch (sender, receiver, generation, wrapped, created_at_us, sign_from_us, renew_at_us,"
+        " expires_at_us) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+        (*pair, epoch.generation, wrapped, epoch.created_at_us, epoch.sign_from_us, epoch.renew_at_us,
+         epoch.expires_at_us),
+    )  # fmt: skip
+
+
+async def end_keys_of(connection: Connection, node: str, now_us: int) -> int:
+    """End every epoch of a revoked node at once; returns how many were still accepted."""
+    cursor = await connection.execute(
+        "UPDATE key_epoch SET expires_at_us = %(now)s WHERE (sender = %(node)s OR receiver = %(node)s)"
+        " AND expires_at_us > %(now)s",
+        {"node": node, "now": now_us},
+    )
+    return cursor.rowcount
+
+
+async def generation_of(connection: Connection, sender: str, receiver: str, wire: int, now_us: int) -> int | None:
+    """The generation behind the epoch octet of a signal, among those that are accepted."""
+    cursor = await connection.execute(
+        "SELECT generation FROM key_epoch WHERE sender = %s AND receiver = %s AND expires_at_us > %s"
+        " AND generation %% 256 = %s ORDER BY generation DESC LIMIT 1",
+        (sender, receiver, now_us, wire),
+    )
+    row = await cursor.fetchone()
+    return None if row is None else int(row["generation"])
+
+
+async def receivers_of(connection: Connection, sender: str, now_us: int) -> list[str]:
+    """Everyone who holds a key of signals with this sender."""
+    cursor = await connection.execute(
+        "SELECT DISTINCT receiver FROM key_epoch WHERE sender = %s AND receiver <> '' AND expires_at_us > %s",
+        (sender, now_us),
+    )
+    return [row["receiver"] for row in await cursor.fetchall()]

@@ -1,0 +1,1 @@
+"""Routes of the authority, one module per kind of resource."""

@@ -1,0 +1,114 @@
+"""HTTPS with mutual TLS: the server's context, and the peer's certificate where the application sees it.
+
+uvicorn keeps the TLS layer to itself; a subclass of its protocol puts the verified certificate into the ASGI scope, as
+the TLS extension of ASGI names it, and closes connections that do not send a whole head in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+PEER_CERTIFICATE = "chart.peer_certificate"
+
+
+def server_context() -> ssl.SSLContext:
+    """TLS 1.2 and later; a client certificate is optional here, because enrolment has none, and checked by the
+    application for every other route. One that is sent must be valid, or the handshake fails.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A key for a certificate of ours."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The private key as PEM; for files 0600 only."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def load(context: ssl.SSLContext, certificate_pem: str, key: ec.EllipticCurvePrivateKey) -> None:
+    """Use this certificate for handshakes from now on. OpenSSL reads files only: one that nobody else can read, gone
+    when this returns.
+    """
+    with tempfile.NamedTemporaryFile(mode="wb", suffix=".pem") as file:  # 0600
+        file.write(certificate_pem.encode() + key_pem(key))
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file by one that only its owner may read, at once as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    draft.rename(path)
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """See the module's head. ``head_limit_s`` is set by `protocol_class`."""
+
+    head_limit_s = 10.0
+    _peer: bytes | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Note who is there; the handshake is over by now."""
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        self._peer = tls.getpeercert(binary_form=True) if tls is not None else None
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more to wait for."""
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """A request begins: its scope carries the certificate."""
+        super().on_message_begin()
+        scope: Any = self.scope
+        scope[PEER_CERTIFICATE] = self._peer
+        if self._head_timer is None:
+            self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._head_came()
+        super().on_headers_complete()
+
+    def _wait_for_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_limit_s, self._too_slow)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _too_slow(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def protocol_class(head_limit_s: float) -> type[PeerProtocol]:
+    """The protocol with its limit."""
+    return type("LimitedPeerProtocol", (PeerProtocol,), {"head_limit_s": head_limit_s})
