@@ -15,6 +15,7 @@ from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer
 from chart.gateway.limits import RateLimiter
 from chart.gateway.live import LiveState
+from chart.gateway.login import Provider
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.streams import Followers
 
@@ -33,6 +34,7 @@ class Gateway:
     limiter: RateLimiter
     verifier: TokenVerifier
     issuer: DevelopmentIssuer | None
+    provider: Provider | None
 
 
 def _of(request: Request) -> Gateway:

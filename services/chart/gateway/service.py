@@ -18,6 +18,7 @@ from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer
 from chart.gateway.limits import RateLimiter
 from chart.gateway.live import LiveState, Staleness
+from chart.gateway.login import Provider
 from chart.gateway.routes.history import read_archive
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.streams import Followers
@@ -37,7 +38,7 @@ def key_source(settings: GatewaySettings) -> tuple[KeySource, DevelopmentIssuer 
     Raises:
         ConfigurationError: production without an identity provider.
     """
-    if settings.development and not settings.token_jwks_url:
+    if settings.development:
         issuer = DevelopmentIssuer(settings)
         _log.warning("the development issuer gives any role to whoever reaches this gateway")
         return issuer, issuer
@@ -81,6 +82,7 @@ async def running(
         limiter=RateLimiter(clock, per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst),
         verifier=TokenVerifier(settings, keys),
         issuer=issuer,
+        provider=Provider(settings) if settings.oidc_client_id else None,
     )
     loops = [*gateway.followers.loops(), hub.run(), _read_archive_once(gateway)]
     tasks = [asyncio.create_task(loop) for loop in loops]
@@ -92,6 +94,8 @@ async def running(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await gateway.backends.close()
+        if gateway.provider is not None:
+            await gateway.provider.close()
         await broker.close()
 
 

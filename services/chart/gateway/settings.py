@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from chart.common.places import repository_root
 from chart.common.settings import BaseServiceSettings
@@ -26,6 +26,11 @@ class GatewaySettings(BaseServiceSettings):
     token_authorised_parties: tuple[str, ...] = ()
     token_leeway_s: int = Field(default=5, ge=0, le=120)
     token_jwks_cache_s: float = Field(default=300.0, gt=0)
+    # Browser login with an OpenID provider (its metadata is at <token_issuer>/.well-known); empty: none is offered.
+    oidc_client_id: str = ""
+    oidc_client_secret: SecretStr = SecretStr("")
+    # Address under which browsers reach the gateway.
+    public_url: str = "http://127.0.0.1:18080"
     dev_token_lifetime_s: int = Field(default=8 * 3600, ge=1, le=86_400)
 
     body_limit_bytes: int = Field(default=1_000_000, ge=1024)
@@ -47,5 +52,5 @@ class GatewaySettings(BaseServiceSettings):
 
     @property
     def development(self) -> bool:
-        """Whether the development issuer runs."""
-        return self.environment == "development"
+        """Whether the development issuer runs: on one machine, unless tokens come from a provider."""
+        return self.environment == "development" and not self.token_jwks_url

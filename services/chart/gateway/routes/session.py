@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from chart.common.problems import ProblemError
 from chart.gateway.auth import SESSION_COOKIE, AnyRole, same_origin, verified
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import forbidden, responses
 from chart.gateway.issuer import DevelopmentIssuer
-from chart.gateway.schemas.session import LoginBody, Role, Session, Token, TokenBody
+from chart.gateway.login import (
+    LOGIN_COOKIE,
+    LOGIN_LIMIT_S,
+    REFRESH_COOKIE,
+    Provider,
+    Tokens,
+    attempt_of,
+    local_path,
+    refused,
+)
+from chart.gateway.schemas.session import LoginBody, Role, Session, SignIn, Token, TokenBody
 
 router = APIRouter(tags=["session"], responses=responses(422, 429, 500))
 development = APIRouter(tags=["development"], responses=responses(422, 429, 500))
@@ -50,11 +62,94 @@ async def me(principal: AnyRole) -> Session:
     return _session(principal.subject, principal.roles, principal.expires_at)
 
 
-@router.post("/auth/logout", status_code=204, summary="Sign out", responses=responses(403))
-async def logout(request: Request, response: Response) -> None:
-    """Forgets the session's cookie."""
+@router.get("/auth/sign-in", summary="How to sign in")
+async def sign_in(gateway: Context) -> SignIn:
+    """What the dashboard offers to who is not signed in."""
+    login_url = "/auth/login" if gateway.provider is not None else None
+    return SignIn(login_url=login_url, development=gateway.issuer is not None)
+
+
+def _provider(gateway: Gateway) -> Provider:
+    if gateway.provider is None:
+        raise ProblemError(404, "Not found", "No identity provider is configured: set CHART_OIDC_CLIENT_ID.")
+    return gateway.provider
+
+
+@router.get(
+    "/auth/login",
+    status_code=302,
+    response_class=Response,
+    summary="Sign in with the identity provider",
+    responses={**responses(404, 503), 302: {"description": "To the provider."}},
+)
+async def login(gateway: Context, return_to: Annotated[str, Query(max_length=500)] = "/") -> Response:
+    """Sends the browser to the provider (authorisation code with PKCE) and remembers the attempt for ten minutes."""
+    url, attempt = await _provider(gateway).begin(return_to)
+    response = RedirectResponse(url, 302, headers={"Cache-Control": "no-store"})
+    _set(response, gateway, LOGIN_COOKIE, attempt.cookie(), LOGIN_LIMIT_S, "/auth")
+    return response
+
+
+@router.get(
+    "/auth/callback",
+    status_code=303,
+    response_class=Response,
+    summary="Back from the identity provider",
+    responses={**responses(401, 404, 503), 303: {"description": "To the page that was wanted."}},
+)
+async def callback(
+    request: Request,
+    gateway: Context,
+    code: Annotated[str, Query(max_length=4096)] = "",
+    state: Annotated[str, Query(max_length=256)] = "",
+) -> Response:
+    """Exchanges the code and sets the session's cookie: HttpOnly, SameSite=Lax."""
+    provider = _provider(gateway)
+    attempt = attempt_of(request.cookies.get(LOGIN_COOKIE))
+    if attempt is None or not code or not hmac.compare_digest(attempt.state.encode(), state.encode()):
+        raise refused("it was not begun in this browser, or too long ago")
+    tokens = await provider.finish(code, attempt)
+    await verified(gateway.verifier, tokens.access)
+    response = RedirectResponse(local_path(attempt.return_to), 303, headers={"Cache-Control": "no-store"})
+    _keep(response, gateway, tokens)
+    response.delete_cookie(LOGIN_COOKIE, path="/auth", httponly=True, samesite="lax")
+    return response
+
+
+@router.post("/auth/refresh", summary="Go on with the session", responses=responses(401, 403, 404, 503))
+async def refresh(request: Request, response: Response, gateway: Context) -> Session:
+    """New tokens for those of a browser session; call it before `expires_at`."""
     _own_page(request)
+    token = request.cookies.get(REFRESH_COOKIE)
+    if not token:
+        raise refused("there is no session to go on with")
+    tokens = await _provider(gateway).refresh(token)
+    principal = await verified(gateway.verifier, tokens.access)
+    _keep(response, gateway, tokens)
+    response.headers["Cache-Control"] = "no-store"
+    return _session(principal.subject, principal.roles, principal.expires_at)
+
+
+def _keep(response: Response, gateway: Gateway, tokens: Tokens) -> None:
+    _set(response, gateway, SESSION_COOKIE, tokens.access, tokens.expires_in_s, "/")
+    if tokens.refresh is not None:
+        _set(response, gateway, REFRESH_COOKIE, tokens.refresh, tokens.refresh_expires_in_s or 3600, "/auth")
+
+
+def _set(response: Response, gateway: Gateway, name: str, value: str, life_s: int, path: str) -> None:
+    secure = gateway.settings.public_url.startswith("https:")
+    response.set_cookie(name, value, max_age=life_s, path=path, httponly=True, samesite="lax", secure=secure)
+
+
+@router.post("/auth/logout", status_code=204, summary="Sign out", responses=responses(403))
+async def logout(request: Request, response: Response, gateway: Context) -> None:
+    """Forgets the session, here and at the provider."""
+    _own_page(request)
+    token = request.cookies.get(REFRESH_COOKIE)
+    if gateway.provider is not None and token:
+        await gateway.provider.end(token)
     response.delete_cookie(SESSION_COOKIE, path="/", httponly=True, samesite="lax")
+    response.delete_cookie(REFRESH_COOKIE, path="/auth", httponly=True, samesite="lax")
 
 
 @development.post("/auth/dev-login", summary="Sign in with a role", responses=responses(400, 403, 413))

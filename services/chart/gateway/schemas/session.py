@@ -33,6 +33,13 @@ class LoginBody(Input):
     role: Role
 
 
+class SignIn(Output):
+    """How to sign in here."""
+
+    login_url: str | None = Field(description="Where to send the browser; null: no provider is configured.")
+    development: bool = Field(description="Whether POST /auth/dev-login gives a session.")
+
+
 class Session(Output):
     """Who is signed in."""
 

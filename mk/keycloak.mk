@@ -1,0 +1,12 @@
+# Keycloak for tests and trials on this machine. It is not part of `make setup`: its distribution is large.
+
+.PHONY: keycloak
+keycloak: $(BUILD)/keycloak/.stamp ## fetch Keycloak's published distribution, for tests against the real thing
+
+$(BUILD)/keycloak/.stamp: platform/keycloak/pom.xml $(BUILD)/.packages
+	@echo "keycloak: fetching its distribution"
+	@rm -rf $(BUILD)/keycloak && mkdir -p $(BUILD)/keycloak
+	@mvn -q -B -f platform/keycloak/pom.xml $(MAVEN_COPY) -DoutputDirectory=$(BUILD)/keycloak
+	@cd $(BUILD)/keycloak && $(PYTHON) -m zipfile -e keycloak-quarkus-dist-*.zip . && rm keycloak-quarkus-dist-*.zip
+	@mv $(BUILD)/keycloak/keycloak-*/* $(BUILD)/keycloak/ && chmod +x $(BUILD)/keycloak/bin/kc.sh
+	@touch $@
