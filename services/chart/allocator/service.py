@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from chart.allocator.controller import LinkController, LinkDecision, LinkSample
 from chart.common import leases
-from chart.v1 import flow_grant_pb2, link_load_pb2, link_rate_pb2
+from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2
 
 # Relative change of a link's figures that is worth a record.
 SIGNIFICANT_CHANGE = 0.01
@@ -51,6 +51,28 @@ class GrantBook:
         )
 
 
+class LeaseBook:
+    """What in-band requests may draw on each link (chart.gr-lease.v1), and until when."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, gr_lease_pb2.GrLease] = {}
+
+    def put(self, link_id: str, lease: gr_lease_pb2.GrLease | None) -> None:
+        """Note a link's lease as it now is; None: taken back. An older generation than the known one does not count."""
+        known = self._leases.get(link_id)
+        if lease is None:
+            self._leases.pop(link_id, None)
+        elif known is None or lease.generation >= known.generation:
+            self._leases[link_id] = lease
+
+    def valid(self, link_id: str, now_us: int) -> tuple[int, int]:
+        """Rate and end of a link's lease; (0, 0) when it has none that holds."""
+        lease = self._leases.get(link_id)
+        if lease is None or not leases.is_valid(lease.valid_until_us, now_us):
+            return 0, 0
+        return lease.lease_bps, lease.valid_until_us
+
+
 def sample_of(load: link_load_pb2.LinkLoad, interval_us: int, capacity_bps: int, reserved_bps: int) -> LinkSample:
     """A link's load as the controller takes it. `interval_us` must not be 0."""
     per_second = 8e6 / interval_us
@@ -63,7 +85,7 @@ def sample_of(load: link_load_pb2.LinkLoad, interval_us: int, capacity_bps: int,
         legacy_queue_bytes=max(0, load.queue_bytes - load.explicit_rate_queue_bytes),
         active_flows=load.active_flows,
         legacy_flows=load.legacy_flows,
-        guaranteed_reserved_bps=float(reserved_bps),
+        guaranteed_reserved_bps=float(reserved_bps + load.in_band_committed_bps),
         guaranteed_in_use_bps=float(load.guaranteed_in_use_bps + load.in_band_committed_bps),
         rtt_us=load.rtt_us,
     )
@@ -84,6 +106,7 @@ class NodeAllocation:
         self.published: link_rate_pb2.LinkRates | None = previous
         self.last_report_us = 0
         self.decisions: dict[str, LinkDecision] = {}
+        self.leases: dict[str, tuple[int, int]] = {}
         self._restored = {rate.link_id: rate.available_bps for rate in previous.links} if previous else {}
         self._controllers: dict[str, LinkController] = {}
 
@@ -130,8 +153,16 @@ class NodeAllocation:
             return True
         told = {rate.link_id: rate for rate in published.links}
         return told.keys() != self.decisions.keys() or any(
-            differs(told[link_id], decision) for link_id, decision in self.decisions.items()
+            differs(told[link_id], decision) or self._lease_is_new(told[link_id], now_us)
+            for link_id, decision in self.decisions.items()
         )
+
+    def _lease_is_new(self, told: link_rate_pb2.LinkRate, now_us: int) -> bool:
+        """Whether what may be drawn in band is not what was told; an end that everybody knew of is no news."""
+        rate_bps, until_us = self.leases.get(told.link_id, (0, 0))
+        if not until_us:
+            return leases.is_valid(told.gr_lease_until_us, now_us)
+        return (rate_bps, until_us) != (told.gr_lease_bps, told.gr_lease_until_us)
 
     def record(self, now_us: int, lease_us: int, known_generation: int = 0) -> link_rate_pb2.LinkRates:
         """The record to publish. `known_generation` is the newest one in the stream."""
@@ -149,6 +180,8 @@ class NodeAllocation:
                     explicit_rate_capacity_bps=decision.explicit_rate_capacity_bps,
                     legacy_share_bps=decision.legacy_share_bps,
                     active_flows=decision.active_flows,
+                    gr_lease_bps=self.leases.get(link_id, (0, 0))[0],
+                    gr_lease_until_us=self.leases.get(link_id, (0, 0))[1],
                 )
                 for link_id, decision in sorted(self.decisions.items())
             ],

@@ -12,16 +12,17 @@ from typing import cast
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from chart.allocator.service import GrantBook, NodeAllocation, law_of
+from chart.allocator.service import GrantBook, LeaseBook, NodeAllocation, law_of
 from chart.allocator.settings import AllocatorSettings
 from chart.common import runtime
 from chart.common.clock import Clock, SystemClock
 from chart.common.streams import Broker, CompactedState, StreamError, StreamUnavailable
-from chart.v1 import flow_grant_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
+from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
 
 LINK_LOAD = "chart.link-load.v1"
 LINK_RATE = "chart.link-rate.v1"
 FLOW_GRANT = "chart.flow-grant.v1"
+GR_LEASE = "chart.gr-lease.v1"
 TOPOLOGY = "chart.topology.v1"
 POLICY = "chart.policy.v1"
 
@@ -52,6 +53,7 @@ class Allocator:
         self._clock = clock or SystemClock()
         self._capacities: dict[str, int] = {}
         self._grants = GrantBook()
+        self._leases = LeaseBook()
         self._unknown: set[str] = set()
         self._publishing: dict[str, asyncio.Task[None]] = {}
         self.nodes: dict[str, NodeAllocation] = {}
@@ -60,7 +62,7 @@ class Allocator:
     @property
     def ready(self) -> bool:
         """Whether every state that decisions need is held."""
-        return len(self._states) == 4 and all(state.ready for state in self._states.values())
+        return len(self._states) == 5 and all(state.ready for state in self._states.values())
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -68,15 +70,19 @@ class Allocator:
         Raises:
             StreamUnavailable: a state could not be read at the start; the supervisor tries again.
         """
-        for topic in (TOPOLOGY, POLICY, FLOW_GRANT, LINK_RATE):
+        for topic in (TOPOLOGY, POLICY, FLOW_GRANT, GR_LEASE, LINK_RATE):
             self._states[topic] = await self._broker.compacted(topic)
-        for topic in (TOPOLOGY, FLOW_GRANT):
+        for topic in (TOPOLOGY, FLOW_GRANT, GR_LEASE):
             for key, value in self._states[topic].items():
                 self._note(topic, key, value)
         _log.info("state is read", links=len(self._capacities), grants=len(self._states[FLOW_GRANT]))
         try:
             await runtime.run_together(
-                self._follow(TOPOLOGY), self._follow(FLOW_GRANT), self._take_loads(), self._keep_house()
+                self._follow(TOPOLOGY),
+                self._follow(FLOW_GRANT),
+                self._follow(GR_LEASE),
+                self._take_loads(),
+                self._keep_house(),
             )
         finally:
             for task in self._publishing.values():
@@ -92,6 +98,8 @@ class Allocator:
     def _note(self, topic: str, key: str, value: object) -> None:
         if topic == FLOW_GRANT:
             self._grants.put(key, cast("flow_grant_pb2.FlowGrant | None", value))
+        elif topic == GR_LEASE:
+            self._leases.put(key, cast("gr_lease_pb2.GrLease | None", value))
         elif value is None:
             self._capacities.pop(key, None)
         else:
@@ -118,6 +126,7 @@ class Allocator:
             unknown = allocation.take(
                 report, self._capacities, lambda link_id: self._grants.reserved_bps(link_id, now_us), now_us
             )
+        allocation.leases = {link_id: self._leases.valid(link_id, now_us) for link_id in allocation.decisions}
         for link_id in unknown:
             if link_id not in self._unknown:
                 self._unknown.add(link_id)

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chart.allocator.rpc import AllocatorServicer
-from chart.allocator.service import GrantBook, NodeAllocation, law_of, next_generation
+from chart.allocator.service import GrantBook, LeaseBook, NodeAllocation, law_of, next_generation
 from chart.allocator.settings import AllocatorSettings
-from chart.allocator.streams import FLOW_GRANT, LINK_LOAD, LINK_RATE, POLICY, TOPOLOGY, Allocator
+from chart.allocator.streams import FLOW_GRANT, GR_LEASE, LINK_LOAD, LINK_RATE, POLICY, TOPOLOGY, Allocator
 from chart.common.clock import FakeClock
 from chart.common.streams import CompactedState, LocalBroker
-from chart.v1 import allocator_pb2, flow_grant_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
+from chart.v1 import allocator_pb2, flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
 
 LINK = "bravo:to-charlie"
 MEGA = 1_000_000
@@ -232,3 +232,47 @@ def test_node_without_known_links_has_nothing_to_publish() -> None:
     allocation = NodeAllocation("bravo", "nec")
     assert allocation.take(load(), {}, lambda _: 0, 1) == [LINK]
     assert not allocation.due(1)
+
+
+def gr_lease(bps: int, until_us: int, generation: int = 1) -> gr_lease_pb2.GrLease:
+    return gr_lease_pb2.GrLease(link_id=LINK, generation=generation, lease_bps=bps, valid_until_us=until_us)
+
+
+async def test_what_may_be_drawn_in_band_goes_out_at_once_and_ends_with_its_lease(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(1, load())
+        assert (bench.newest().links[0].gr_lease_bps, bench.newest().links[0].gr_lease_until_us) == (0, 0)
+        until_us = bench.clock.now_us() + 3 * MEGA
+        await bench.broker.publish(GR_LEASE, LINK, gr_lease(8 * MEGA, until_us))
+        await bench.reports(2, load())
+        assert (bench.newest().links[0].gr_lease_bps, bench.newest().links[0].gr_lease_until_us) == (8 * MEGA, until_us)
+        told = bench.newest().generation
+        await bench.reports(30, load())
+        assert bench.newest().generation == told, "that a lease ends when it said it would is no news"
+        await bench.reports(30, load())
+        assert (bench.newest().links[0].gr_lease_bps, bench.newest().links[0].gr_lease_until_us) == (0, 0)
+
+
+async def test_a_lease_taken_back_early_is_told_at_once(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.broker.publish(GR_LEASE, LINK, gr_lease(8 * MEGA, bench.clock.now_us() + 20 * MEGA))
+        await bench.reports(2, load())
+        assert bench.newest().links[0].gr_lease_bps == 8 * MEGA
+        await bench.broker.publish(GR_LEASE, LINK, None)
+        await bench.reports(2, load())
+        assert bench.newest().links[0].gr_lease_bps == 0
+
+
+def test_an_older_lease_does_not_replace_a_newer_one() -> None:
+    book = LeaseBook()
+    book.put(LINK, gr_lease(8 * MEGA, 100, generation=2))
+    book.put(LINK, gr_lease(9 * MEGA, 200, generation=1))
+    assert book.valid(LINK, 50) == (8 * MEGA, 100)
+    assert book.valid(LINK, 100) == (0, 0)
+
+
+async def test_rates_drawn_in_band_are_set_aside_beside_the_granted_ones(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.broker.publish(FLOW_GRANT, "r1", grant(40 * MEGA, bench.clock.now_us() + 60 * MEGA))
+        await bench.reports(2, load(in_band_committed_bps=10 * MEGA))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == 47 * MEGA
