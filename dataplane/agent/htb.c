@@ -20,7 +20,6 @@
 #define LEGACY_QUEUE_MS 50
 #define BACKGROUND_QUEUE_MS 20
 #define LEAST_QUEUE_PACKETS 20
-#define GSO_DEFAULT_BYTES 65536
 /* psched ticks are 64 ns (PSCHED_SHIFT 6). */
 #define TICK_NS 64
 #define MESSAGE_BYTES 1024
@@ -47,7 +46,8 @@ void htb_make_plan(uint64_t capacity_bps, uint64_t legacy_share_bps, uint32_t mt
 
     legacy = least(greatest(legacy, link * LEAST_LEGACY_PER_MILLE / 1000), link - 3 * floor);
     *ret = (struct htb_plan){.link_bytes_per_s = link};
-    ret->gso_max_bytes = (uint32_t)least(greatest(MILLISECONDS(capacity_bps / 8, 1), 2ull * mtu), GSO_DEFAULT_BYTES);
+    ret->gso_max_bytes =
+        (uint32_t)least(greatest(MILLISECONDS(capacity_bps / 8, 1), 2ull * mtu), HTB_GSO_DEFAULT_BYTES);
     /* One millisecond also covers the lateness of a timer on a busy machine. */
     ret->burst_bytes = (uint32_t)greatest(ret->gso_max_bytes + packet, MILLISECONDS(link, 1));
     ret->quantum_bytes = ret->gso_max_bytes + packet;
@@ -202,8 +202,8 @@ int htb_install(struct netlink *netlink, const struct netlink_interface *interfa
         return err;
     if (!link->installed) {
         /* An adopted HTB was left by an agent that had bounded the sizes already. */
-        link->old_gso_max_bytes = root.ours ? GSO_DEFAULT_BYTES : interface->gso_max_bytes;
-        link->old_gro_max_bytes = root.ours ? GSO_DEFAULT_BYTES : interface->gro_max_bytes;
+        link->old_gso_max_bytes = root.ours ? HTB_GSO_DEFAULT_BYTES : interface->gso_max_bytes;
+        link->old_gro_max_bytes = root.ours ? HTB_GSO_DEFAULT_BYTES : interface->gro_max_bytes;
     }
     link->installed = true;
     link->ifindex = interface->ifindex;
@@ -265,7 +265,7 @@ int htb_cleanup(struct netlink *netlink, uint32_t ifindex) {
     int removed = remove_ours(netlink, ifindex);
 
     if (removed == 1)
-        removed = netlink_set_offload(netlink, ifindex, GSO_DEFAULT_BYTES, GSO_DEFAULT_BYTES) ?: 1;
+        removed = netlink_set_offload(netlink, ifindex, HTB_GSO_DEFAULT_BYTES, HTB_GSO_DEFAULT_BYTES) ?: 1;
     return removed;
 }
 

@@ -21,6 +21,8 @@
 #include "netlink.h"
 
 #define HTB_CLASSES 4
+/* What the kernel gives an interface. */
+#define HTB_GSO_DEFAULT_BYTES 65536
 /* Fastest change of the legacy share of one link. */
 #define HTB_CHANGE_INTERVAL_US 500000ll
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "offload.h"
 
 /* A changed file is in force within this time (a look at its times costs a microsecond; writers replace or rewrite it
  * as they like). */
@@ -22,6 +23,7 @@
 struct state {
     struct agent *agent;
     struct ratefile ratefile;
+    struct offload *offload;
     struct timespec changed;
     off_t size;
     ino_t inode;
@@ -107,6 +109,7 @@ static void renew(void *context) {
 
 static void close_module(void *context) {
     struct state *state = context;
+    offload_restore(state->offload);
     ratefile_free(&state->ratefile);
     free(state);
 }
@@ -120,6 +123,9 @@ static int open_module(struct agent *agent, void **ret_state) {
     *ret_state = state;
     if (!agent_options(agent)->rate_file)
         return 0;
+    error = offload_bound(agent_options(agent), &state->offload);
+    if (error)
+        log_warning("segmentation offload is not bounded: %s", strerror(-error));
     look(state);
     error = agent_add_timer(agent, LOOK_US, look, state);
     error = error ? error : agent_add_timer(agent, RENEW_US, renew, state);
