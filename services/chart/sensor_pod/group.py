@@ -11,6 +11,8 @@ from chart.sensor_pod.model import Configuration, GroupKey
 
 # A new configuration shall give a first result soon, yet a thousand of them not at the same moment.
 FIRST_RUN_SPREAD_US = 5_000_000
+# With many groups the spread grows by this for each.
+FIRST_RUN_GAP_US = 20_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Run:
     one_shot_owners: frozenset[str] = frozenset()
     # Ended for a run of a higher priority.
     preempted: bool = False
+    # A budget or another run held it back: it started later than due on purpose.
+    held_back: bool = False
 
     @property
     def budgets(self) -> tuple[str, ...]:
@@ -172,9 +176,11 @@ def phase(key: GroupKey) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def first_due_us(key: GroupKey, period_us: int, last_started_us: int | None, now_us: int) -> int:
+def first_due_us(
+    key: GroupKey, period_us: int, last_started_us: int | None, now_us: int, spread_us: int = FIRST_RUN_SPREAD_US
+) -> int:
     """When a new plan runs first: on the group's grid when a result is there, soon when there is none."""
-    soon_us = now_us + int(phase(key) * min(period_us, FIRST_RUN_SPREAD_US))
+    soon_us = now_us + int(phase(key) * min(period_us, spread_us))
     if last_started_us is None:
         return soon_us
     offset_us = int(phase(key) * period_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,9 @@ async def serve(settings: PodSettings) -> None:
     checks = {"repository": repository.count, "sensors": sensors_are_there, "responder": responder_runs}
     try:
         await pod.load()
+        # What is loaded stays: without this the collector looks through 10,000 configurations and delays their runs.
+        gc.collect()
+        gc.freeze()
         async with (
             drivers,
             rpc.serve([pod_rpc.registration(pod)], settings),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +32,7 @@ from chart.v1 import measurement_pb2, sensing_configuration_pb2, topology_pb2
 # Beyond the time that a sensor declares.
 RUN_MARGIN_S = 3.0
 ONE_SHOT_LIMIT_S = 30.0
+LATENESS_RUNS = 100_000
 # How old what goes into a composition may be when it does not say: so many of its periods, of a one-shot this long.
 COMPOSED_PERIODS = 3
 COMPOSED_ONCE_US = 60_000_000
@@ -76,6 +78,8 @@ class Pod:
         self._tickets: dict[int, asyncio.Future[tuple[measurement_pb2.Measurement, ...]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
+        # From due to started, of the last runs that nothing held back on purpose.
+        self.lateness_us: deque[int] = deque(maxlen=LATENESS_RUNS)
 
     # Configurations
 
@@ -186,7 +190,6 @@ class Pod:
                 self._news.clear()
                 for decision in self.scheduler.poll(self._now_us()):
                     if isinstance(decision, Run):
-                        metrics.START_LATENESS.observe(max(0, self._now_us() - decision.due_us) / 1e6)
                         self._spawn(self._carry_out(decision))
                     elif isinstance(decision, Declare):
                         self._spawn(self._declare(decision.key))
@@ -248,6 +251,10 @@ class Pod:
         await self._store(key, answer, finished.configuration_ids, finished.tickets, self._clock.now_us())
 
     async def _carry_out(self, run: Run) -> None:
+        late_us = max(0, self._now_us() - run.due_us)
+        metrics.START_LATENESS.observe(late_us / 1e6)
+        if not run.held_back:
+            self.lateness_us.append(late_us)
         started_us = self._clock.now_us()
         sent_bytes = run.cost.probe_bytes
         try:

@@ -320,6 +320,19 @@ class Repository:
         row = (configuration.id, origin, configuration.SerializeToString())
         await self._do(lambda: self._db.execute("INSERT OR REPLACE INTO configuration VALUES (?, ?, ?)", row))
 
+    async def put_configurations(
+        self, configurations: Iterable[sensing_configuration_pb2.SensingConfiguration], origin: Origin
+    ) -> None:
+        """Store many at once."""
+        rows = [(entry.id, origin, entry.SerializeToString()) for entry in configurations]
+
+        def put() -> None:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT OR REPLACE INTO configuration VALUES (?, ?, ?)", rows)
+            self._db.execute("COMMIT")
+
+        await self._do(put)
+
     async def remove_configurations(self, identities: Iterable[str]) -> None:
         """Forget configurations."""
         rows = [(identity,) for identity in identities]

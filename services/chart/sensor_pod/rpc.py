@@ -114,6 +114,7 @@ class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
         used: dict[str, int] = dict.fromkeys(owners, 0)
         for name, owner, _ in applications.accounts_of(budget.links()):
             used[owner] = used.get(owner, 0) + budget.used_bytes(name, now_us)
+        late_us = sorted(self._pod.lateness_us) or [0]
         skips = await self._pod.repository.skips(min(request.skips or SKIPS, SKIPS_CEILING))
         return sensor_pod_pb2.ReportResponse(
             node=self._pod.node,
@@ -124,6 +125,10 @@ class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
             answered_from_store=counts.answered_from_store,
             skipped_runs=counts.skipped,
             delayed_runs=counts.delayed,
+            start_lateness_p50_us=late_us[len(late_us) // 2],
+            start_lateness_p99_us=late_us[min(len(late_us) - 1, int(0.99 * len(late_us)))],
+            start_lateness_max_us=late_us[-1],
+            start_lateness_runs=len(self._pod.lateness_us),
             links=[
                 sensor_pod_pb2.LinkBudget(
                     link_id=link,

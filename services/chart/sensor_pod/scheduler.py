@@ -18,10 +18,21 @@ from typing import Any
 
 from chart.sensor_pod.applications import Applications
 from chart.sensor_pod.budget import ByteBudget
-from chart.sensor_pod.group import Cost, Group, Pending, Run, first_due_us, next_due_us
+from chart.sensor_pod.group import (
+    FIRST_RUN_GAP_US,
+    FIRST_RUN_SPREAD_US,
+    Cost,
+    Group,
+    Pending,
+    Run,
+    first_due_us,
+    next_due_us,
+)
 from chart.sensor_pod.model import Configuration, GroupKey
 from chart.sensor_pod.plan import Decision, Declare, Expire, Finished, Limits, Preempt, Skip, Statistics
 
+# Reasons to wait that are the scheduler's will.
+_HELD_BACK = frozenset({"budget", "limit", "exclusion"})
 _DUE, _RETRY, _EXPIRE, _END = range(4)
 
 
@@ -227,7 +238,8 @@ class Scheduler:
         """The fastest period changed: the old timer becomes void."""
         group.epoch += 1
         if group.period_us is not None:
-            due_us = first_due_us(group.key, group.period_us, group.last_started_us, now_us)
+            spread_us = max(FIRST_RUN_SPREAD_US, FIRST_RUN_GAP_US * len(self._groups))
+            due_us = first_due_us(group.key, group.period_us, group.last_started_us, now_us, spread_us)
             self._timer(due_us, _DUE, (group, group.epoch))
 
     def _fire_due(self, group: Group, epoch: int, at_us: int, now_us: int, decisions: list[Decision]) -> None:
@@ -373,6 +385,7 @@ class Scheduler:
         return best
 
     def _start(self, group: Group, pending: Pending, run: Run) -> Run:
+        run.held_back = pending.reason in _HELD_BACK
         run.deadline_us, run.before_us = pending.deadline_us, group.last_started_us
         run.one_shot_owners = frozenset(group.one_shot_owners)
         run.tickets = group.forget_one_shots()

@@ -240,8 +240,8 @@ def a_day(configurations: int = 10_000, *, seed: int = 1, hours: float = 24, one
     took_s = time.process_time() - begun
     with_skips = {skip.key for skip in world.skips}
     clean = [key for key in keys if key not in with_skips]
-    asked = sum(sum(_alone(key, period, end_s) for period in periods_of[key]) + asked_once[key] for key in clean)
-    needed = sum(_alone(key, min(periods_of[key]), end_s) + asked_once[key] - asked_again[key] for key in clean)
+    asked = sum(sum(runs_alone(key, period, end_s) for period in periods_of[key]) + asked_once[key] for key in clean)
+    needed = sum(runs_alone(key, min(periods_of[key]), end_s) + asked_once[key] - asked_again[key] for key in clean)
     worst = max(ledgers, key=lambda link: ledgers[link].worst_share)
     return Day(
         configurations=len(world.scheduler.configurations()),
@@ -260,7 +260,7 @@ def a_day(configurations: int = 10_000, *, seed: int = 1, hours: float = 24, one
     )
 
 
-def _alone(key: GroupKey, period_s: int, end_s: float) -> int:
+def runs_alone(key: GroupKey, period_s: int, end_s: float) -> int:
     """Runs of a configuration that shares with nobody."""
     period_us, end_us = period_s * SECOND_US, int(end_s * SECOND_US)
     first_us = first_due_us(key, period_us, None, 0)

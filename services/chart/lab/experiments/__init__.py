@@ -1,6 +1,6 @@
 """The experiments of `chart lab run`, each of which regenerates a figure or table of a paper."""
 
-from chart.lab.experiments import fair_share, inference_accuracy, itm, throughput_grid
+from chart.lab.experiments import fair_share, inference_accuracy, itm, itm_step, sensing_overhead, throughput_grid
 from chart.lab.experiments.framework import Experiment
 
 REGISTRY: dict[str, Experiment] = {
@@ -9,6 +9,8 @@ REGISTRY: dict[str, Experiment] = {
         throughput_grid.EXPERIMENT,
         fair_share.EXPERIMENT,
         *itm.EXPERIMENTS,
+        itm_step.EXPERIMENT,
         inference_accuracy.EXPERIMENT,
+        sensing_overhead.EXPERIMENT,
     )
 }
