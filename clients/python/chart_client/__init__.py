@@ -32,6 +32,7 @@ from chart_client.models import (
     RateRequest,
     SensingConfiguration,
     Series,
+    Tunnel,
 )
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "RefusedError",
     "SensingConfiguration",
     "Series",
+    "Tunnel",
     "UnavailableError",
     "UnreachableError",
 ]

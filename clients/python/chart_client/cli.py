@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands import network, request
+from chart_client.commands import network, request, tunnels
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
 from chart_client.commands.doctor import doctor
 from chart_client.commands.explain import explain
@@ -59,6 +59,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    app.add_typer(tunnels.app, name="tunnels")
     app.command()(network.events)
     app.command()(explain)
     app.command(context_settings=_PASS_ON)(run)
@@ -66,7 +67,10 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.command()(token)
     app.command()(version)
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
-    own = {"request", "node", "link", "policy", "measurement", "events", "explain", "run", "doctor", "token", "version"}
+    own = {
+        *("request", "node", "link", "policy", "measurement", "tunnels", "events"),
+        *("explain", "run", "doctor", "token", "version"),
+    }
     if first not in own:
         _add_others(app, first)
     return app

@@ -28,6 +28,7 @@ from chart_client.models import (
     SensingConfiguration,
     Series,
     ServiceType,
+    Tunnel,
 )
 from chart_client.transport import DEFAULT_SERVER, Transport, development_token, is_loopback, problem_of
 
@@ -267,6 +268,26 @@ class Measurements(_Resource):
         return self._all(Measurement, _path("measurements"), source=source, destination=destination, metric=metric)
 
 
+class Tunnels(_Resource):
+    """Elastic tunnels."""
+
+    def list(self) -> Iterator[Tunnel]:
+        """By id."""
+        return self._all(Tunnel, _path("tunnels"))
+
+    def get(self, tunnel_id: str) -> Tunnel:
+        """One tunnel with the figures of its steps and its last periods."""
+        return self._one(Tunnel, "GET", _path("tunnels", tunnel_id))
+
+    def put(self, tunnel_id: str, *, controller: str = "pi", **fields: Any) -> Tunnel:
+        """State what a tunnel shall carry; further fields as in `TunnelSettings`, without the revision."""
+        return self._one(Tunnel, "PUT", _path("tunnels", tunnel_id), {"controller": controller, **fields})
+
+    def delete(self, tunnel_id: str) -> None:
+        """Control a tunnel no more."""
+        self._transport.request("DELETE", _path("tunnels", tunnel_id))
+
+
 class Client:
     """A connection to one gateway. Close it, or use it as a context manager.
 
@@ -297,6 +318,7 @@ class Client:
         self.policies = Policies(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.measurements = Measurements(self._transport)
+        self.tunnels = Tunnels(self._transport)
 
     def series(
         self,

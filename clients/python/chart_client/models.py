@@ -251,3 +251,94 @@ class Event(Model):
     id: str
     name: str
     data: dict[str, Any]
+
+
+class TunnelScheduleEntry(Model):
+    """A target for a time."""
+
+    start: datetime
+    end: datetime | None = None
+    target_bps: int
+
+
+class TunnelSettings(Model):
+    """What is stated of a tunnel."""
+
+    revision: int
+    controller: str
+    target_bps: int = 0
+    request_id: str = ""
+    schedule: list[TunnelScheduleEntry] = Field(default_factory=list)
+    capacity_bps: int = 0
+    window_min_segments: float = 0.0
+    connections_maximum: int = 0
+    kp: float | None = None
+    ki: float | None = None
+    connections: int = 0
+    weights: dict[str, int] = Field(default_factory=dict)
+
+
+class TunnelState(Model):
+    """What a tunnel reported last."""
+
+    at: datetime
+    origin: str
+    destination: str
+    connections_wanted: int
+    connections_established: int
+    window_mean_segments: float | None = None
+    rtt_mean_us: float | None = None
+    queue_packets: int = 0
+    dropped_packets: int = 0
+    decaying: bool = False
+    last_error: str = ""
+
+
+class TunnelDecision(Model):
+    """What was decided after one measurement period."""
+
+    at: datetime
+    rate_bps: int
+    target_bps: int
+    connections_before: int
+    connections: int
+    wanted: float
+    guarded: bool = False
+    starved: bool = False
+    kp: float | None = None
+    ki: float | None = None
+    alpha: float | None = None
+    tau_s: float | None = None
+    spectral_radius: float | None = None
+    equation_14_stable: bool | None = None
+
+
+class TunnelStep(Model):
+    """What happened between a change of target or controller and the next, in measurement periods."""
+
+    start: datetime
+    end: datetime | None = None
+    target_bps: int
+    controller: str
+    periods: int
+    settling_periods: int | None = None
+    overshoot: float
+    steady_error: float
+    connections_peak: int
+    connections_final: float
+    connection_changes: int
+
+
+class Tunnel(Model):
+    """An elastic tunnel; steps and history only when it was asked for alone."""
+
+    id: str
+    rate_bps: int
+    target_bps: int
+    target_source: str
+    reason: str = ""
+    settings: TunnelSettings | None = None
+    state: TunnelState | None = None
+    decision: TunnelDecision | None = None
+    steps: list[TunnelStep] = Field(default_factory=list)
+    history: list[TunnelDecision] = Field(default_factory=list)

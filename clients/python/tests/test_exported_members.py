@@ -26,6 +26,7 @@ SURFACE = {
     "RefusedError",
     "SensingConfiguration",
     "Series",
+    "Tunnel",
     "UnavailableError",
     "UnreachableError",
 }

@@ -31,6 +31,7 @@ class BaseServiceSettings(BaseSettings):
     reservations_target: str = "127.0.0.1:18103"
     archiver_target: str = "127.0.0.1:18104"
     inference_target: str = "127.0.0.1:18105"
+    tunnels_target: str = "127.0.0.1:18106"
     # Name of the node that this process serves (sensor pod).
     node: str = ""
 

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from chart.gateway import errors
 from chart.gateway.context import Gateway
 from chart.gateway.middleware import Envelope
-from chart.gateway.routes import events, history, links, nodes, operations, policies, rate_requests, session
+from chart.gateway.routes import events, history, links, nodes, operations, policies, rate_requests, session, tunnels
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.web import Dashboard
 
@@ -28,6 +28,7 @@ _TAGS = [
     {"name": "network", "description": "Nodes and links with their live state."},
     {"name": "policy", "description": "What operators decide: off, observe, enforce."},
     {"name": "sensing", "description": "What shall be measured."},
+    {"name": "tunnels", "description": "Elastic tunnels: a bandwidth over ordinary TCP connections."},
     {"name": "history", "description": "What was measured."},
     {"name": "events", "description": "Everything live, in one stream."},
     {"name": "session", "description": "Who is signed in."},
@@ -50,7 +51,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False},
         generate_unique_id_function=lambda route: route.name,
     )
-    modules = (rate_requests, nodes, links, policies, history, events, session, operations)
+    modules = (rate_requests, nodes, links, policies, tunnels, history, events, session, operations)
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:
         app.include_router(router)

@@ -12,7 +12,7 @@ from chart.common import rpc
 from chart.common.problems import ProblemError
 from chart.gateway.errors import away
 from chart.gateway.settings import GatewaySettings
-from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc
+from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc, tunnels_pb2_grpc
 
 # Fields of the interface definitions -> fields of the REST body.
 FIELDS = {
@@ -31,11 +31,12 @@ FIELDS = {
     "expected_revision": "If-Match",
     "idempotency_key": "Idempotency-Key",
     "page_size": "limit",
+    "tunnel": "id",
 }
 
 
 class Backends:
-    """Channels to registry, reservations and archiver; connects when first used."""
+    """Channels to registry, reservations, archiver and tunnels; connects when first used."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         deadline_s = settings.backend_deadline_s
@@ -43,6 +44,7 @@ class Backends:
             "registry": rpc.channel(settings.registry_target, deadline_s=deadline_s),
             "reservations": rpc.channel(settings.reservations_target, deadline_s=deadline_s),
             "archiver": rpc.channel(settings.archiver_target, deadline_s=deadline_s),
+            "tunnels": rpc.channel(settings.tunnels_target, deadline_s=deadline_s),
         }
         # The generated stubs work on both kinds of channel; their annotations for the asynchronous one differ.
         self.registry = cast(
@@ -53,6 +55,7 @@ class Backends:
             _stub(reservations_pb2_grpc.ReservationsStub, self, "reservations"),
         )
         self.archive = cast("archive_pb2_grpc.ArchiveAsyncStub", _stub(archive_pb2_grpc.ArchiveStub, self, "archiver"))
+        self.tunnels = cast("tunnels_pb2_grpc.TunnelsAsyncStub", _stub(tunnels_pb2_grpc.TunnelsStub, self, "tunnels"))
 
     def channel(self, name: str) -> aio.Channel:
         """The channel to one service."""
@@ -60,8 +63,8 @@ class Backends:
 
     @property
     def names(self) -> list[str]:
-        """Services that are needed."""
-        return list(self._channels)
+        """Services that are needed; without tunnels only /v1/tunnels is away."""
+        return [name for name in self._channels if name != "tunnels"]
 
     async def check(self, name: str) -> None:
         """Return when the service's channel is connected; wait for it (the caller limits how long)."""

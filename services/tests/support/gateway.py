@@ -22,10 +22,18 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
-from chart.v1 import archive_pb2, archive_pb2_grpc, registry_pb2, registry_pb2_grpc, reservations_pb2
+from chart.v1 import (
+    archive_pb2,
+    archive_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
+    reservations_pb2,
+    tunnels_pb2_grpc,
+)
 from chart.v1 import grant_status_pb2 as status
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2_grpc as reservations_grpc
+from support.tunnels import MemoryTunnels
 from support.waiting import eventually
 
 NOW_US = 1_780_000_000_000_000
@@ -236,6 +244,7 @@ class World:
     registry: MemoryRegistry
     reservations: MemoryReservations
     client: httpx.AsyncClient
+    tunnels: MemoryTunnels
 
     def token(self, *roles: str, subject: str = "tester") -> str:
         """A token with these roles."""
@@ -251,11 +260,12 @@ class World:
 async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
     """A gateway in this process; ``client`` speaks to it without a network."""
     broker = LocalBroker()
-    registry, reservations = MemoryRegistry(broker), MemoryReservations(broker)
+    registry, reservations, tunnels = MemoryRegistry(broker), MemoryReservations(broker), MemoryTunnels()
     registrations = [
         ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, registry),
         ("chart.v1.Reservations", reservations_grpc.add_ReservationsServicer_to_server, reservations),
         ("chart.v1.Archive", archive_pb2_grpc.add_ArchiveServicer_to_server, MemoryArchive()),
+        ("chart.v1.Tunnels", tunnels_pb2_grpc.add_TunnelsServicer_to_server, tunnels),
     ]
     async with rpc.serve(registrations, BaseServiceSettings(grpc_listen="127.0.0.1:0")) as server:
         target = f"127.0.0.1:{server.port}"
@@ -265,6 +275,7 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
             "registry_target": target,
             "reservations_target": target,
             "archiver_target": target,
+            "tunnels_target": target,
             **settings,
         }
         async with running(GatewaySettings(**chosen), broker=broker) as gateway:
@@ -273,7 +284,7 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
             await eventually(lambda: not gateway.followers.missing)
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-                yield World(gateway, app, broker, registry, reservations, client)
+                yield World(gateway, app, broker, registry, reservations, client, tunnels)
 
 
 @asynccontextmanager

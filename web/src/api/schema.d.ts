@@ -277,6 +277,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tunnels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List tunnels
+         * @description By id: those that report, and those that something is stated of.
+         */
+        get: operations["list_tunnels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tunnels/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One tunnel
+         * @description With settling, overshoot, steady error and changes of each step, and its last periods.
+         */
+        get: operations["get_tunnel"];
+        /**
+         * State what a tunnel shall carry
+         * @description Target, schedule, controller and weights of customers; the next period decides by it.
+         */
+        put: operations["put_tunnel"];
+        post?: never;
+        /**
+         * Control a tunnel no more
+         * @description What is stated is forgotten. When its lease is over the tunnel goes down to one connection.
+         */
+        delete: operations["delete_tunnel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/measurements": {
         parameters: {
             query?: never;
@@ -373,6 +421,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/auth/sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How to sign in
+         * @description What the dashboard offers to who is not signed in.
+         */
+        get: operations["sign_in"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Sign in with the identity provider
+         * @description Sends the browser to the provider (authorisation code with PKCE) and remembers the attempt for ten minutes.
+         */
+        get: operations["login"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Back from the identity provider
+         * @description Exchanges the code and sets the session's cookie: HttpOnly, SameSite=Lax.
+         */
+        get: operations["callback"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/auth/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Go on with the session
+         * @description New tokens for those of a browser session; call it before `expires_at`.
+         */
+        post: operations["refresh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/auth/logout": {
         parameters: {
             query?: never;
@@ -384,7 +512,7 @@ export interface paths {
         put?: never;
         /**
          * Sign out
-         * @description Forgets the session's cookie.
+         * @description Forgets the session, here and at the provider.
          */
         post: operations["logout"];
         delete?: never;
@@ -1537,6 +1665,22 @@ export interface components {
             expires_at: number;
         };
         /**
+         * SignIn
+         * @description How to sign in here.
+         */
+        SignIn: {
+            /**
+             * Login Url
+             * @description Where to send the browser; null: no provider is configured.
+             */
+            login_url: string | null;
+            /**
+             * Development
+             * @description Whether POST /auth/dev-login gives a session.
+             */
+            development: boolean;
+        };
+        /**
          * Token
          * @description A bearer token.
          */
@@ -1572,6 +1716,413 @@ export interface components {
              *     ]
              */
             roles: ("viewer" | "application" | "operator" | "admin")[];
+        };
+        /**
+         * Tunnel
+         * @description An elastic tunnel.
+         */
+        Tunnel: {
+            /** Id */
+            id: string;
+            /**
+             * Rate Bps
+             * @description At the destination in the last period, IP headers included.
+             */
+            rate_bps: number;
+            /** Target Bps */
+            target_bps: number;
+            /**
+             * Target Source
+             * @enum {string}
+             */
+            target_source: "none" | "operator" | "grant" | "schedule";
+            /**
+             * Reason
+             * @description Why it is not controlled as stated; empty when it is.
+             */
+            reason: string;
+            /** @description null: nothing is stated, the tunnel is only watched. */
+            settings: components["schemas"]["TunnelSettings"] | null;
+            /** @description null: no report yet. */
+            state: components["schemas"]["TunnelState"] | null;
+            /** @description The newest; null: none yet. */
+            decision: components["schemas"]["TunnelDecision"] | null;
+        };
+        /**
+         * TunnelBody
+         * @description What a tunnel shall carry, and how its number of connections is decided.
+         * @example {
+         *       "controller": "pi",
+         *       "target_bps": 20000000
+         *     }
+         */
+        TunnelBody: {
+            /**
+             * Controller
+             * @description pi: gains by design. naive, p: to compare with. none: not controlled.
+             * @default pi
+             * @enum {string}
+             */
+            controller: "none" | "naive" | "p" | "pi";
+            /**
+             * Target Bps
+             * @description While neither schedule nor grant says otherwise; 0: one connection.
+             * @default 0
+             */
+            target_bps: number;
+            /**
+             * Request Id
+             * @description A rate request: the target is its guaranteed rate while its grant is valid.
+             * @default
+             */
+            request_id: string;
+            /** Schedule */
+            schedule?: components["schemas"]["TunnelScheduleEntryBody"][];
+            /**
+             * Capacity Bps
+             * @description Of the bottleneck; 0: from the grant's links, or as estimated between the ends.
+             * @default 0
+             */
+            capacity_bps: number;
+            /**
+             * Window Min Segments
+             * @description Guard: no new connection while a window is smaller; 0: no guard.
+             * @default 4
+             */
+            window_min_segments: number;
+            /**
+             * Connections Maximum
+             * @description 0: what the tunnel takes.
+             * @default 0
+             */
+            connections_maximum: number;
+            /**
+             * Kp
+             * @description Connections per Mbit/s of error; null: by design.
+             */
+            kp?: number | null;
+            /**
+             * Ki
+             * @description Connections per Mbit/s of error and period; null: by design.
+             */
+            ki?: number | null;
+            /**
+             * Connections
+             * @description Under the controller none; 0: the tunnel is left alone.
+             * @default 0
+             */
+            connections: number;
+            /**
+             * Weights
+             * @description Of customers.
+             */
+            weights?: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * TunnelCustomer
+         * @description One class of packets in the tunnel.
+         */
+        TunnelCustomer: {
+            /** Name */
+            name: string;
+            /** Weight */
+            weight: number;
+            /** Rate Bps */
+            rate_bps: number;
+            /** Queue Packets */
+            queue_packets: number;
+            /**
+             * Dropped Packets
+             * @description Since the tunnel started.
+             */
+            dropped_packets: number;
+        };
+        /**
+         * TunnelDecision
+         * @description What was decided after one measurement period.
+         */
+        TunnelDecision: {
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /** Rate Bps */
+            rate_bps: number;
+            /** Target Bps */
+            target_bps: number;
+            /** Connections Before */
+            connections_before: number;
+            /** Connections */
+            connections: number;
+            /**
+             * Wanted
+             * @description Before rounding.
+             */
+            wanted: number;
+            /**
+             * Guarded
+             * @description No new connection because a window is below window_min_segments.
+             */
+            guarded: boolean;
+            /**
+             * Starved
+             * @description No new connection because users do not fill those there are.
+             */
+            starved: boolean;
+            /** Kp */
+            kp: number | null;
+            /** Ki */
+            ki: number | null;
+            /**
+             * Alpha
+             * @description A connection's share of the capacity, as measured.
+             */
+            alpha: number | null;
+            /**
+             * Tau S
+             * @description Time constant, as measured.
+             */
+            tau_s: number | null;
+            /**
+             * Spectral Radius
+             * @description Largest pole of the sampled loop; below 1 is stable.
+             */
+            spectral_radius: number | null;
+            /**
+             * Equation 14 Stable
+             * @description Equation (14) of Guirguis et al., for comparison.
+             */
+            equation_14_stable: boolean | null;
+            /** Capacity Bps */
+            capacity_bps: number;
+        };
+        /**
+         * TunnelDetail
+         * @description A tunnel with the figures of its steps and its last periods.
+         */
+        TunnelDetail: {
+            /** Id */
+            id: string;
+            /**
+             * Rate Bps
+             * @description At the destination in the last period, IP headers included.
+             */
+            rate_bps: number;
+            /** Target Bps */
+            target_bps: number;
+            /**
+             * Target Source
+             * @enum {string}
+             */
+            target_source: "none" | "operator" | "grant" | "schedule";
+            /**
+             * Reason
+             * @description Why it is not controlled as stated; empty when it is.
+             */
+            reason: string;
+            /** @description null: nothing is stated, the tunnel is only watched. */
+            settings: components["schemas"]["TunnelSettings"] | null;
+            /** @description null: no report yet. */
+            state: components["schemas"]["TunnelState"] | null;
+            /** @description The newest; null: none yet. */
+            decision: components["schemas"]["TunnelDecision"] | null;
+            /**
+             * Steps
+             * @description Newest first.
+             */
+            steps: components["schemas"]["TunnelStep"][];
+            /**
+             * History
+             * @description Oldest first.
+             */
+            history: components["schemas"]["TunnelDecision"][];
+        };
+        /**
+         * TunnelPage
+         * @description Tunnels by id.
+         */
+        TunnelPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["Tunnel"][];
+        };
+        /**
+         * TunnelScheduleEntry
+         * @description A target for a time.
+         */
+        TunnelScheduleEntry: {
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /** End */
+            end: string | null;
+            /** Target Bps */
+            target_bps: number;
+        };
+        /**
+         * TunnelScheduleEntryBody
+         * @description A target for a time; of several that cover a moment the last holds.
+         */
+        TunnelScheduleEntryBody: {
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00Z
+             */
+            start: string;
+            /**
+             * End
+             * @description Not part of it; null: open.
+             */
+            end?: string | null;
+            /**
+             * Target Bps
+             * @description Bits per second, IP headers included.
+             */
+            target_bps: number;
+        };
+        /**
+         * TunnelSettings
+         * @description What is stated of a tunnel.
+         */
+        TunnelSettings: {
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /**
+             * Controller
+             * @enum {string}
+             */
+            controller: "none" | "naive" | "p" | "pi";
+            /** Target Bps */
+            target_bps: number;
+            /** Request Id */
+            request_id: string;
+            /** Schedule */
+            schedule: components["schemas"]["TunnelScheduleEntry"][];
+            /** Capacity Bps */
+            capacity_bps: number;
+            /** Window Min Segments */
+            window_min_segments: number;
+            /** Connections Maximum */
+            connections_maximum: number;
+            /** Kp */
+            kp: number | null;
+            /** Ki */
+            ki: number | null;
+            /** Connections */
+            connections: number;
+            /** Weights */
+            weights: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * TunnelState
+         * @description What the tunnel reported last.
+         */
+        TunnelState: {
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /** Origin */
+            origin: string;
+            /** Destination */
+            destination: string;
+            /** Connections Wanted */
+            connections_wanted: number;
+            /** Connections Established */
+            connections_established: number;
+            /** Window Mean Segments */
+            window_mean_segments: number | null;
+            /** Rtt Mean Us */
+            rtt_mean_us: number | null;
+            /** Queue Packets */
+            queue_packets: number;
+            /** Queue Bytes */
+            queue_bytes: number;
+            /** Dropped Packets */
+            dropped_packets: number;
+            /** Late Packets */
+            late_packets: number;
+            /** Connection Changes */
+            connection_changes: number;
+            /** Congestion */
+            congestion: string;
+            /** Tls */
+            tls: boolean;
+            /**
+             * Decaying
+             * @description The lease on its connections ran out: it gives them back, down to one.
+             */
+            decaying: boolean;
+            /** Last Error */
+            last_error: string;
+            /** Customers */
+            customers: components["schemas"]["TunnelCustomer"][];
+        };
+        /**
+         * TunnelStep
+         * @description What happened between a change of target or controller and the next; in measurement periods.
+         */
+        TunnelStep: {
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /**
+             * End
+             * @description null: it is the present one.
+             */
+            end: string | null;
+            /** Target Bps */
+            target_bps: number;
+            /**
+             * Controller
+             * @enum {string}
+             */
+            controller: "none" | "naive" | "p" | "pi";
+            /** Periods */
+            periods: number;
+            /**
+             * Settling Periods
+             * @description Until the mean of three periods stayed within a twentieth of the target for three; null: not yet.
+             */
+            settling_periods: number | null;
+            /**
+             * Overshoot
+             * @description Share of the target.
+             */
+            overshoot: number;
+            /**
+             * Steady Error
+             * @description |mean - target| / target over the last 30 periods since settling.
+             */
+            steady_error: number;
+            /** Connections Peak */
+            connections_peak: number;
+            /** Connections Final */
+            connections_final: number;
+            /** Connection Changes */
+            connection_changes: number;
         };
     };
     responses: never;
@@ -3654,6 +4205,417 @@ export interface operations {
             };
         };
     };
+    list_tunnels: {
+        parameters: {
+            query?: {
+                /** @description Greatest number of items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TunnelPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_tunnel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name that its origin was started with. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TunnelDetail"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_tunnel: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description The name that its origin was started with. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TunnelBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TunnelDetail"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TunnelDetail"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource has another revision than If-Match says. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_tunnel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name that its origin was started with. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     measurements: {
         parameters: {
             query?: {
@@ -3959,6 +4921,294 @@ export interface operations {
             };
             /** @description The token's roles do not allow it. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sign_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignIn"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    login: {
+        parameters: {
+            query?: {
+                return_to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description To the provider. */
+            302: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callback: {
+        parameters: {
+            query?: {
+                code?: string;
+                state?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description To the page that was wanted. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    refresh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
