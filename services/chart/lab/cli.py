@@ -335,6 +335,24 @@ def words(text: str | None, option: str, allowed: tuple[str, ...]) -> tuple[str,
     return result
 
 
+def one_or_two(text: str | None, option: str) -> tuple[float, ...] | None:
+    """A number, or two with a comma."""
+    found = numbers(text, option)
+    if found is not None and len(found) > 2:
+        raise LabError(f"{option} is one number, or BEFORE,AFTER, not {text}")
+    return found
+
+
+def before_after(text: str | None, option: str) -> tuple[int, int] | None:
+    """Two whole numbers; one stands for both."""
+    found = one_or_two(text, option)
+    if found is None:
+        return None
+    if any(number != int(number) or number > 1000 for number in found):
+        raise LabError(f"{option} is BEFORE,AFTER in whole numbers up to 1000, not {text}")
+    return int(found[0]), int(found[-1])
+
+
 @app.command()
 @reported
 def run(
@@ -364,6 +382,11 @@ def run(
         float | None,
         typer.Option(min=0.01, max=0.95, help="inference-accuracy: share of the directed pairs to measure"),
     ] = None,
+    target_pps: Annotated[
+        str | None,
+        typer.Option(help="itm-step: packets of 1000 bytes per second; BEFORE,AFTER for a step of the target"),
+    ] = None,
+    cross: Annotated[str | None, typer.Option(help="itm-step: cross connections BEFORE,AFTER the step")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment: measure, and write figures, table and plot."""
@@ -394,6 +417,8 @@ def run(
         throughput_file=throughput,
         fraction=fraction,
         throughput_fraction=throughput_fraction,
+        target_pps=one_or_two(target_pps, "--target-pps"),
+        cross=before_after(cross, "--cross"),
     )
     # A lab must go when its experiment is told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

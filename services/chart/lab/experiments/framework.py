@@ -40,6 +40,9 @@ class Settings:
     throughput_file: Path | None = None
     fraction: float | None = None
     throughput_fraction: float | None = None
+    # itm-step: the tunnel's target before and after (packets/s), and cross connections likewise.
+    target_pps: tuple[float, ...] | None = None
+    cross: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

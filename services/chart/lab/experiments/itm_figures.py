@@ -1,0 +1,107 @@
+"""Figures, table and plots of the elastic-tunnel experiments; pure but for the plots' files.
+
+Plots have the axes of the figures of Guirguis et al., section 4.1: seconds from 0 to the end of the run, packets per
+second from 0 to the capacity; connections below from 0. One SVG per run can be laid over the figure of its experiment.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from chart.lab.experiments.framework import Figure, dimensions
+from chart.lab.experiments.itm_run import Run
+from chart.tunnels import metrics
+
+NEVER = float("inf")
+
+
+def responses(run: Run) -> list[tuple[float, metrics.StepResponse]]:
+    """The figures of every step that had periods: its time of a nominal run, and what happened until the next."""
+    return [
+        (start_s, metrics.step_response(rates, connections, run.scenario.target_at(start_s)))
+        for start_s, rates, connections in run.segments()
+        if rates
+    ]
+
+
+def median_settling(found: Sequence[metrics.StepResponse]) -> float | None:
+    """Median of the periods until settled, where a run that never settled counts as endless; None: endless."""
+    median = statistics.median(NEVER if one.settling_periods is None else one.settling_periods for one in found)
+    return None if median == NEVER else median
+
+
+def step_figures(runs: Sequence[Run]) -> list[Figure]:
+    """Settling, overshoot, error and connections per part, controller and step; medians where it was repeated."""
+    cells: dict[tuple[str, str, float], list[metrics.StepResponse]] = {}
+    for run in runs:
+        for start_s, response in responses(run):
+            cells.setdefault((run.scenario.part, run.controller, start_s), []).append(response)
+    figures = []
+    for (part, controller, start_s), found in cells.items():
+        cell = dimensions(part=part, controller=controller.replace("=", ":"), step_s=start_s)
+        figures += [
+            Figure(f"settling_periods{cell}", median_settling(found), "periods"),
+            Figure(f"overshoot{cell}", statistics.median(one.overshoot for one in found), "ratio"),
+            Figure(f"steady_error{cell}", statistics.median(one.steady_error for one in found), "ratio"),
+            Figure(f"connections_peak{cell}", statistics.median(one.connections_peak for one in found), "connections"),
+            Figure(f"connection_changes{cell}", statistics.median(one.changes for one in found), "connections"),
+        ]
+    return figures
+
+
+def table(title: str, runs: Sequence[Run], paper: Sequence[str] = ()) -> str:
+    """Markdown: one line per run and step, and below what the paper reports of the same."""
+    lines = [
+        f"# {title}",
+        "",
+        "| part | controller | seed | from s | B* pkt/s | settled | overshoot | steady error | peak m | changes |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for run in runs:
+        for start_s, one in responses(run):
+            settled = f"{one.settling_periods} periods" if one.settling_periods is not None else "not"
+            lines.append(
+                f"| {run.scenario.part} | {run.controller} | {run.seed} | {start_s * run.scale:.0f} "
+                f"| {run.scenario.target_at(start_s):.0f} | {settled} | {one.overshoot:.1%} | {one.steady_error:.1%} "
+                f"| {one.connections_peak} | {one.changes} |"
+            )
+    if paper:
+        lines += ["", "The paper (Guirguis et al., section 4.1) on the same:", "", *(f"- {line}" for line in paper)]
+    return "\n".join(lines) + "\n"
+
+
+def plot(runs: Sequence[Run], path: Path) -> None:
+    """The PNG of all runs at `path`, and beside it one SVG per run."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    def draw(shown: Sequence[Run], where: Path) -> None:
+        figure, axes = pyplot.subplots(2, len(shown), figsize=(4.2 * len(shown), 5), sharex="col", squeeze=False)
+        for column, run in enumerate(shown):
+            rate, connections = axes[0][column], axes[1][column]
+            rate.plot(run.at_s, run.rates_pps, label="tunnel")
+            if run.controller != "none":
+                rate.step(run.at_s, run.targets_pps, where="pre", color="tab:red", label="target")
+            rate.set_title(f"{run.scenario.part}, {run.controller}", fontsize=9)
+            rate.set_ylabel("packets per second")
+            rate.set_ylim(0, run.scenario.path.capacity_pps)
+            connections.step(run.at_s, run.connections, where="post", color="tab:green", label="tunnel's")
+            connections.step(run.at_s, run.cross, where="pre", color="tab:gray", linewidth=0.8, label="cross")
+            connections.set_ylabel("connections")
+            connections.set_ylim(bottom=0)
+            connections.set_xlim(0, run.scenario.duration_s * run.scale)
+            connections.set_xlabel("seconds")
+        axes[0][0].legend(fontsize=8)
+        axes[1][0].legend(fontsize=8)
+        figure.tight_layout()
+        figure.savefig(where, dpi=110)
+        pyplot.close(figure)
+
+    draw(runs, path)
+    for run in runs:
+        name = f"{run.scenario.part}-{run.controller.replace('=', '-')}-{run.seed}.svg"
+        draw([run], path.with_name(name))
