@@ -248,8 +248,7 @@ static int take_frames(struct inlets *inlets, struct inlet *inlet) {
 static void end(struct inlets *inlets, struct inlet *inlet, int error, const char *fault) {
     if (error == -EPROTO) {
         note(inlets, "a connection from %s was closed: %s", inlet->peer, fault);
-        inlets->counters.refused += !inlet->greeted;
-        inlets->counters.broken += inlet->greeted;
+        inlets->counters.broken++;
     } else if (error == -EBADMSG) {
         note(inlets, "a connection from %s was closed: what came is not a tunnel's frame", inlet->peer);
         inlets->counters.malformed++;
@@ -279,18 +278,32 @@ static int receive(struct inlets *inlets, struct inlet *inlet) {
     return inlet->channel.ssl && SSL_has_pending(inlet->channel.ssl);
 }
 
+/* The handshake failed. What TLS had to say to the other end is on its way: a close of ours could overtake it. */
+static void turn_away(struct inlets *inlets, struct inlet *inlet, const char *fault) {
+    note(inlets, "a connection from %s was refused: %s", inlet->peer, fault);
+    inlets->counters.refused++;
+    inlet->refused = true;
+    shutdown(inlet->channel.descriptor, SHUT_WR);
+}
+
 void inlets_event(struct inlets *inlets, size_t slot, uint64_t now_us) {
     struct inlet *inlet = &inlets->slots[slot];
     char fault[TLS_FAULT_BYTES] = "";
     inlets->now_us = now_us;
     if (inlet->channel.descriptor < 0)
         return;
+    if (inlet->refused && !inlet->secured) {
+        ssize_t got = recv(inlet->channel.descriptor, inlet->buffer, INLET_BYTES, 0);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            close_inlet(inlet);
+        return;
+    }
     if (!inlet->secured) {
         int error = channel_handshake(&inlet->channel, fault);
         if (error == -EAGAIN)
             return;
         if (error < 0) {
-            end(inlets, inlet, error, fault);
+            turn_away(inlets, inlet, fault);
             return;
         }
         inlet->secured = true;

@@ -10,6 +10,7 @@
 
 #include "elasticity.h"
 #include "frame.h"
+#include "offload.h"
 #include "packet.h"
 
 static void test_frames_survive_the_wire(void **unused) {
@@ -147,6 +148,48 @@ static void test_pauses_double_to_a_limit(void **unused) {
     }
 }
 
+static void test_refusals_are_printable(void **unused) {
+    (void)unused;
+    uint8_t buffer[FRAME_HEADER_BYTES + FRAME_REFUSAL_MAX];
+    char sentence[FRAME_REFUSAL_MAX + 1], large[400];
+    struct frame frame;
+    memset(large, 'x', sizeof(large) - 1);
+    large[sizeof(large) - 1] = '\0';
+    large[3] = '\n';
+    size_t bytes = frame_write_refusal(buffer, large);
+    assert_int_equal(bytes, sizeof(buffer));
+    assert_int_equal(frame_parse(buffer, bytes, &frame), bytes);
+    assert_int_equal(frame_read_refusal(&frame, sentence), 0);
+    assert_int_equal(strlen(sentence), FRAME_REFUSAL_MAX);
+    assert_memory_equal(sentence, "xxx?xx", 6);
+}
+
+static void test_offloads_stay_in_the_packet(void **unused) {
+    (void)unused;
+    uint8_t wire[OFFLOAD_WIRE_BYTES], device[OFFLOAD_DEVICE_BYTES];
+    struct offload back;
+    const struct offload large = {1, 1, 40, 1448, 20, 16}, ecn6 = {1, 0x84, 60, 1428, 40, 16};
+    offload_write_wire(&large, wire);
+    offload_read_wire(wire, &back);
+    assert_memory_equal(&back, &large, sizeof(back));
+    offload_write_device(&large, device);
+    offload_read_device(device, &back);
+    assert_memory_equal(&back, &large, sizeof(back));
+    assert_int_equal(offload_check(&large, 3000), 0);
+    assert_int_equal(offload_check(&ecn6, 3000), 0);
+    assert_int_equal(offload_check(&(struct offload){0}, 1), 0);
+    assert_true(offload_none(&(struct offload){0}));
+    assert_false(offload_none(&large));
+    /* The checksum outside, segments of nothing, headers longer than the packet, unknown kinds and flags. */
+    assert_int_equal(offload_check(&large, 37), -EBADMSG);
+    assert_int_equal(offload_check(&(struct offload){1, 1, 40, 0, 20, 16}, 3000), -EBADMSG);
+    assert_int_equal(offload_check(&(struct offload){1, 1, 4000, 1448, 20, 16}, 3000), -EBADMSG);
+    assert_int_equal(offload_check(&(struct offload){0, 1, 40, 1448, 20, 16}, 3000), -EBADMSG);
+    assert_int_equal(offload_check(&(struct offload){1, 3, 40, 1448, 20, 16}, 3000), -EBADMSG);
+    assert_int_equal(offload_check(&(struct offload){2, 0, 0, 0, 0, 0}, 3000), -EBADMSG);
+    assert_int_equal(offload_check(&(struct offload){1, 0, 0, 0, 65535, 65535}, 3000), -EBADMSG);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_frames_survive_the_wire),
@@ -155,6 +198,8 @@ int main(void) {
         cmocka_unit_test(test_selectors_match),
         cmocka_unit_test(test_a_lost_lease_decays_to_one),
         cmocka_unit_test(test_pauses_double_to_a_limit),
+        cmocka_unit_test(test_refusals_are_printable),
+        cmocka_unit_test(test_offloads_stay_in_the_packet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
