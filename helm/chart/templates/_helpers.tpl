@@ -1,0 +1,194 @@
+{{- /* Names, labels and the parts that every pod has. */ -}}
+
+{{- define "chart.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "chart.image" -}}
+{{- $repository := .root.Values.image.repository -}}
+{{- printf "%s%s:%s" (ternary "" (printf "%s/" (trimSuffix "/" $repository)) (empty $repository)) .image (default .root.Chart.AppVersion .root.Values.image.tag) -}}
+{{- end -}}
+
+{{- /* Labels by which a component is found; they never change. */ -}}
+{{- define "chart.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .name }}
+{{- end -}}
+
+{{- define "chart.labels" -}}
+{{ include "chart.selector" . }}
+app.kubernetes.io/part-of: chart
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end -}}
+
+{{- define "chart.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* No root, nothing writable but what is mounted, no capability. */ -}}
+{{- define "chart.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "chart.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- /* Environment that every Python service reads (chart.common.settings). */ -}}
+{{- define "chart.environment" -}}
+{{- $full := include "chart.fullname" . -}}
+- {name: CHART_ENVIRONMENT, value: {{ .Values.environment | quote }}}
+- {name: CHART_LOG_LEVEL, value: {{ .Values.logLevel | quote }}}
+- {name: CHART_STATE_DIR, value: /var/lib/chart}
+- {name: CHART_GRPC_LISTEN, value: "0.0.0.0:9000"}
+- {name: CHART_HTTP_LISTEN, value: "0.0.0.0:8080"}
+{{- range $name := list "registry" "allocator" "reservations" "archiver" "inference" "tunnels" }}
+- {name: CHART_{{ $name | upper }}_TARGET, value: "{{ $full }}-{{ $name }}:9000"}
+{{- end }}
+- {name: CHART_KAFKA_REPLICATION, value: {{ .Values.kafka.replicationFactor | quote }}}
+{{- with .Values.telemetry.otlpEndpoint }}
+- {name: CHART_OTLP_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{ include "chart.kafkaEnvironment" . }}
+{{- end -}}
+
+{{- define "chart.kafkaEnvironment" -}}
+- {name: CHART_KAFKA_BOOTSTRAP, value: {{ required "kafka.bootstrap is missing: HOST:PORT of the brokers" .Values.kafka.bootstrap | quote }}}
+{{- if .Values.kafka.secret }}
+- {name: CHART_KAFKA_PROPERTIES, value: /etc/chart/kafka/kafka.properties}
+{{- end }}
+{{- end -}}
+
+{{- define "chart.databaseEnvironment" -}}
+- name: CHART_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ required "database.secret is missing: the secret with the connection addresses" .root.Values.database.secret }}
+      key: {{ .role }}
+{{- end -}}
+
+{{- define "chart.volumeMounts" -}}
+- {name: state, mountPath: /var/lib/chart}
+- {name: tmp, mountPath: /tmp}
+{{- if .Values.kafka.secret }}
+- {name: kafka, mountPath: /etc/chart/kafka, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "chart.volumes" -}}
+- {name: tmp, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
+{{- if .Values.kafka.secret }}
+- {name: kafka, secret: {secretName: {{ .Values.kafka.secret }}, defaultMode: 288}}
+{{- end }}
+{{- end -}}
+
+{{- define "chart.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "chart.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "chart.fullname" .root }}-{{ .name }}
+  labels: {{- include "chart.labels" . | nindent 4 }}
+  {{- with .annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end -}}
+
+{{- define "chart.budget" -}}
+{{- if gt (int .replicas) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "chart.fullname" .root }}-{{ .name }}
+  labels: {{- include "chart.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "chart.selector" . | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Who may reach a component: `ports` from the release's own pods, `open` from everywhere. */ -}}
+{{- define "chart.networkPolicy" -}}
+{{- if .root.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "chart.fullname" .root }}-{{ .name }}
+  labels: {{- include "chart.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "chart.selector" . | nindent 6 }}
+  policyTypes: [Ingress{{ if .root.Values.networkPolicy.egressCidrs }}, Egress{{ end }}]
+  ingress:
+    {{- with .ports }}
+    - from:
+        - podSelector:
+            matchLabels:
+              app.kubernetes.io/instance: {{ $.root.Release.Name }}
+      ports:
+        {{- range . }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
+    {{- end }}
+    {{- with .open }}
+    - ports:
+        {{- range . }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
+    {{- end }}
+  {{- if .root.Values.networkPolicy.egressCidrs }}
+  egress:
+    - to:
+        - podSelector:
+            matchLabels:
+              app.kubernetes.io/instance: {{ .root.Release.Name }}
+    - to:
+        - namespaceSelector: {}
+          podSelector:
+            matchLabels:
+              k8s-app: kube-dns
+      ports:
+        - {protocol: UDP, port: 53}
+        - {protocol: TCP, port: 53}
+    - to:
+        {{- range .root.Values.networkPolicy.egressCidrs }}
+        - ipBlock: {cidr: {{ . | quote }}}
+        {{- end }}
+  {{- end }}
+{{- end }}
+{{- end -}}
