@@ -288,11 +288,14 @@ class ProportionalIntegral:
         plant = self.plant(target, measured)
         gains = self.gains or design(plant, self._caution.periods(target, measured.rate, self.capacity))
         error = target - measured.rate
-        if self._integral is None:
-            # Starts where the tunnel stands.
-            self._integral = measured.connections - gains.kp * error
-        integral = self._integral + gains.ki * error
-        free = gains.kp * error + integral
+        # It starts where the tunnel stands. By design nothing is done on the first measurement: it may be of a tunnel,
+        # or of traffic, that just begins.
+        if self._integral is None and self.gains is None:
+            self._integral = integral = free = float(measured.connections)
+        else:
+            start = measured.connections - gains.kp * error
+            integral = (start if self._integral is None else self._integral) + gains.ki * error
+            free = gains.kp * error + integral
         wanted = bounded(free, self.maximum)
         threshold = 0.5 if self.gains else worth(plant)
         connections = int(bounded(round_averse(wanted, measured.connections, threshold), self.maximum))

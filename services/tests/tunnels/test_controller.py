@@ -145,6 +145,7 @@ def test_naive_reaches_the_target_at_once_and_overdoes_it_under_a_square_wave() 
 def test_the_guard_forbids_new_connections_only() -> None:
     low = (3.0, 20.0)
     for controller in (Naive(window_min_segments=4), designed()):
+        controller.decide(600, Measurement(600, 10, low))
         more = controller.decide(1200, Measurement(600, 10, low))
         assert more.guarded
         assert more.connections == 10
@@ -196,6 +197,12 @@ def test_the_loop_is_fast_far_from_the_target_and_slow_near_it() -> None:
     assert FAR_PERIODS < design_periods(distance(1000, 900)) < NEAR_PERIODS
 
 
+def test_nothing_is_done_on_the_first_measurement() -> None:
+    controller = designed()
+    assert controller.decide(900, Measurement(10, 8)).connections == 8
+    assert controller.decide(900, Measurement(450, 8)).connections > 8
+
+
 def test_a_swing_makes_cautious_and_is_forgotten() -> None:
     caution = Caution()
     assert caution.periods(900, 400, CAPACITY_PPS) == FAR_PERIODS
@@ -211,6 +218,7 @@ def test_a_swing_makes_cautious_and_is_forgotten() -> None:
 def test_alone_on_the_bottleneck_connections_are_closed_slowly() -> None:
     controller = designed()
     connections = 20
+    controller.decide(900, Measurement(CAPACITY_PPS, connections))
     for _ in range(3):
         decided = controller.decide(900, Measurement(CAPACITY_PPS, connections)).connections
         assert 0.7 * connections <= decided < connections
@@ -219,6 +227,7 @@ def test_alone_on_the_bottleneck_connections_are_closed_slowly() -> None:
 
 def test_no_connection_is_opened_while_users_do_not_fill_those_there_are() -> None:
     for controller in (Naive(), Proportional(0.1), designed()):
+        controller.decide(200, Measurement(200, 5))
         for _ in range(20):
             idle = controller.decide(900, Measurement(200, 5, backlogged=False))
             assert idle.starved

@@ -167,13 +167,15 @@ def test_without_a_measurement_m_goes_on() -> None:
 def test_the_guard_and_a_lack_of_demand_keep_m() -> None:
     control = TunnelControl("gold")
     control.use(settings(window_min_segments=12))
-    command = take(control, report(1, 4 * MEGA, 4))
+    take(control, report(1, 4 * MEGA, 4))
+    command = take(control, report(2, 4 * MEGA, 4))
     assert command is not None
     assert command.connections == 4
     assert control.show(NOW_US, LEASE_US, whole=False).decision.guarded
     idle = TunnelControl("gold")
     idle.use(settings())
-    one = report(1, 1 * MEGA, 4)
+    take(idle, report(1, 1 * MEGA, 4))
+    one = report(2, 1 * MEGA, 4)
     one.backlogged_us = PERIOD_US // 4
     command = take(idle, one)
     assert command is not None
