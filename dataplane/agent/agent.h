@@ -25,6 +25,9 @@ struct agent_options {
     const char *cgroup_path;
     const char *rate_file;
     const char *signal_file;
+    const char *authority_url;
+    const char *authority_ca;
+    const char *enrolment_token_file;
     const char *bootstrap;
     const char *metrics_listen;
     const char *default_control;
@@ -72,4 +75,5 @@ void agent_log(const char *level, const char *format, ...) __attribute__((format
 extern const struct agent_module ratefile_module;
 extern const struct agent_module control_module;
 extern const struct agent_module signal_module;
+extern const struct agent_module authority_module;
 extern const struct agent_module streams_module;

@@ -24,8 +24,7 @@
 #define WALK_PERIOD_US 1000000u
 
 static const struct agent_module *const modules[] = {
-    &ratefile_module,
-    &signal_module,
+    &ratefile_module, &signal_module, &authority_module,
 #ifdef CHART_STREAMS
     &streams_module,
 #endif
@@ -131,7 +130,7 @@ static int open_parts(struct agent *agent) {
         .cgroup_path = options->cgroup_path,
         .default_control = options->default_control,
         .sensor_port = options->sensor_port,
-        .signalling = options->signal_file != NULL,
+        .signalling = options->signal_file != NULL || options->authority_url != NULL,
         .state_dir = options->state_dir,
     };
     int error = open_signals(agent);

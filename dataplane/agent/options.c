@@ -27,6 +27,10 @@ static const struct option_row table[] = {
     {"--cgroup", "PATH", STRING(cgroup_path),
      "cgroup v2 of the processes whose flows CHART handles; made when missing"},
     {"--rate-file", "FILE", STRING(rate_file), "grants from a JSON file, read again when it changes; needs no broker"},
+    {"--authority", "URL", STRING(authority_url),
+     "https://HOST:PORT of the authority: keys, next hops, authorisations"},
+    {"--authority-ca", "FILE", STRING(authority_ca), "certificate that the authority's own is checked with"},
+    {"--enrolment-token-file", "FILE", STRING(enrolment_token_file), "one-time token of this node's enrolment"},
     {"--signal-file", "FILE", STRING(signal_file),
      "agree on rates in band, with keys and next hops from a JSON file, read again when it changes"},
     {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
@@ -139,6 +143,10 @@ static int check(const struct options *options, FILE *errors) {
         missing = "--cgroup";
     if (missing) {
         fprintf(errors, "chart-agent: %s is missing (see --help)\n", missing);
+        return -EINVAL;
+    }
+    if (agent->authority_url && (strncmp(agent->authority_url, "https://", 8) != 0 || !agent->authority_ca)) {
+        fprintf(errors, "chart-agent: --authority needs https://HOST:PORT and --authority-ca FILE\n");
         return -EINVAL;
     }
     if (agent->rate_file && agent->bootstrap) {

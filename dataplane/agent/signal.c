@@ -19,6 +19,7 @@
 #include "signal.skel.h"
 #include "signal_file.h"
 #include "signal_keys.h"
+#include "signal_source.h"
 
 #define LOOK_US 50000u
 #define SECOND_US 1000000u
@@ -41,6 +42,9 @@ struct state {
     struct chart_signal_program *program;
     struct signal_tables *tables;
     struct signal_file file;
+    /* What the authority said: in place of the file's keys, next hops and authorisations. */
+    struct signal_file told;
+    bool is_told;
     struct attached links[AGENT_LINKS_MAX];
     size_t n_links;
     int cgroup_fds[2];
@@ -167,29 +171,40 @@ static void follow_links(struct state *state) {
     }
 }
 
-/* Bring the kernel to what the file says; also because times have passed. */
-static void apply(struct state *state) {
-    const struct signal_file *file = &state->file;
-    struct signal_policy policy = file->policy;
-    int64_t now_us = agent_now_us();
+static struct signal_policy policy_now(const struct state *state) {
+    struct signal_policy policy = state->file.policy;
+    if (state->is_told) {
+        policy.element = state->told.policy.element;
+        policy.drop_unauthorised = state->told.policy.drop_unauthorised;
+        policy.free_bps = state->told.policy.free_bps;
+    }
     policy.enabled = !agent_is_off(state->agent);
+    return policy;
+}
+
+/* Bring the kernel to what the file or the authority says; also because times have passed. */
+static void apply(struct state *state) {
+    const struct signal_file *file = state->is_told ? &state->told : &state->file;
+    struct signal_policy policy = policy_now(state);
+    int64_t now_us = agent_now_us();
     int error = signal_tables_policy(state->tables, &policy);
     error = error ? error : signal_tables_keys(state->tables, file->keys, file->n_keys, now_us);
     error = error ? error
                   : signal_tables_authorisations(state->tables, file->authorisations, file->n_authorisations, now_us);
     if (error)
-        log_error("signal file: keys or authorisations could not be applied: %s", strerror(-error));
+        log_error("signalling: keys or authorisations could not be applied: %s", strerror(-error));
 }
 
 static void apply_fresh(struct state *state) {
     const struct signal_file *file = &state->file;
     apply(state);
-    int error = signal_tables_next_hops(state->tables, file->hops, file->n_hops);
+    const struct signal_file *source = state->is_told ? &state->told : file;
+    int error = signal_tables_next_hops(state->tables, source->hops, source->n_hops);
     error = error ? error : signal_tables_asks(state->tables, file->asks, file->n_asks);
     for (size_t i = 0; i < state->n_links && !error; i++)
         error = write_link(state, &state->links[i]);
     if (error)
-        log_error("signal file: a table could not be applied: %s", strerror(-error));
+        log_error("signalling: a table could not be applied: %s", strerror(-error));
 }
 
 static void complain(struct state *state, const char *what) {
@@ -253,8 +268,31 @@ static void on_second(void *context) {
     signal_tables_keep(state->tables);
 }
 
+/* The one that runs; the authority's client hands over to it. */
+static struct state *receiving;
+
+void signal_source_take(struct signal_file *tables) {
+    struct state *state = receiving;
+    if (!state || !state->running) {
+        signal_file_free(tables);
+        return;
+    }
+    signal_file_free(&state->told);
+    state->told = *tables;
+    state->is_told = true;
+    apply_fresh(state);
+}
+
+bool signal_source_exhausted(uint16_t element) {
+    uint8_t epoch;
+    uint32_t sequence;
+    return receiving && receiving->running &&
+           signal_tables_sequence(receiving->tables, element, &epoch, &sequence) == 0 && sequence >= 1u << 23;
+}
+
 static void close_module(void *context) {
     struct state *state = context;
+    receiving = NULL;
     if (state->running)
         signal_tables_keep(state->tables);
     while (state->n_links)
@@ -265,6 +303,7 @@ static void close_module(void *context) {
     signal_tables_free(state->tables);
     chart_signal_program__destroy(state->program);
     signal_file_free(&state->file);
+    signal_file_free(&state->told);
     free(state);
 }
 
@@ -275,7 +314,7 @@ static int open_module(struct agent *agent, void **ret_state) {
     state->agent = agent;
     state->cgroup_fds[0] = state->cgroup_fds[1] = -1;
     *ret_state = state;
-    if (!agent_options(agent)->signal_file)
+    if (!agent_options(agent)->signal_file && !agent_options(agent)->authority_url)
         return 0;
     int error = load_program(state);
     error = error ? error : make_tables(state);
@@ -286,9 +325,11 @@ static int open_module(struct agent *agent, void **ret_state) {
         return 0;
     }
     state->running = true;
-    look(state);
+    receiving = state;
+    if (agent_options(agent)->signal_file)
+        look(state);
     follow_links(state);
-    error = agent_add_timer(agent, LOOK_US, look, state);
+    error = agent_options(agent)->signal_file ? agent_add_timer(agent, LOOK_US, look, state) : 0;
     return error ? error : agent_add_timer(agent, SECOND_US, on_second, state);
 }
 
@@ -334,14 +375,14 @@ static void status(void *context, struct cJSON *object) {
         [CHART_COUNT_UNEXPECTED] = "unexpected",
     };
     const struct state *state = context;
-    if (!agent_options(state->agent)->signal_file)
+    if (!agent_options(state->agent)->signal_file && !agent_options(state->agent)->authority_url)
         return;
     struct cJSON *signalling = cJSON_AddObjectToObject(object, "signalling");
     cJSON_AddBoolToObject(signalling, "running", state->running);
     cJSON_AddStringToObject(signalling, "error", state->error);
     if (!state->running)
         return;
-    cJSON_AddNumberToObject(signalling, "element", state->file.policy.element);
+    cJSON_AddNumberToObject(signalling, "element", policy_now(state).element);
     add_links(state, cJSON_AddArrayToObject(signalling, "links"));
     struct cJSON *counters = cJSON_AddObjectToObject(signalling, "counters");
     for (uint32_t i = 0; i < CHART_COUNTERS; i++)

@@ -3,6 +3,7 @@
 #include "streams.h"
 
 #include "agent.h"
+#include "authority.h"
 #include "streams_client.h"
 
 #include <errno.h>
@@ -371,7 +372,8 @@ bool streams_connected(const struct streams *streams) {
 
 int streams_send(struct streams *streams, enum streams_out topic, const char *key, const void *value, size_t length,
                  const char *traceparent) {
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(2);
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(3);
+    char mac[AUTHORITY_MAC_LEN];
     rd_kafka_resp_err_t err;
 
     if (!headers)
@@ -379,6 +381,8 @@ int streams_send(struct streams *streams, enum streams_out topic, const char *ke
     rd_kafka_header_add(headers, "type", -1, out_topics[topic].type, -1);
     if (traceparent && *traceparent)
         rd_kafka_header_add(headers, "traceparent", -1, traceparent, -1);
+    if (authority_sign_record(out_topics[topic].name, key, value, length, mac))
+        rd_kafka_header_add(headers, AUTHORITY_MAC_HEADER, -1, mac, -1);
     err = rd_kafka_producev(streams->producer, RD_KAFKA_V_RKT(streams->out[topic]),
                             RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_KEY(key, strlen(key)),
                             RD_KAFKA_V_VALUE((void *)value, length), RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);

@@ -213,6 +213,15 @@ async def next_hops(connection: Connection, element: str, since: int) -> list[di
     return await cursor.fetchall()
 
 
+async def senders_to(connection: Connection, element: str) -> list[str]:
+    """Elements that send to this one."""
+    cursor = await connection.execute(
+        "SELECT DISTINCT element FROM next_hop WHERE next_element = %s AND removed_at_us IS NULL ORDER BY element",
+        (element,),
+    )
+    return [row["element"] for row in await cursor.fetchall()]
+
+
 async def next_hops_of_source(connection: Connection, source: str) -> dict[tuple[str, str], str]:
     """Every next hop that was stated by one source."""
     cursor = await connection.execute(

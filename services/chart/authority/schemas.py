@@ -86,6 +86,7 @@ class StreamKeySet(BaseModel):
     node: str
     epochs: list[KeyEpoch]
     renew_at_us: int
+    now_us: int
 
 
 class NextHop(BaseModel):
@@ -110,6 +111,8 @@ class NextHops(BaseModel):
     full: bool
     next_hops: list[NextHop]
     elements: list[ElementId]
+    # Elements whose tables name the caller as the next one: it needs their keys to verify what they send. Always whole.
+    senders: list[str]
 
 
 class NextHopBody(Body):

@@ -1,18 +1,40 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import pytest_asyncio
 from support import authority
 from support.authority import Place
 from support.postgres import PostgresServer
+from support.vault import VaultServer, start_or_skip
+
+
+@pytest.fixture(scope="session")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VaultServer]:
+    """A real Vault, set up for the authority."""
+    server = start_or_skip(tmp_path_factory.mktemp("vault"))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["embedded", "vault"])
+def store_settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the authority is told about its key store: the same tests run against both."""
+    if request.param == "embedded":
+        return {}
+    server: VaultServer = request.getfixturevalue("vault")
+    return server.settings()
 
 
 @pytest_asyncio.fixture
-async def place(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Place]:
-    """An authority with the embedded key store."""
+async def place(postgres: PostgresServer, tmp_path: Path, store_settings: dict[str, Any]) -> AsyncIterator[Place]:
+    """An authority."""
     authority.empty(postgres)
-    settings = authority.settings_of(postgres.role_url("authority"), tmp_path / "state")
+    settings = authority.settings_of(postgres.role_url("authority"), tmp_path / "state", **store_settings)
     async with authority.running(settings, tmp_path) as made:
         yield made

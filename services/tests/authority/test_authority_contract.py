@@ -41,16 +41,6 @@ async def test_certificates_that_are_not_believed(place: Place, tmp_path: Path) 
     none = await place.client().get("/v1/elements")
     assert (none.status_code, none.json()["type"]) == (401, "urn:chart:problem:not-authenticated")
     await refused(place.client(OtherAuthority().issue(tmp_path, f"spiffe://{DOMAIN}/node/alpha")))
-    # Expired, but by the right authority.
-    embedded = EmbeddedKeyStore(place.settings.home / "store", DOMAIN)
-    await embedded.open()
-    assert isinstance(embedded._authority_key, EllipticCurvePrivateKey)
-    key = new_key()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")])
-    issuer = (await embedded.authority()).subject
-    past = datetime.timedelta(seconds=-5)
-    late = sign_certificate(embedded._authority_key, issuer, subject, key, f"spiffe://{DOMAIN}/node/late", past)
-    await refused(place.client(store(tmp_path, "late", key, late)))
     # Revoked: also on a connection that is open already.
     client = await place.node("alpha")
     assert (await client.get("/v1/elements")).json() == {"alpha": 1}
@@ -60,6 +50,25 @@ async def test_certificates_that_are_not_believed(place: Place, tmp_path: Path) 
     # Enrolled again it is believed, with the id that it had.
     again = await place.node("alpha")
     assert (await again.get("/v1/elements")).json() == {"alpha": 1}
+
+
+async def test_an_expired_certificate_of_the_right_authority(postgres: PostgresServer, tmp_path: Path) -> None:
+    empty(postgres)
+    settings = settings_of(postgres.role_url("authority"), tmp_path / "state")
+    async with running(settings, tmp_path) as place:
+        await _present_expired(place, tmp_path)
+
+
+async def _present_expired(place: Place, tmp_path: Path) -> None:
+    embedded = EmbeddedKeyStore(place.settings.home / "store", DOMAIN)
+    await embedded.open()
+    assert isinstance(embedded._authority_key, EllipticCurvePrivateKey)
+    key = new_key()
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")])
+    issuer = (await embedded.authority()).subject
+    past = datetime.timedelta(seconds=-5)
+    late = sign_certificate(embedded._authority_key, issuer, subject, key, f"spiffe://{DOMAIN}/node/late", past)
+    await refused(place.client(store(tmp_path, "late", key, late)))
 
 
 async def test_a_certificate_that_ends_while_the_connection_lives(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -262,8 +271,10 @@ async def test_a_report_heals_the_table_only_with_a_signal_that_proves_it(place:
     assert "next-hop.report-refused" in actions
 
 
-async def test_replicas_answer_alike(place: Place, postgres: PostgresServer, tmp_path: Path) -> None:
-    second = settings_of(postgres.role_url("authority"), place.settings.state_dir)
+async def test_replicas_answer_alike(
+    place: Place, postgres: PostgresServer, tmp_path: Path, store_settings: dict[str, Any]
+) -> None:
+    second = settings_of(postgres.role_url("authority"), place.settings.state_dir, **store_settings)
     async with running(second, tmp_path) as other:
         files = await place.enrol("node/alpha")
         bravo = await place.enrol("node/bravo")

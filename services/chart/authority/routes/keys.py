@@ -77,7 +77,12 @@ async def get_stream_keys(node: Element, authority: Context, who: Anyone, start:
         raise forbidden(f"The keys of the records of {node} are for {node} and for services that check them.")
     await _ids(authority, node, node)
     held = await authority.keys.of_pair(node, RECORDS, demanded_by=who.actor if start and who.element == node else None)
-    return StreamKeySet(node=node, epochs=[_epoch(key) for key in held], renew_at_us=held[-1].epoch.renew_at_us)
+    return StreamKeySet(
+        node=node,
+        epochs=[_epoch(key) for key in held],
+        renew_at_us=held[-1].epoch.renew_at_us,
+        now_us=authority.clock.now_us(),
+    )
 
 
 @router.get("/elements")

@@ -42,6 +42,7 @@ async def get_next_hops(authority: Context, who: Element, since: Since = 0, wait
         full = since == 0 or since < forgotten or since > revision
         start = 0 if full else since
         rows = await repository.next_hops(connection, who.element, start)
+        senders = await repository.senders_to(connection, who.element)
         elements = await repository.elements(connection, start) if who.local else []
     hops = [NextHop(**row) for row in rows if not (full and row["next_element"] is None)]
     return NextHops(
@@ -49,6 +50,7 @@ async def get_next_hops(authority: Context, who: Element, since: Since = 0, wait
         full=full,
         next_hops=hops,
         elements=[ElementId(**one) for one in elements if not (full and one["id"] is None)],
+        senders=senders,
     )
 
 

@@ -1,0 +1,94 @@
+"""What only Vault can do to the authority: be sealed, hang, take back its token."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from support.authority import csr, empty, new_key, running, settings_of
+from support.postgres import PostgresServer
+from support.vault import VaultServer
+from support.waiting import eventually
+
+pytestmark = pytest.mark.contract
+
+
+async def test_sealed_or_hanging_held_keys_go_on_and_new_ones_are_refused_with_the_reason(
+    postgres: PostgresServer, tmp_path: Path, vault: VaultServer
+) -> None:
+    empty(postgres)
+    settings = settings_of(
+        postgres.role_url("authority"), tmp_path / "state", **vault.settings(), authority_key_life_s=20,
+        authority_key_lead_s=1, vault_timeout_s=1,
+    )  # fmt: skip
+    async with running(settings, tmp_path) as place:
+        alpha = await place.node("alpha")
+        await place.node("bravo")
+        await place.node("charlie")
+        held = (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"]
+        made = await place.operator.post("/v1/enrolments", json={"identity": "node/delta"})
+        vault.seal()
+        try:
+            # Past half of its life the key cannot be renewed, and is handed out until it ends.
+            await eventually(lambda: time.time() * 1e6 > held[0]["expires_at_us"] - 8_000_000, 15)
+            assert (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"] == held
+            new = await alpha.get("/v1/keys/alpha/charlie")
+            assert (new.status_code, new.json()["type"]) == (503, "urn:chart:problem:key-store-unavailable")
+            assert "sealed" in new.json()["detail"]
+            body = {"csr": csr(new_key()), "token": made.json()["token"]}
+            refused = await place.client().post("/v1/certificates", json=body)
+            assert refused.status_code == 503
+            await eventually(lambda: time.time() * 1e6 > held[0]["expires_at_us"] + 100_000, 15)
+            assert (await alpha.get("/v1/keys/alpha/bravo")).status_code == 503
+        finally:
+            vault.unseal()
+
+        async def works() -> bool:
+            return (await alpha.get("/v1/keys/alpha/charlie")).status_code == 200
+
+        await eventually(works, 15)
+        # The token was not used up by the refusal.
+        assert (await place.client().post("/v1/certificates", json=body)).status_code == 201
+        vault.pause()
+        try:
+            hanging = await alpha.get("/v1/keys/bravo/alpha")
+            assert hanging.status_code == 503
+            assert "cannot be reached" in hanging.json()["detail"]
+        finally:
+            vault.resume()
+        await eventually(works, 15)
+
+
+async def test_the_token_is_renewed_and_replaced_when_it_is_lost(
+    postgres: PostgresServer, tmp_path: Path, vault: VaultServer
+) -> None:
+    empty(postgres)
+    settings = settings_of(postgres.role_url("authority"), tmp_path / "state", **vault.settings())
+    async with running(settings, tmp_path) as place:
+        alpha = await place.node("alpha")
+        for name in ("bravo", "charlie", "delta"):
+            await place.node(name)
+        assert (await alpha.get("/v1/keys/alpha/bravo")).status_code == 200
+        # Longer than a token lives in this test (4 s).
+        began = time.monotonic()
+        await eventually(lambda: time.monotonic() > began + 6)
+        assert (await alpha.get("/v1/keys/alpha/charlie")).status_code == 200
+        vault.administrator.ask("PUT", "sys/leases/revoke-force/auth/approle", {})
+        assert (await alpha.get("/v1/keys/alpha/delta")).status_code == 200
+
+
+async def test_vault_logs_no_secret_and_the_database_holds_its_ciphertext(
+    postgres: PostgresServer, tmp_path: Path, vault: VaultServer
+) -> None:
+    empty(postgres)
+    settings = settings_of(postgres.role_url("authority"), tmp_path / "state", **vault.settings())
+    async with running(settings, tmp_path) as place:
+        alpha = await place.node("alpha")
+        await place.node("bravo")
+        (epoch,) = (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"]
+    with psycopg.connect(settings.database_url) as connection:
+        rows = connection.execute("SELECT wrapped FROM key_epoch").fetchall()
+    assert all(row[0].startswith("vault:v1:") for row in rows)
+    assert epoch["key"] not in vault.log.read_text()
