@@ -10,8 +10,10 @@
 
 #include "control.h"
 #include "ends.h"
+#include "event.h"
 #include "exporter.h"
 #include "inlets.h"
+#include "loader.h"
 #include "loop.h"
 #include "resequencer.h"
 #include "state.h"
@@ -27,6 +29,7 @@ struct destination {
     struct exporter *exporter;
     struct tls *tls;
     struct inlets inlets;
+    struct itm_dispatcher dispatcher; /* applications that look at packets before they leave */
     struct resequencer resequencer;
     uint64_t period_us, period_start_us;
     uint64_t bytes_before, packets_before; /* counted when the period, the session began */
@@ -62,6 +65,7 @@ static void add_state(void *context, cJSON *answer) {
     cJSON *gauges = cJSON_AddObjectToObject(answer, "gauges");
     state_add(gauges, "connections_established", inlets_count(&destination->inlets));
     state_add(gauges, "held_packets", resequencer->held);
+    state_add_applications(answer, &destination->dispatcher);
     cJSON_AddStringToObject(answer, "last_error", destination->inlets.last_error);
 }
 
@@ -79,8 +83,21 @@ static void answer(void *context, const cJSON *command, cJSON *answered, const c
         *ret_error = "command must be get or quit";
 }
 
+/* Whether an application drops it; a path to divert to there is none here. */
+static bool dropped(struct destination *destination, const uint8_t *packet, size_t bytes) {
+    struct offload offload;
+    if (!destination->dispatcher.count)
+        return false;
+    offload_read_device(packet, &offload);
+    return itm_packet(&destination->dispatcher, ITM_HOOK_EGRESS, packet + OFFLOAD_DEVICE_BYTES,
+                      bytes - OFFLOAD_DEVICE_BYTES, offload_none(&offload) ? NULL : &offload, destination->now_us)
+               .verdict == ITM_DROP;
+}
+
 static void deliver(void *context, const uint8_t *packet, size_t bytes) {
     struct destination *destination = context;
+    if (dropped(destination, packet, bytes))
+        return;
     if (write(destination->tun, packet, bytes) != (ssize_t)bytes)
         destination->device_failures++;
 }
@@ -125,6 +142,8 @@ static void end_period(struct destination *destination) {
 
 static uint64_t next_time_us(struct destination *destination) {
     uint64_t next_us = resequencer_tick(&destination->resequencer, destination->now_us);
+    uint64_t tick_us = itm_tick(&destination->dispatcher, destination->now_us);
+    next_us = tick_us < next_us ? tick_us : next_us;
     if (destination->inlets.has_session) {
         if (destination->now_us - destination->period_start_us >= destination->period_us)
             end_period(destination);
@@ -186,6 +205,8 @@ static int start(struct destination *destination) {
     int error = resequencer_init(&destination->resequencer, options->resequence_packets, options->resequence_us,
                                  deliver, destination);
     if (!error)
+        error = loader_register(options, &destination->dispatcher, destination->started_us);
+    if (!error)
         error = inlets_open(&destination->inlets, options, destination->tls, destination->epoll, TAG_LISTENER,
                             TAG_CONNECTION, &handler);
     if (!error)
@@ -208,6 +229,7 @@ int destination_run(const struct options *options) {
     destination->epoll = destination->tun = destination->inlets.listener = -1;
     control_init(&destination->control);
     destination->started_us = loop_now_us();
+    itm_dispatcher_init(&destination->dispatcher);
     int error = start(destination);
     if (error < 0)
         fprintf(stderr, "chart-tunnel: the destination cannot start: %s\n", strerror(-error));
@@ -217,6 +239,7 @@ int destination_run(const struct options *options) {
     inlets_close(&destination->inlets);
     tls_close(destination->tls);
     resequencer_free(&destination->resequencer);
+    loader_close();
     if (destination->tun >= 0)
         close(destination->tun);
     if (destination->epoll >= 0)

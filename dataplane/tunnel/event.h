@@ -30,9 +30,10 @@
 
 /* Where a packet can be met; an application names its hooks as a set of 1U << hook. */
 enum itm_hook {
-    ITM_HOOK_INGRESS,  /* a user's packet enters the controller */
-    ITM_HOOK_EGRESS,   /* a user's packet is about to leave towards its receiver */
-    ITM_HOOK_FEEDBACK, /* what comes back from the other end (acknowledgements, for proxies and shared bottlenecks) */
+    ITM_HOOK_INGRESS,  /* a user's packet enters the controller; in chart-tunnel: at the origin */
+    ITM_HOOK_EGRESS,   /* a user's packet is about to leave towards its receiver; in chart-tunnel: at the destination */
+    ITM_HOOK_FEEDBACK, /* what comes back from the other end (acknowledgements, for proxies and shared bottlenecks); not
+                          raised by chart-tunnel, which carries one direction */
     ITM_HOOKS
 };
 

@@ -62,23 +62,6 @@ static void add_classes(cJSON *answer, const struct origin *origin) {
     }
 }
 
-static void add_applications(cJSON *answer, const struct origin *origin) {
-    cJSON *applications = cJSON_AddArrayToObject(answer, "applications");
-    for (size_t i = 0; i < origin->dispatcher.count; i++) {
-        const struct itm_registration *registration = &origin->dispatcher.registrations[i];
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "name", registration->application.name);
-        cJSON_AddBoolToObject(object, "on", !registration->off);
-        state_add(object, "packets", registration->counters.packets);
-        state_add(object, "passed", registration->counters.passed);
-        state_add(object, "taken", registration->counters.taken);
-        state_add(object, "dropped", registration->counters.dropped);
-        state_add(object, "diverted", registration->counters.diverted);
-        state_add(object, "periods", registration->counters.periods);
-        cJSON_AddItemToArray(applications, object);
-    }
-}
-
 static void add_report(cJSON *answer, const struct pool *pool, uint64_t now_us) {
     const struct report *report = &pool->report;
     if (!pool->report_at_us) {
@@ -170,7 +153,7 @@ void origin_add_state(void *context, cJSON *answer) {
     state_add(answer, "offered_bytes", origin->elastic.offered_bytes);
     add_connections(answer, origin, now_us);
     add_classes(answer, origin);
-    add_applications(answer, origin);
+    state_add_applications(answer, &origin->dispatcher);
     cJSON_AddItemToObject(answer, "windows", windows_of(&origin->pool));
     add_report(answer, &origin->pool, now_us);
     add_counters(answer, origin);

@@ -9,6 +9,23 @@ void state_add(cJSON *object, const char *name, uint64_t value) {
     cJSON_AddNumberToObject(object, name, (double)value);
 }
 
+void state_add_applications(cJSON *answer, const struct itm_dispatcher *dispatcher) {
+    cJSON *applications = cJSON_AddArrayToObject(answer, "applications");
+    for (size_t i = 0; i < dispatcher->count; i++) {
+        const struct itm_registration *registration = &dispatcher->registrations[i];
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "name", registration->application.name);
+        cJSON_AddBoolToObject(object, "on", !registration->off);
+        state_add(object, "packets", registration->counters.packets);
+        state_add(object, "passed", registration->counters.passed);
+        state_add(object, "taken", registration->counters.taken);
+        state_add(object, "dropped", registration->counters.dropped);
+        state_add(object, "diverted", registration->counters.diverted);
+        state_add(object, "periods", registration->counters.periods);
+        cJSON_AddItemToArray(applications, object);
+    }
+}
+
 static void write_kind(const cJSON *metrics, const char *suffix, const char *type, FILE *out) {
     const cJSON *metric;
     cJSON_ArrayForEach(metric, metrics) {

@@ -38,6 +38,16 @@ static const char *reason(void) {
     return text ? text : "not a PEM file of that kind";
 }
 
+/* Whose certificate was refused last: the connection itself does not keep one that failed. */
+static char refused_subject[96];
+
+static int on_verified(int good, X509_STORE_CTX *store) {
+    const X509 *certificate = X509_STORE_CTX_get_current_cert(store);
+    if (!good && certificate)
+        X509_NAME_oneline(X509_get_subject_name(certificate), refused_subject, sizeof(refused_subject));
+    return good;
+}
+
 static void read_times(const struct tls_options *options, struct timespec *ret) {
     const char *const paths[] = {options->certificate, options->key, options->authority};
     for (size_t i = 0; i < 3; i++) {
@@ -85,7 +95,7 @@ static SSL_CTX *make_context(const struct tls_options *options, bool answers, ch
         return NULL;
     }
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, on_verified);
     /* The kernel encrypts where it can. A buffer may grow while a part of it waits to be sent. */
     SSL_CTX_set_options(context, SSL_OP_ENABLE_KTLS | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -161,14 +171,10 @@ void tls_fault(SSL *ssl, char fault[TLS_FAULT_BYTES]) {
     unsigned long error = ERR_peek_error();
     long verified = SSL_get_verify_result(ssl);
     int number = ERR_GET_REASON(error);
-    char subject[96] = "";
-    X509 *certificate = SSL_get0_peer_certificate(ssl);
 
     if (number == SSL_R_CERTIFICATE_VERIFY_FAILED || verified != X509_V_OK) {
-        if (certificate)
-            X509_NAME_oneline(X509_get_subject_name(certificate), subject, sizeof(subject));
         (void)fail(fault, "the other end's certificate is refused: %s%s%s", X509_verify_cert_error_string(verified),
-                   *subject ? ", subject " : "", subject);
+                   ", subject ", refused_subject);
     } else if (ERR_GET_LIB(error) == ERR_LIB_SSL && number == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
         (void)fail(fault, "the other end shows no certificate");
     } else if (ERR_GET_LIB(error) == ERR_LIB_SSL && number > ALERT_REASON && number < ALERT_REASON + 256) {
