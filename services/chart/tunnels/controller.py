@@ -26,8 +26,11 @@ WINDOW_MIN_SEGMENTS = 4.0
 # and more) nearly at once; near it (NEAR_SHARE and less) slowly, because there most of the error is the noise of TCP.
 FAR_PERIODS = 1.25
 NEAR_PERIODS = 2.9
-# What is cancelled of the plant's lag; the sampled loop stays stable with twice a period's lag.
-LAG_PERIODS_MAX = 0.25
+# A lag slows the loop by twice its length: what is closed is missing at once, and the windows of the others grow over
+# it only within the lag; what is opened needs as long to get its share. A proportional part makes up for the lag only
+# as far as the noise of a measurement, which it hands straight to m, allows.
+LAG_FACTOR = 2.0
+LAG_PERIODS_MAX = 0.1
 FAR_SHARE = 0.2
 NEAR_SHARE = 0.05
 # Room below the capacity that the model must keep: at B* = C no number of connections would do.
@@ -95,12 +98,10 @@ def equation_14(gains: Gains, plant: Plant) -> Characteristic:
 
 
 def design(plant: Plant, periods: float = NEAR_PERIODS) -> Gains:
-    """PI gains that cancel the plant's lag and make up for an error in so many periods (internal model control).
-
-    The proportional part hands the noise of a measurement straight to m, so a longer lag is cancelled only in part.
-    """
-    ki = 1 / (plant.beta * periods)
-    return Gains(kp=ki * min(plant.tau_s / plant.period_s, LAG_PERIODS_MAX), ki=ki)
+    """PI gains that make up for an error in so many periods, and the lag's (after internal model control)."""
+    lag_periods = plant.tau_s / plant.period_s
+    ki = 1 / (plant.beta * (periods + LAG_FACTOR * lag_periods))
+    return Gains(kp=ki * min(lag_periods, LAG_PERIODS_MAX), ki=ki)
 
 
 def distance(target: float, rate: float) -> float:

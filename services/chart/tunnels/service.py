@@ -42,7 +42,7 @@ HEADER_BYTES = 52
 SEGMENT_BYTES = 1448
 # Bounds of the measured time constant in periods: below, the lag does not show in a mean; above, the design would act
 # on noise.
-TAU_PERIODS = (0.05, 1.0)
+TAU_PERIODS = (0.05, 2.0)
 # C when nobody knows it: far above the target, which makes the loop slower than it could be, never faster.
 UNKNOWN_CAPACITY_FACTOR = 4.0
 PER_MBIT = 1e6

@@ -40,7 +40,7 @@ WARM_UP_S = 20.0
 HALF_WAVE_S = 10.0
 KP_PAPER = 0.01
 # Bounds of the measured time constant, in periods, as the service tunnels has them.
-TAU_PERIODS = (0.05, 1.0)
+TAU_PERIODS = (0.05, 2.0)
 Steps = tuple[tuple[float, float], ...]
 
 

@@ -31,7 +31,7 @@ QUEUE_PACKETS = 85.0
 EPOCHS = 2.0
 PERIOD_BOUNDS_S = (2.0, 4.0)
 WARM_UP_PERIODS = 10
-BEFORE_PERIODS = 20
+BEFORE_PERIODS = 10
 AFTER_PERIODS = 40
 
 
@@ -80,9 +80,10 @@ class Point:
             )
 
     def period_s(self) -> float:
-        """The measurement period: EPOCHS congestion epochs after the step, in tenths of a second, within bounds."""
+        """The measurement period: EPOCHS congestion epochs, in tenths of a second, within bounds."""
         rtt_s = 2 * self.delay_ms / 1000 + ACCESS_RTT_S + QUEUE_PACKETS / self.capacity_pps
-        window = rtt_s * self.capacity_pps / (self.connections(after=True) + self.cross[1])
+        others = min(self.connections(bool(after)) + self.cross[after] for after in (0, 1))
+        window = rtt_s * self.capacity_pps / max(others, 1.0)
         epochs_s = EPOCHS * rtt_s * window / 2
         return min(max(math.ceil(epochs_s * 10) / 10, PERIOD_BOUNDS_S[0]), PERIOD_BOUNDS_S[1])
 
