@@ -12,6 +12,8 @@ import hmac
 import struct
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+
 HEADER = "chart-mac"
 _LABEL = b"chart-record-v1"
 _OCTETS = 32
@@ -92,4 +94,21 @@ def check(mac: Mac, key: bytes | None, topic: str, record_key: str, payload: byt
         raise RecordMacError(msg)
     if not hmac.compare_digest(compute(key, topic, record_key, payload), mac.value):
         msg = f"the code does not fit: not written by {mac.node}, or altered"
+        raise RecordMacError(msg)
+
+
+def check_contents(topic: str, record_key: str, value: Message | None) -> None:
+    """A record speaks of the node in its key only: of itself, and of links that leave from it.
+
+    Raises:
+        RecordMacError: it speaks of another.
+    """
+    node = node_of(topic, record_key)
+    if value is None or node is None:
+        return
+    named = getattr(value, "node", node)
+    links = [str(getattr(link, "link_id", "")) for link in getattr(value, "links", ())]
+    foreign = [link for link in links if link.partition(":")[0] != node]
+    if named != node or foreign:
+        msg = f"written by {node}, but it speaks of {foreign[0] if foreign else named}"
         raise RecordMacError(msg)

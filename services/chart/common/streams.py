@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from chart.common import record_check
 from chart.common.compacted import CompactedState
 from chart.common.records import (
     Partition,
@@ -111,7 +112,11 @@ def connect(settings: BaseServiceSettings) -> Broker:
     """The broker that the settings name; ``local:`` keeps the streams in this process."""
     if settings.kafka_bootstrap.startswith("local:"):
         return LocalBroker()
-    return KafkaBroker(settings.kafka_bootstrap, delivery_timeout_ms=settings.kafka_delivery_timeout_ms)
+    return KafkaBroker(
+        settings.kafka_bootstrap,
+        delivery_timeout_ms=settings.kafka_delivery_timeout_ms,
+        record_check=record_check.from_settings(settings),
+    )
 
 
 __all__ = [

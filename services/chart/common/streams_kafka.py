@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from chart.common.catalogue import Catalogue
+    from chart.common.record_check import RecordCheck
 
 # Records that may wait for an acknowledgement; further publishers wait their turn.
 MAX_UNACKNOWLEDGED = 10_000
@@ -48,9 +49,15 @@ class KafkaBroker:
     """Streams of a Kafka cluster. Belongs to the event loop in which it is first used."""
 
     def __init__(
-        self, bootstrap: str, *, delivery_timeout_ms: int = 10_000, catalogue: Catalogue | None = None
+        self,
+        bootstrap: str,
+        *,
+        delivery_timeout_ms: int = 10_000,
+        catalogue: Catalogue | None = None,
+        record_check: RecordCheck | None = None,
     ) -> None:
         self.bootstrap = bootstrap
+        self.record_check = record_check
         self.catalogue = catalogue or catalogues.load()
         self._producer = Producer(
             {

@@ -27,6 +27,7 @@ from confluent_kafka import (
 
 from chart.common import kafka_properties
 from chart.common.catalogue import DLQ_SUFFIX
+from chart.common.record_mac import RecordMacError
 from chart.common.records import (
     UNREADABLE,
     Partition,
@@ -301,7 +302,9 @@ class KafkaSubscription:
         payload = message.value()
         try:
             value = decode(self._broker.catalogue, topic, payload, headers)
-        except UnreadableRecord as reason:
+            if self._broker.record_check is not None:
+                await self._broker.record_check.check(topic, key, payload, headers, value)
+        except (UnreadableRecord, RecordMacError) as reason:
             await self._bury(topic, key, partition, offset, payload, str(reason))
             return None
         return Record(topic, key, value, headers, message.timestamp()[1] * 1000, partition, offset)

@@ -1,0 +1,138 @@
+"""Records of nodes that are not authentic are dropped: the consumers' side of `record_mac`.
+
+``CHART_RECORD_AUTHENTICATION``: off (one machine), observe (counts and logs, takes everything), require (what fails is
+a dead letter). Keys come from the authority with the certificate of ``service/records``, one node at a time, and are
+held until they end; while the authority is away those that are held go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import httpx
+import structlog
+from google.protobuf.message import Message
+from prometheus_client import Counter
+
+from chart.common import record_mac
+from chart.common.record_mac import RecordMacError
+from chart.common.settings import BaseServiceSettings
+
+# An epoch that is not known is asked for at most this often, for each node.
+ASK_EVERY_S = 1.0
+TIMEOUT_S = 3.0
+
+CHECKED = Counter("chart_streams_record_checks_total", "Records of nodes checked", ["topic", "result"])
+
+_log = structlog.get_logger("chart.streams")
+
+
+class KeySource(Protocol):
+    """Where the keys of a node's records come from."""
+
+    async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
+        """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""
+        ...
+
+
+class AuthorityKeys:
+    """Keys from the authority."""
+
+    def __init__(self, settings: BaseServiceSettings) -> None:
+        self._url = settings.authority_url
+        self._ca = str(settings.state_dir / "authority" / "ca.pem")
+        base = settings.record_identity or settings.state_dir / "authority" / "identities" / "service-records"
+        self._files = f"{base}.pem", f"{base}.key"
+        self._client: httpx.AsyncClient | None = None
+
+    async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
+        """See `KeySource.keys`."""
+        if self._client is None:
+            # Made when first needed: the certificate may appear after the service began, and it is renewed.
+            context = ssl.create_default_context(cafile=self._ca)
+            context.load_cert_chain(*self._files)
+            self._client = httpx.AsyncClient(base_url=self._url, verify=context, timeout=TIMEOUT_S, trust_env=False)
+        try:
+            answer = await self._client.get(f"/v1/stream-keys/{node}")
+            answer.raise_for_status()
+        except httpx.HTTPError:
+            await self._client.aclose()
+            self._client = None
+            raise
+        found = answer.json()
+        return {one["epoch"]: (base64.b64decode(one["key"]), one["expires_at_us"]) for one in found["epochs"]}
+
+
+@dataclass
+class RecordCheck:
+    """Decides whether a record of a node is taken."""
+
+    source: KeySource
+    mode: Literal["observe", "require"]
+    _keys: dict[str, dict[int, tuple[bytes, int]]] = field(default_factory=dict)
+    _asked_at: dict[str, float] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def check(
+        self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str], value: Message | None = None
+    ) -> None:
+        """Return when the record may be taken.
+
+        Raises:
+            RecordMacError: it is not authentic, or that cannot be known now; in mode require only.
+        """
+        if record_mac.node_of(topic, key) is None:
+            return
+        try:
+            await self._check(topic, key, payload, headers)
+            record_mac.check_contents(topic, key, value)
+        except RecordMacError as error:
+            CHECKED.labels(topic, "refused").inc()
+            if self.mode == "require":
+                raise
+            _log.warning("a record of a node is not authentic", topic=topic, key=key, reason=str(error))
+        else:
+            CHECKED.labels(topic, "good").inc()
+
+    async def _check(self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str]) -> None:
+        if record_mac.HEADER not in headers:
+            raise RecordMacError("the record carries no code of its node")
+        mac = record_mac.parse(headers[record_mac.HEADER])
+        held = await self._key(mac)
+        record_mac.check(mac, held, topic, key, payload or b"")
+
+    async def _key(self, mac: record_mac.Mac) -> bytes | None:
+        found = self._held(mac)
+        if found is None and time.monotonic() - self._asked_at.get(mac.node, float("-inf")) > ASK_EVERY_S:
+            async with self._lock:
+                found = self._held(mac)
+                if found is None:
+                    self._asked_at[mac.node] = time.monotonic()
+                    await self._ask(mac.node)
+                    found = self._held(mac)
+        return found
+
+    def _held(self, mac: record_mac.Mac) -> bytes | None:
+        key, until_us = self._keys.get(mac.node, {}).get(mac.epoch, (None, 0))
+        return key if until_us > time.time_ns() // 1000 else None
+
+    async def _ask(self, node: str) -> None:
+        if len(self._asked_at) > 100_000:
+            self._asked_at.clear()
+        try:
+            self._keys[node] = await self.source.keys(node)
+        except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
+            _log.warning("keys of records cannot be had", node=node, reason=type(error).__name__)
+
+
+def from_settings(settings: BaseServiceSettings) -> RecordCheck | None:
+    """The check that the settings ask for; None: everything is taken."""
+    if settings.record_authentication == "off":
+        return None
+    return RecordCheck(AuthorityKeys(settings), settings.record_authentication)

@@ -1,0 +1,86 @@
+"""Records of nodes: what is believed, and what node A cannot do in the name of node B."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from chart.common import record_mac
+from chart.common.record_check import RecordCheck
+from chart.common.record_mac import RecordMacError
+from chart.v1 import link_load_pb2, node_state_pb2
+
+KEYS = {"alpha": bytes(range(32)), "bravo": bytes(32)}
+TOPIC = "chart.node-state.v1"
+
+
+class Source:
+    """Keys of two nodes; away when told so."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked = 0
+        self.until_us = time.time_ns() // 1000 + 60_000_000
+
+    async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
+        self.asked += 1
+        if self.away:
+            raise httpx.ConnectError("away")
+        return {7: (KEYS[node], self.until_us)} if node in KEYS else {}
+
+
+def written(node: str, key: str = "alpha", epoch: int = 7, payload: bytes = b"hello") -> dict[str, str]:
+    return {record_mac.HEADER: record_mac.header(node, epoch, KEYS[node], TOPIC, key, payload)}
+
+
+async def test_a_record_of_its_node_is_taken_and_its_key_asked_for_once() -> None:
+    source = Source()
+    check = RecordCheck(source, "require")
+    for _ in range(3):
+        await check.check(TOPIC, "alpha", b"hello", written("alpha"))
+    source.away = True
+    await check.check(TOPIC, "alpha", b"hello", written("alpha"))
+    assert source.asked == 1
+    # Streams that no node writes are not looked at.
+    await check.check("chart.topology.v1", "alpha", b"x", {})
+
+
+@pytest.mark.parametrize(
+    ("key", "payload", "headers"),
+    [
+        ("alpha", b"hello", {}),
+        ("alpha", b"hello", {record_mac.HEADER: "v1 alpha 7 00"}),
+        ("alpha", b"hello", {record_mac.HEADER: "v2 " + written("alpha")[record_mac.HEADER][3:]}),
+        ("alpha", b"hallo", written("alpha")),
+        ("bravo", b"hello", written("alpha")),
+        ("alpha", b"hello", written("bravo")),
+        ("alpha", b"hello", written("alpha", epoch=8)),
+        # Bravo's own key, but the header says that alpha wrote it.
+        ("alpha", b"hello", {record_mac.HEADER: written("bravo")[record_mac.HEADER].replace("bravo", "alpha")}),
+    ],
+)  # fmt: skip
+async def test_what_is_not_authentic_is_dropped(key: str, payload: bytes, headers: dict[str, str]) -> None:
+    with pytest.raises(RecordMacError):
+        await RecordCheck(Source(), "require").check(TOPIC, key, payload, headers)
+    # Observed only: taken, but said.
+    await RecordCheck(Source(), "observe").check(TOPIC, key, payload, headers)
+
+
+async def test_a_key_that_has_ended_counts_no_more() -> None:
+    source = Source()
+    source.until_us = time.time_ns() // 1000 - 1
+    with pytest.raises(RecordMacError, match="not accepted"):
+        await RecordCheck(source, "require").check(TOPIC, "alpha", b"hello", written("alpha"))
+
+
+async def test_a_node_speaks_of_itself_and_its_links_only() -> None:
+    check = RecordCheck(Source(), "require")
+    state = node_state_pb2.NodeState(node="bravo")
+    with pytest.raises(RecordMacError, match="speaks of bravo"):
+        await check.check(TOPIC, "alpha", b"hello", written("alpha"), state)
+    loads = link_load_pb2.LinkLoadReport(node="alpha", links=[link_load_pb2.LinkLoad(link_id="bravo:eth0")])
+    headers = {record_mac.HEADER: record_mac.header("alpha", 7, KEYS["alpha"], "chart.link-load.v1", "alpha", b"hello")}
+    with pytest.raises(RecordMacError, match="bravo:eth0"):
+        await check.check("chart.link-load.v1", "alpha", b"hello", headers, loads)
