@@ -1,4 +1,4 @@
-# Sensors in C: ping, pathchirp, sensor-responder.
+# Sensors in C, and the responder that two-ended ones speak to.
 SETUP += sensors
 LINT += lint-sensors
 UNIT += unit-sensors

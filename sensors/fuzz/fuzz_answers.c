@@ -16,7 +16,7 @@ static void try_answer(const uint8_t *data, size_t size) {
     union address client = {.v4 = {.sin_family = AF_INET, .sin_port = 1}};
     union address server = {.v4 = {.sin_family = AF_INET, .sin_port = 2}};
     struct session session = {.local = client, .remote = server};
-    struct wire_train_entry entries[CHIRP_PACKETS_MAX];
+    struct wire_train_entry entries[TRAIN_PACKETS_MAX];
     uint8_t bytes[WIRE_DATAGRAM_MAX_BYTES];
     struct wire_header header;
     struct failure failure;
@@ -32,19 +32,19 @@ static void try_answer(const uint8_t *data, size_t size) {
         (void)keyring_sign(&keyring, &server, &client, bytes, size);
     }
     if (session_read(&session, bytes, size, &header) == 0)
-        (void)wire_decode_train(bytes, &header, entries, CHIRP_PACKETS_MAX);
+        (void)wire_decode_train(bytes, &header, entries, TRAIN_PACKETS_MAX);
 }
 
 static void try_chirp(const uint8_t *data, size_t size) {
     static const struct chirp_settings SETTINGS = {1.5, 5};
-    struct chirp_packet packets[CHIRP_PACKETS_MAX];
-    size_t count = size / 4 < CHIRP_PACKETS_MAX ? size / 4 : CHIRP_PACKETS_MAX;
+    struct train_packet packets[TRAIN_PACKETS_MAX];
+    size_t count = size / 4 < TRAIN_PACKETS_MAX ? size / 4 : TRAIN_PACKETS_MAX;
     double sent_us = 0, arrived_us = 0;
 
     for (size_t k = 0; k < count; k++, data += 4) {
         sent_us += data[0] + 1;
         arrived_us += data[1] * 16 + data[2] - 128;
-        packets[k] = (struct chirp_packet){data[3] % 8 != 0, sent_us, arrived_us};
+        packets[k] = (struct train_packet){data[3] % 8 != 0, sent_us, arrived_us};
     }
     if (chirp_analyse(packets, count, 11200, &SETTINGS).estimate_bps < 0)
         abort();

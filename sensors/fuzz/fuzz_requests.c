@@ -4,8 +4,11 @@
 
 #include "chirp.h"
 #include "keyring.h"
+#include "pathrate.h"
 #include "ping.h"
 #include "serve.h"
+#include "spruce.h"
+#include "trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,6 +23,7 @@ static void try_request(const struct option_table *table, void *parameters, cons
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct failure failure = {0};
+    uint64_t bytes, duration_ms;
     struct keyring keyring;
     char *text;
 
@@ -28,24 +32,55 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text = malloc(size);
     memcpy(text, data + 1, size - 1);
     text[size - 1] = '\0';
-    if (data[0] % 3 == 0) {
+    switch (data[0] % 8) {
+    case 0: {
         struct ping_parameters parameters;
-        uint64_t bytes, duration_ms;
 
         ping_defaults(&parameters);
         try_request(&PING_OPTIONS, &parameters, text);
         if (ping_check(&parameters, &failure) == 0)
             ping_declare(&parameters, &bytes, &duration_ms);
-    } else if (data[0] % 3 == 1) {
+        break;
+    }
+    case 1: {
         struct chirp_parameters parameters;
-        uint64_t bytes, duration_ms;
 
         chirp_defaults(&parameters);
         try_request(&CHIRP_OPTIONS, &parameters, text);
         if (chirp_check(&parameters, &failure) == 0)
             chirp_declare(&parameters, &bytes, &duration_ms);
-    } else if (keyring_parse(text, size - 1, &keyring, &failure) == 0) {
-        keyring_free(&keyring);
+        break;
+    }
+    case 3: {
+        struct trace_parameters parameters;
+
+        trace_defaults(&parameters);
+        try_request(&TRACE_OPTIONS, &parameters, text);
+        if (trace_check(&parameters, &failure) == 0)
+            trace_declare(&parameters, &bytes, &duration_ms);
+        break;
+    }
+    case 4: {
+        struct spruce_parameters parameters;
+
+        spruce_defaults(&parameters);
+        try_request(&SPRUCE_OPTIONS, &parameters, text);
+        if (spruce_check(&parameters, &failure) == 0)
+            spruce_declare(&parameters, &bytes, &duration_ms);
+        break;
+    }
+    case 5: {
+        struct pathrate_parameters parameters;
+
+        pathrate_defaults(&parameters);
+        try_request(&PATHRATE_OPTIONS, &parameters, text);
+        if (pathrate_check(&parameters, &failure) == 0)
+            pathrate_declare(&parameters, &bytes, &duration_ms);
+        break;
+    }
+    default:
+        if (keyring_parse(text, size - 1, &keyring, &failure) == 0)
+            keyring_free(&keyring);
     }
     free(text);
     return 0;

@@ -6,6 +6,58 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire.h"
+
+#define FIELD(name) offsetof(struct common_parameters, name)
+static const struct option_spec DESTINATION[] = {
+    {"destination", OPTION_TEXT, OPTION_ANYWHERE, FIELD(destination), 0, 0, "ADDRESS", "whom to measure"},
+};
+static const struct option_spec RESPONDER[] = {
+    {"port", OPTION_UNSIGNED, OPTION_ANYWHERE, FIELD(port), 1, 65535, "PORT", "of the sensor-responder there (18300)"},
+    {"key-file", OPTION_TEXT, OPTION_COMMAND_LINE, FIELD(key_file), 0, 0, "FILE",
+     "keys shared with it ($CHART_SENSOR_KEY_FILE)"},
+};
+static const struct option_spec RUN[] = {
+    {"declare", OPTION_FLAG, OPTION_ANYWHERE, FIELD(declare), 0, 0, NULL,
+     "print the most bytes and time the run may take, send nothing"},
+    {"json", OPTION_FLAG, OPTION_ANYWHERE, FIELD(json), 0, 0, NULL, "print JSON lines"},
+    {"verbose", OPTION_FLAG, OPTION_ANYWHERE, FIELD(verbose), 0, 0, NULL, "also print what the result is made of"},
+    {"serve", OPTION_FLAG, OPTION_COMMAND_LINE, FIELD(serve), 0, 0, NULL,
+     "answer JSON requests, one per line of standard input"},
+};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The options of a program in the order of its --help; NULL after the last. */
+static const struct option_spec *spec_at(const struct option_table *table, size_t index) {
+    const struct {
+        bool present;
+        const struct option_spec *specs;
+        size_t count;
+    } sections[] = {
+        {table->common & OPTIONS_DESTINATION, DESTINATION, COUNT(DESTINATION)},
+        {table->common & OPTIONS_RESPONDER, RESPONDER, COUNT(RESPONDER)},
+        {true, table->specs, table->count},
+        {table->common & OPTIONS_RUN, RUN, COUNT(RUN)},
+    };
+
+    for (size_t i = 0; i < COUNT(sections); i++) {
+        if (!sections[i].present)
+            continue;
+        if (index < sections[i].count)
+            return &sections[i].specs[index];
+        index -= sections[i].count;
+    }
+    return NULL;
+}
+
+void options_common_defaults(struct common_parameters *common) {
+    const char *key_file = getenv("CHART_SENSOR_KEY_FILE");
+
+    *common = (struct common_parameters){.port = WIRE_DEFAULT_PORT};
+    if (key_file)
+        snprintf(common->key_file, sizeof(common->key_file), "%s", key_file);
+}
+
 static int store_number(const struct option_spec *spec, double value, void *field, struct failure *failure) {
     if (isnan(value) || value < spec->minimum || value > spec->maximum)
         return failure_set(failure, FAILURE_USAGE, "%s must lie between %g and %g", spec->name, spec->minimum,
@@ -75,9 +127,11 @@ static bool name_matches(const char *name, const char *given, size_t length) {
 }
 
 static const struct option_spec *find(const struct option_table *table, const char *name, size_t length) {
-    for (size_t i = 0; i < table->count; i++)
-        if (name_matches(table->specs[i].name, name, length))
-            return &table->specs[i];
+    const struct option_spec *spec;
+
+    for (size_t i = 0; (spec = spec_at(table, i)); i++)
+        if (name_matches(spec->name, name, length))
+            return spec;
     return NULL;
 }
 
@@ -152,9 +206,10 @@ int options_read_json(const struct option_table *table, const cJSON *request, vo
 }
 
 void options_print_help(const struct option_table *table, FILE *out) {
+    const struct option_spec *spec;
+
     fprintf(out, "usage: %s %s\n\n%s\n\noptions:\n", table->program, table->synopsis, table->description);
-    for (size_t i = 0; i < table->count; i++) {
-        const struct option_spec *spec = &table->specs[i];
+    for (size_t i = 0; (spec = spec_at(table, i)); i++) {
         char left[64];
 
         snprintf(left, sizeof(left), "--%s%s%s", spec->name, spec->argument ? " " : "",

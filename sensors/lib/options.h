@@ -44,12 +44,34 @@ struct option_spec {
     const char *help;     /* one line, with unit and default */
 };
 
+/* What every sensor is told; the first member of its own parameters, so that one table serves all of them. */
+struct common_parameters {
+    char destination[OPTION_TEXT_BYTES];
+    uint64_t port; /* of the sensor-responder */
+    char key_file[OPTION_TEXT_BYTES];
+    bool declare;
+    bool json;
+    bool verbose;
+    bool serve;
+};
+
+/* Which of the common options a program has. */
+enum option_sections {
+    OPTIONS_NONE = 0,
+    OPTIONS_DESTINATION = 1, /* --destination */
+    OPTIONS_RESPONDER = 2,   /* --port, --key-file */
+    OPTIONS_RUN = 4,         /* --declare, --json, --verbose, --serve */
+    OPTIONS_ONE_ENDED = OPTIONS_DESTINATION | OPTIONS_RUN,
+    OPTIONS_TWO_ENDED = OPTIONS_ONE_ENDED | OPTIONS_RESPONDER,
+};
+
 struct option_table {
     const char *program;
     const char *synopsis;
     const char *description;
     const struct option_spec *specs;
     size_t count;
+    unsigned common; /* enum option_sections */
 };
 
 enum option_result {
@@ -58,6 +80,8 @@ enum option_result {
     OPTIONS_HELP = 1, /* --help was given and answered */
 };
 
+/* The usual port, and the key file that the environment names. */
+void options_common_defaults(struct common_parameters *common);
 /* Read the command line into `parameters`, which holds the defaults. */
 int options_read_arguments(const struct option_table *table, int argc, char **argv, void *parameters,
                            struct failure *failure);

@@ -9,6 +9,7 @@
 
 /* After the C library's headers, which define the same structures. */
 #include <linux/errqueue.h>
+#include <linux/icmp.h>
 #include <linux/net_tstamp.h>
 
 #define NS_PER_S 1000000000LL
@@ -19,6 +20,13 @@ static int enable(int socket, int level, int name, int value) {
 
 static int64_t to_ns(const struct timespec *time) {
     return (int64_t)time->tv_sec * NS_PER_S + time->tv_nsec;
+}
+
+static int64_t wall_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return to_ns(&now);
 }
 
 /* Options common to all probe sockets; those that fail only cost precision or buffer and are no reason to stop. */
@@ -105,6 +113,38 @@ int probe_socket_icmp(const union address *address, bool *ret_raw, struct failur
     return connect_to(descriptor, address, failure);
 }
 
+int probe_socket_raw(int protocol, struct failure *failure) {
+    int descriptor = socket(AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
+
+    if (descriptor < 0)
+        return failure_set(failure, FAILURE_PERMISSION, "probing hops needs CAP_NET_RAW: %s", strerror(errno));
+    prepare(descriptor, AF_INET, protocol == IPPROTO_RAW);
+    if (protocol == IPPROTO_ICMP) {
+        /* Set bits are not delivered. */
+        struct icmp_filter filter = {
+            .data = ~(1u << ICMP_ECHOREPLY | 1u << ICMP_DEST_UNREACH | 1u << ICMP_TIME_EXCEEDED),
+        };
+
+        (void)setsockopt(descriptor, SOL_RAW, ICMP_FILTER, &filter, sizeof(filter));
+    }
+    return descriptor;
+}
+
+int64_t probe_socket_send(int socket, const void *bytes, size_t length, const union address *destination) {
+    int64_t before_ns = wall_ns();
+    int64_t departure_ns;
+    int64_t after_ns;
+    int error;
+
+    if (sendto(socket, bytes, length, MSG_DONTWAIT, &destination->any, address_length(destination)) < 0)
+        return -errno;
+    after_ns = wall_ns();
+    while ((error = probe_socket_departure(socket, &departure_ns)) != -EAGAIN)
+        if (error == 0 && departure_ns >= before_ns && departure_ns <= after_ns)
+            return departure_ns;
+    return before_ns;
+}
+
 static void read_control(struct msghdr *message, struct probe_arrival *arrival) {
     for (struct cmsghdr *item = CMSG_FIRSTHDR(message); item; item = CMSG_NXTHDR(message, item)) {
         if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SO_TIMESTAMPNS) {
@@ -146,12 +186,8 @@ int probe_socket_receive(int socket, void *buffer, size_t size, struct probe_arr
     if (got < 0)
         return -errno;
     read_control(&message, ret_arrival);
-    if (ret_arrival->at_ns == 0) {
-        struct timespec now;
-
-        clock_gettime(CLOCK_REALTIME, &now);
-        ret_arrival->at_ns = to_ns(&now);
-    }
+    if (ret_arrival->at_ns == 0)
+        ret_arrival->at_ns = wall_ns();
     ret_arrival->length = (size_t)got;
     ret_arrival->truncated = (message.msg_flags & MSG_TRUNC) != 0;
     return (int)got;

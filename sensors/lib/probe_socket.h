@@ -32,6 +32,12 @@ int probe_socket_connect(const union address *address, union address *ret_local,
 /* ICMP echo socket connected to an address: datagram kind where allowed, else raw (`*ret_raw`). */
 int probe_socket_icmp(const union address *address, bool *ret_raw, struct failure *failure);
 
+/* Raw IPv4 socket, non-blocking: IPPROTO_RAW sends packets with their own IP header and times departures, IPPROTO_ICMP
+ * receives the host's ICMP answers and errors with theirs. */
+int probe_socket_raw(int protocol, struct failure *failure);
+/* Send a packet to an address; its departure (CLOCK_REALTIME, the kernel's where it gives one), or a negative errno. */
+int64_t probe_socket_send(int socket, const void *bytes, size_t length, const union address *destination);
+
 /* Receive one packet; number of bytes, -EAGAIN when none waits, or a negative errno, with an ICMP error turned into
  * that of the network (-ECONNREFUSED, -EHOSTUNREACH...). */
 int probe_socket_receive(int socket, void *buffer, size_t size, struct probe_arrival *ret_arrival);

@@ -5,8 +5,13 @@
 #include <stdlib.h>
 
 void record_add(struct record *record, const char *name, double value, const char *unit) {
-    if (record->metric_count < RECORD_METRICS_MAX)
-        record->metrics[record->metric_count++] = (struct record_metric){name, value, unit};
+    struct record_metric *metric = &record->metrics[record->metric_count];
+
+    if (record->metric_count == RECORD_METRICS_MAX)
+        return;
+    *metric = (struct record_metric){.value = value, .unit = unit};
+    snprintf(metric->name, sizeof(metric->name), "%s", name);
+    record->metric_count++;
 }
 
 static cJSON *with_id(const cJSON *id) {

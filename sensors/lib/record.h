@@ -9,10 +9,11 @@
 
 #include "failure.h"
 
-#define RECORD_METRICS_MAX 16
+#define RECORD_METRICS_MAX 32
+#define RECORD_NAME_BYTES 40
 
 struct record_metric {
-    const char *name; /* "rtt_us" */
+    char name[RECORD_NAME_BYTES]; /* "rtt_us" */
     double value;
     const char *unit; /* "us", "ratio", "bps" */
 };

@@ -26,13 +26,13 @@
 /* What is left of a chirp after merging: `count` points and the gaps between each and its successor. */
 struct series {
     size_t count;
-    double sent_us[CHIRP_PACKETS_MAX];
-    double arrived_us[CHIRP_PACKETS_MAX];
-    double queue_us[CHIRP_PACKETS_MAX]; /* queueing delay relative to the first packet */
-    double gap_us[CHIRP_PACKETS_MAX];
-    double rate_bps[CHIRP_PACKETS_MAX];
-    unsigned lost[CHIRP_PACKETS_MAX];    /* packets missing within the gap */
-    unsigned packets[CHIRP_PACKETS_MAX]; /* sent within the gap, the closing one included */
+    double sent_us[TRAIN_PACKETS_MAX];
+    double arrived_us[TRAIN_PACKETS_MAX];
+    double queue_us[TRAIN_PACKETS_MAX]; /* queueing delay relative to the first packet */
+    double gap_us[TRAIN_PACKETS_MAX];
+    double rate_bps[TRAIN_PACKETS_MAX];
+    unsigned lost[TRAIN_PACKETS_MAX];    /* packets missing within the gap */
+    unsigned packets[TRAIN_PACKETS_MAX]; /* sent within the gap, the closing one included */
 };
 
 const char *chirp_verdict_name(enum chirp_verdict verdict) {
@@ -42,7 +42,7 @@ const char *chirp_verdict_name(enum chirp_verdict verdict) {
 }
 
 /* Shortest gap sent; a batch shows by arrivals closer than half of it. */
-static double shortest_gap_us(const struct chirp_packet *packets, size_t count) {
+static double shortest_gap_us(const struct train_packet *packets, size_t count) {
     double shortest = INFINITY;
 
     for (size_t k = 1; k < count; k++)
@@ -51,7 +51,7 @@ static double shortest_gap_us(const struct chirp_packet *packets, size_t count) 
 }
 
 /* Points of the packets that arrived, batches merged into their last packet. False when packets overtook another. */
-static bool build_series(const struct chirp_packet *packets, size_t count, struct series *series,
+static bool build_series(const struct train_packet *packets, size_t count, struct series *series,
                          unsigned *ret_coalesced) {
     double batch_us = shortest_gap_us(packets, count) / 2;
     size_t previous = 0;
@@ -104,7 +104,7 @@ static void remove_spikes(struct series *series) {
 
 /* What the low-rate half shows as falls between successive delays: a growing queue has none, so they are noise. */
 static double measure_noise_us(const struct series *series) {
-    double falls_us[CHIRP_PACKETS_MAX];
+    double falls_us[TRAIN_PACKETS_MAX];
     size_t half = (series->count - 1) / 2;
 
     for (size_t k = 0; k < half; k++)
@@ -247,10 +247,10 @@ static size_t segment(const struct series *series, double packet_bits, const str
     return series->count - 1;
 }
 
-struct chirp_result chirp_analyse(const struct chirp_packet *packets, size_t count, double packet_bits,
+struct chirp_result chirp_analyse(const struct train_packet *packets, size_t count, double packet_bits,
                                   const struct chirp_settings *settings) {
     struct chirp_result result = {.verdict = CHIRP_INCOMPLETE};
-    double estimates_bps[CHIRP_PACKETS_MAX] = {0};
+    double estimates_bps[TRAIN_PACKETS_MAX] = {0};
     struct series series = {0};
     double weighted = 0;
     double weights = 0;
@@ -258,7 +258,7 @@ struct chirp_result chirp_analyse(const struct chirp_packet *packets, size_t cou
     size_t turning;
     size_t gaps;
 
-    if (count > CHIRP_PACKETS_MAX)
+    if (count > TRAIN_PACKETS_MAX)
         return result;
     if (!build_series(packets, count, &series, &result.coalesced)) {
         result.verdict = CHIRP_REORDERED;

@@ -26,18 +26,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define CHIRP_PACKETS_MAX 128
+#include "exchange.h"
 
 struct chirp_settings {
     double decrease_factor; /* F: an excursion ends when the queue fell below its peak divided by this; > 1 */
     unsigned busy_period;   /* L: shorter excursions (in gaps) are noise; > 2 */
-};
-
-/* One packet that was sent; times count from any moment, each end by its own clock. */
-struct chirp_packet {
-    bool arrived;
-    double sent_us;
-    double arrived_us;
 };
 
 enum chirp_verdict {
@@ -58,7 +51,7 @@ struct chirp_result {
 
 const char *chirp_verdict_name(enum chirp_verdict verdict);
 /* Analyse a chirp of `count` packets of `packet_bits` each (IP packet). */
-struct chirp_result chirp_analyse(const struct chirp_packet *packets, size_t count, double packet_bits,
+struct chirp_result chirp_analyse(const struct train_packet *packets, size_t count, double packet_bits,
                                   const struct chirp_settings *settings);
 
 #endif

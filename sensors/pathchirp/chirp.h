@@ -16,8 +16,7 @@
 #define CHIRP_SMOOTHING_MAX 24
 
 struct chirp_parameters {
-    char destination[OPTION_TEXT_BYTES];
-    uint64_t port;
+    struct common_parameters common;
     double low_bps;
     double high_bps;
     double spread;
@@ -29,11 +28,6 @@ struct chirp_parameters {
     double timeout_ms;
     double limit_ms;
     uint64_t limit_bytes;
-    bool declare;
-    bool verbose;
-    bool json;
-    bool serve;
-    char key_file[OPTION_TEXT_BYTES];
 };
 
 extern const struct option_table CHIRP_OPTIONS;

@@ -1,18 +1,12 @@
 /* Parameters of pathchirp; see chirp.h. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "chirp.h"
+#include "sensor.h"
 #include "wire.h"
 
 #define FIELD(name) offsetof(struct chirp_parameters, name)
 static const struct option_spec SPECS[] = {
-    {"destination", OPTION_TEXT, OPTION_ANYWHERE, FIELD(destination), 0, 0, "ADDRESS",
-     "a host that runs sensor-responder"},
-    {"port", OPTION_UNSIGNED, OPTION_ANYWHERE, FIELD(port), 1, 65535, "PORT", "of the sensor-responder (18300)"},
-    {"key-file", OPTION_TEXT, OPTION_COMMAND_LINE, FIELD(key_file), 0, 0, "FILE",
-     "shared keys ($CHART_SENSOR_KEY_FILE)"},
     {"low-bps", OPTION_NUMBER, OPTION_ANYWHERE, FIELD(low_bps), 1e4, 1e10, "BPS",
      "lowest rate of the search (1e6); below it the range adapts"},
     {"high-bps", OPTION_NUMBER, OPTION_ANYWHERE, FIELD(high_bps), 1e4, 1e10, "BPS", "highest rate ever sent (1e9)"},
@@ -34,12 +28,6 @@ static const struct option_spec SPECS[] = {
      "no chirp starts that would end later (4500)"},
     {"limit-bytes", OPTION_UNSIGNED, OPTION_ANYWHERE, FIELD(limit_bytes), 20000, 1e9, "N",
      "no chirp starts that would send more (1000000)"},
-    {"declare", OPTION_FLAG, OPTION_ANYWHERE, FIELD(declare), 0, 0, NULL,
-     "print the most bytes and time the run may take, send nothing"},
-    {"json", OPTION_FLAG, OPTION_ANYWHERE, FIELD(json), 0, 0, NULL, "print JSON lines"},
-    {"verbose", OPTION_FLAG, OPTION_ANYWHERE, FIELD(verbose), 0, 0, NULL, "also print every chirp"},
-    {"serve", OPTION_FLAG, OPTION_COMMAND_LINE, FIELD(serve), 0, 0, NULL,
-     "answer JSON requests, one per line of standard input, one after the other"},
 };
 const struct option_table CHIRP_OPTIONS = {
     .program = "pathchirp",
@@ -47,13 +35,11 @@ const struct option_table CHIRP_OPTIONS = {
     .description = "Measure the available bandwidth of the path to a host.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),
+    .common = OPTIONS_TWO_ENDED,
 };
 
 void chirp_defaults(struct chirp_parameters *parameters) {
-    const char *key_file = getenv("CHART_SENSOR_KEY_FILE");
-
     *parameters = (struct chirp_parameters){
-        .port = WIRE_DEFAULT_PORT,
         .low_bps = 1e6,
         .high_bps = 1e9,
         .spread = 1.2,
@@ -65,18 +51,13 @@ void chirp_defaults(struct chirp_parameters *parameters) {
         .limit_ms = 4500,
         .limit_bytes = 1000000,
     };
-    if (key_file)
-        snprintf(parameters->key_file, sizeof(parameters->key_file), "%s", key_file);
+    options_common_defaults(&parameters->common);
 }
 
 int chirp_check(const struct chirp_parameters *parameters, struct failure *failure) {
-    if (!parameters->destination[0])
-        return failure_set(failure, FAILURE_USAGE, "destination is missing");
     if (parameters->high_bps < 5 * parameters->low_bps)
         return failure_set(failure, FAILURE_USAGE, "high-bps must be at least 5 times low-bps");
     if (parameters->packet_bytes && parameters->packet_bytes < WIRE_HEADER_BYTES + WIRE_IPV6_UDP_BYTES)
         return failure_set(failure, FAILURE_USAGE, "packet-bytes is too small");
-    if (!parameters->key_file[0] && !parameters->declare)
-        return failure_set(failure, FAILURE_USAGE, "--key-file is missing (chirps are authenticated)");
-    return 0;
+    return sensor_check_peer(&parameters->common, failure);
 }

@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The knee's gap that we like: far above timestamp noise, short enough for several chirps per second. */
 #define KNEE_GAP_US 200.0
@@ -14,24 +15,21 @@ void chirp_plan_make(struct chirp_plan *plan, double low_bps, double high_bps, d
     double rate_bps = low_bps * pow(spread, shift);
     double at_us = 0;
 
+    memset(plan, 0, sizeof(*plan));
     plan->low_bps = rate_bps;
-    plan->packet_bytes = packet_bytes;
-    plan->departures_us[0] = 0;
-    plan->packets = 1;
+    plan->train.packet_bytes = packet_bytes;
+    plan->train.departures_us[0] = 0;
+    plan->train.packets = 1;
     do {
         at_us += bits / rate_bps * 1e6;
         plan->high_bps = rate_bps;
-        plan->departures_us[plan->packets++] = at_us;
+        plan->train.departures_us[plan->train.packets++] = at_us;
         rate_bps *= spread;
-    } while (rate_bps <= high_bps * pow(spread, shift) && plan->packets < CHIRP_PACKETS_MAX);
+    } while (rate_bps <= high_bps * pow(spread, shift) && plan->train.packets < TRAIN_PACKETS_MAX);
 }
 
 double chirp_plan_duration_us(const struct chirp_plan *plan) {
-    return plan->departures_us[plan->packets - 1];
-}
-
-uint64_t chirp_plan_bytes(const struct chirp_plan *plan) {
-    return (uint64_t)plan->packets * plan->packet_bytes;
+    return plan->train.departures_us[plan->train.packets - 1];
 }
 
 double chirp_shift(unsigned number) {

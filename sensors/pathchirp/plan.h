@@ -5,14 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "analysis.h"
+#include "exchange.h"
 
 struct chirp_plan {
     double low_bps;
     double high_bps;
-    uint32_t packet_bytes; /* IP packet */
-    size_t packets;
-    double departures_us[CHIRP_PACKETS_MAX]; /* from the first packet */
+    struct train_plan train;
 };
 
 /* Gaps shrink by `spread` from the low to the high rate; `shift` in 0..1 moves the whole grid of rates up by that share
@@ -20,7 +18,6 @@ struct chirp_plan {
 void chirp_plan_make(struct chirp_plan *plan, double low_bps, double high_bps, double spread, double shift,
                      uint32_t packet_bytes);
 double chirp_plan_duration_us(const struct chirp_plan *plan);
-uint64_t chirp_plan_bytes(const struct chirp_plan *plan);
 /* Shift of the n-th chirp: the golden-ratio sequence, evenly spread whatever chirps are used in the end. */
 double chirp_shift(unsigned number);
 /* Packet size for an available bandwidth: small on slow paths, where a chirp would last too long. */

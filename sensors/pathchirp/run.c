@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis.h"
 #include "chirp.h"
 #include "exchange.h"
 #include "pacing.h"
@@ -33,7 +34,8 @@ struct run {
     unsigned chirps; /* in all, for shifts */
     double expected_bps;
     const char *range;
-    struct chirp_flight flights[BATCH_MAX];
+    struct train_flight flights[BATCH_MAX];
+    struct chirp_plan plans[BATCH_MAX];
     struct chirp_result results[BATCH_MAX];
     size_t estimate_count;
     double estimates_bps[NARROW_MAX];
@@ -54,8 +56,9 @@ void chirp_declare(const struct chirp_parameters *parameters, uint64_t *ret_byte
     chirp_plan_make(&wide, parameters->low_bps, parameters->high_bps, parameters->spread, 0, bytes);
     chirp_plan_make(&narrow, 1e6, NARROW_BELOW * NARROW_ABOVE * 1e6, parameters->spread, 0, bytes);
     total =
-        WIDE_CHIRPS * (MOVES_MAX + 1) * (chirp_plan_bytes(&wide) + FETCH_TRIES * exchange_fetch_bytes(wide.packets)) +
-        NARROW_MAX * (chirp_plan_bytes(&narrow) + FETCH_TRIES * exchange_fetch_bytes(narrow.packets));
+        WIDE_CHIRPS * (MOVES_MAX + 1) *
+            (exchange_train_bytes(&wide.train) + FETCH_TRIES * exchange_fetch_bytes(wide.train.packets)) +
+        NARROW_MAX * (exchange_train_bytes(&narrow.train) + FETCH_TRIES * exchange_fetch_bytes(narrow.train.packets));
     *ret_bytes = total < parameters->limit_bytes ? total : parameters->limit_bytes;
     /* Fetches of the last batch may come after the limit. */
     *ret_duration_ms = (uint64_t)ceil(parameters->limit_ms + 500);
@@ -67,16 +70,16 @@ static double spacing_us(const struct run *run, const struct chirp_plan *plan) {
 
 /* A chirp only starts when it and its fetch stay within bytes and time. */
 static bool affordable(const struct run *run, const struct chirp_plan *plan, unsigned batch) {
-    uint64_t bytes =
-        run->exchange.bytes + chirp_plan_bytes(plan) + (batch + 1) * FETCH_TRIES * exchange_fetch_bytes(plan->packets);
+    uint64_t bytes = run->exchange.bytes + exchange_train_bytes(&plan->train) +
+                     (batch + 1) * FETCH_TRIES * exchange_fetch_bytes(plan->train.packets);
     int64_t ends_ns =
         pacing_now_ns() + (int64_t)(chirp_plan_duration_us(plan) + DRAIN_US) * 1000 + run->exchange.rtt_ns;
 
     return bytes <= run->parameters->limit_bytes && ends_ns <= run->deadline_ns;
 }
 
-static void print_chirp(const struct run *run, const struct chirp_flight *flight, const struct chirp_result *result,
-                        unsigned lost) {
+static void print_chirp(const struct run *run, unsigned at, const struct chirp_result *result, unsigned lost) {
+    const struct train_flight *flight = &run->flights[at];
     cJSON *object = cJSON_CreateObject();
     cJSON *sent = cJSON_CreateArray();
     cJSON *arrived = cJSON_CreateArray();
@@ -87,15 +90,15 @@ static void print_chirp(const struct run *run, const struct chirp_flight *flight
     cJSON_AddStringToObject(object, "verdict", chirp_verdict_name(result->verdict));
     cJSON_AddNumberToObject(object, "estimate_bps", round(result->estimate_bps));
     cJSON_AddBoolToObject(object, "doubtful", result->doubtful);
-    cJSON_AddNumberToObject(object, "low_bps", round(flight->plan.low_bps));
-    cJSON_AddNumberToObject(object, "high_bps", round(flight->plan.high_bps));
+    cJSON_AddNumberToObject(object, "low_bps", round(run->plans[at].low_bps));
+    cJSON_AddNumberToObject(object, "high_bps", round(run->plans[at].high_bps));
     cJSON_AddNumberToObject(object, "packet_bytes", flight->plan.packet_bytes);
     cJSON_AddNumberToObject(object, "packets", (double)flight->plan.packets);
     cJSON_AddNumberToObject(object, "lost", lost);
     cJSON_AddNumberToObject(object, "coalesced", result->coalesced);
     cJSON_AddNumberToObject(object, "noise_us", result->noise_us);
     for (size_t k = 0; k < flight->plan.packets; k++) {
-        const struct chirp_packet *packet = &flight->packets[k];
+        const struct train_packet *packet = &flight->packets[k];
 
         cJSON_AddItemToArray(sent, cJSON_CreateNumber(round(packet->sent_us * 10) / 10));
         cJSON_AddItemToArray(arrived, packet->arrived ? cJSON_CreateNumber(round(packet->arrived_us * 10) / 10)
@@ -115,13 +118,15 @@ static int run_batch(struct run *run, double low_bps, double high_bps, unsigned 
     int fetched = 0;
 
     for (; sent < wanted; sent++) {
-        struct chirp_flight *flight = &run->flights[sent];
+        struct train_flight *flight = &run->flights[sent];
+        struct chirp_plan *plan = &run->plans[sent];
         int64_t next_ns;
 
-        chirp_plan_make(&flight->plan, low_bps, high_bps, parameters->spread, chirp_shift(run->chirps), bytes);
-        if (!affordable(run, &flight->plan, sent))
+        chirp_plan_make(plan, low_bps, high_bps, parameters->spread, chirp_shift(run->chirps), bytes);
+        if (!affordable(run, plan, sent))
             break;
-        next_ns = pacing_now_ns() + (int64_t)spacing_us(run, &flight->plan) * 1000;
+        flight->plan = plan->train;
+        next_ns = pacing_now_ns() + (int64_t)spacing_us(run, plan) * 1000;
         if (exchange_send(&run->exchange, flight, failure) < 0)
             return -1;
         run->chirps++;
@@ -131,7 +136,7 @@ static int run_batch(struct run *run, double low_bps, double high_bps, unsigned 
     }
     exchange_collect(&run->exchange, run->flights, sent, FETCH_TRIES);
     for (unsigned i = 0; i < sent; i++) {
-        struct chirp_flight *flight = &run->flights[i];
+        struct train_flight *flight = &run->flights[i];
         unsigned arrived = 0;
 
         for (size_t k = 0; k < flight->plan.packets; k++)
@@ -142,8 +147,8 @@ static int run_batch(struct run *run, double low_bps, double high_bps, unsigned 
         run->results[fetched] = chirp_analyse(flight->packets, flight->plan.packets, 8.0 * bytes, &settings);
         run->record->probes_sent += flight->plan.packets;
         run->record->probes_lost += flight->plan.packets - arrived;
-        if (parameters->verbose)
-            print_chirp(run, flight, &run->results[fetched], (unsigned)flight->plan.packets - arrived);
+        if (parameters->common.verbose)
+            print_chirp(run, i, &run->results[fetched], (unsigned)flight->plan.packets - arrived);
         fetched++;
     }
     return fetched;
@@ -278,7 +283,7 @@ int chirp_run(const struct chirp_parameters *parameters, const struct keyring *k
     run->range = "within";
     run->deadline_ns = pacing_now_ns() + (int64_t)(parameters->limit_ms * 1e6);
     record->started_at_us = pacing_wall_ns() / 1000;
-    result = exchange_open(&run->exchange, parameters->destination, (uint16_t)parameters->port, keyring,
+    result = exchange_open(&run->exchange, parameters->common.destination, (uint16_t)parameters->common.port, keyring,
                            parameters->timeout_ms, failure);
     if (result == 0) {
         result = find_range(run, parameters->low_bps, failure);

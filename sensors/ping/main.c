@@ -43,7 +43,7 @@ static int report(const struct running *running, bool json, bool one_shot) {
     struct failure failure = {0};
     int result = ping_run_summary(running->run, &record, &failure);
 
-    if (running->parameters.verbose) {
+    if (running->parameters.common.verbose) {
         for (uint64_t i = 0; i < record.probes_sent; i++) {
             double rtt_us = ping_run_rtt_us(running->run, i);
             cJSON *object = cJSON_CreateObject();
@@ -81,7 +81,7 @@ static void take_request(struct loop *loop, const char *line) {
     if (serve_parse_request(&PING_OPTIONS, line, &parameters, &id, &failure) < 0 ||
         ping_check(&parameters, &failure) < 0)
         goto refuse;
-    if (parameters.declare) {
+    if (parameters.common.declare) {
         uint64_t bytes, duration_ms;
 
         ping_declare(&parameters, &bytes, &duration_ms);
@@ -190,7 +190,7 @@ static int run_once(const struct ping_parameters *parameters, const struct keyri
         return -1;
     }
     loop->running[loop->count++] = (struct running){run, *parameters, NULL};
-    result = serve(loop, NULL, parameters->json);
+    result = serve(loop, NULL, parameters->common.json);
     free(loop);
     return result;
 }
@@ -217,9 +217,9 @@ static int run(const struct ping_parameters *parameters, struct failure *failure
     struct keyring keyring = {0};
     int result;
 
-    if (!parameters->serve && ping_check(parameters, failure) < 0)
+    if (!parameters->common.serve && ping_check(parameters, failure) < 0)
         return -1;
-    if (parameters->declare && !parameters->serve) {
+    if (parameters->common.declare && !parameters->common.serve) {
         uint64_t bytes, duration_ms;
 
         ping_declare(parameters, &bytes, &duration_ms);
@@ -227,11 +227,11 @@ static int run(const struct ping_parameters *parameters, struct failure *failure
         return 0;
     }
     /* Pure ICMP needs no key, also when the environment names a key file that is not there. */
-    if (parameters->key_file[0] && (parameters->serve || strcmp(parameters->protocol, "udp") == 0) &&
-        keyring_load(parameters->key_file, &keyring, failure) < 0)
+    if (parameters->common.key_file[0] && (parameters->common.serve || strcmp(parameters->protocol, "udp") == 0) &&
+        keyring_load(parameters->common.key_file, &keyring, failure) < 0)
         return -1;
     pacing_prepare();
-    if (parameters->serve)
+    if (parameters->common.serve)
         result = run_serve(parameters, keyring.count ? &keyring : NULL, failure);
     else
         result = run_once(parameters, keyring.count ? &keyring : NULL, failure);
@@ -252,7 +252,7 @@ int main(int argc, char **argv) {
         result = run(&parameters, &failure);
     if (result < 0) {
         fprintf(stderr, "ping: %s\n", failure.message);
-        if (parameters.json || parameters.serve)
+        if (parameters.common.json || parameters.common.serve)
             write_failure(NULL, &failure);
         return failure.kind;
     }

@@ -14,18 +14,12 @@
 #define PING_COUNT_MAX 10000
 
 struct ping_parameters {
-    char destination[OPTION_TEXT_BYTES];
+    struct common_parameters common;
     char protocol[OPTION_TEXT_BYTES]; /* "icmp" or "udp" */
-    uint64_t port;
     uint64_t count;
     double interval_ms;
     double timeout_ms;
     uint64_t packet_bytes; /* whole IP packet */
-    bool declare;
-    bool verbose;
-    bool json;
-    bool serve;
-    char key_file[OPTION_TEXT_BYTES];
 };
 
 extern const struct option_table PING_OPTIONS;

@@ -67,8 +67,8 @@ static int open_socket(struct ping_run *run, const struct keyring *keyring, stru
     union address remote;
     union address local;
 
-    if (address_resolve(run->parameters.destination, run->udp ? (uint16_t)run->parameters.port : 0, &remote, failure) <
-        0)
+    if (address_resolve(run->parameters.common.destination, run->udp ? (uint16_t)run->parameters.common.port : 0,
+                        &remote, failure) < 0)
         return -1;
     run->family = remote.any.sa_family;
     if (!run->udp) {
@@ -299,8 +299,8 @@ int ping_run_summary(const struct ping_run *run, struct record *record, struct f
     record->ended_at_us = run->ended_at_us;
     if (run->answered == 0) {
         if (run->network_error == EPERM || run->network_error == EACCES)
-            return failure_from_errno(failure, run->network_error, run->parameters.destination);
-        return failure_set(failure, FAILURE_UNREACHABLE, "%.200s: %s", run->parameters.destination,
+            return failure_from_errno(failure, run->network_error, run->parameters.common.destination);
+        return failure_set(failure, FAILURE_UNREACHABLE, "%.200s: %s", run->parameters.common.destination,
                            run->network_error ? strerror(run->network_error)
                            : run->udp && !run->session.token
                                ? "no sensor-responder answers (not running, or another key)"

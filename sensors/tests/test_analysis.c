@@ -17,17 +17,17 @@ static double uniform(uint32_t *state) {
 
 /* Send a planned chirp through a FIFO link of `capacity_bps`; every packet waits for the one before. */
 static size_t make_chirp(double low_bps, double high_bps, double capacity_bps, double shift,
-                         struct chirp_packet *packets) {
+                         struct train_packet *packets) {
     double service_us = 8.0 * PACKET_BYTES / capacity_bps * 1e6;
     struct chirp_plan plan;
     double free_at_us = 0;
 
     chirp_plan_make(&plan, low_bps, high_bps, 1.2, shift, PACKET_BYTES);
-    for (size_t k = 0; k < plan.packets; k++) {
-        free_at_us = fmax(free_at_us, plan.departures_us[k]) + service_us;
-        packets[k] = (struct chirp_packet){true, plan.departures_us[k], free_at_us + 1000};
+    for (size_t k = 0; k < plan.train.packets; k++) {
+        free_at_us = fmax(free_at_us, plan.train.departures_us[k]) + service_us;
+        packets[k] = (struct train_packet){true, plan.train.departures_us[k], free_at_us + 1000};
     }
-    return plan.packets;
+    return plan.train.packets;
 }
 
 static void assert_near(double value, double expected, double share) {
@@ -41,7 +41,7 @@ static void idle_link_is_exact(void **state) {
 
     for (size_t i = 0; i < sizeof(CAPACITIES) / sizeof(CAPACITIES[0]); i++) {
         for (unsigned shift = 0; shift < 11; shift++) {
-            struct chirp_packet packets[CHIRP_PACKETS_MAX];
+            struct train_packet packets[TRAIN_PACKETS_MAX];
             size_t count = make_chirp(CAPACITIES[i] / 4, CAPACITIES[i] * 4, CAPACITIES[i], chirp_shift(shift), packets);
             struct chirp_result result = chirp_analyse(packets, count, 8.0 * PACKET_BYTES, &SETTINGS);
 
@@ -58,7 +58,7 @@ static void noise_is_not_a_queue(void **state) {
     (void)state;
 
     for (unsigned run = 0; run < 11; run++) {
-        struct chirp_packet packets[CHIRP_PACKETS_MAX];
+        struct train_packet packets[TRAIN_PACKETS_MAX];
         size_t count = make_chirp(25e6, 400e6, 100e6, chirp_shift(run), packets);
 
         /* Late wake-ups: always some microseconds, one packet in six tens of them. */
@@ -72,7 +72,7 @@ static void noise_is_not_a_queue(void **state) {
 }
 
 static void batches_are_merged(void **state) {
-    struct chirp_packet packets[CHIRP_PACKETS_MAX];
+    struct train_packet packets[TRAIN_PACKETS_MAX];
     size_t count = make_chirp(25e6, 400e6, 100e6, 0.3, packets);
     struct chirp_result result;
     (void)state;
@@ -92,7 +92,7 @@ static void loss_does_not_bias(void **state) {
     (void)state;
 
     for (unsigned run = 0; run < 200; run++) {
-        struct chirp_packet packets[CHIRP_PACKETS_MAX];
+        struct train_packet packets[TRAIN_PACKETS_MAX];
         size_t count = make_chirp(25e6, 400e6, 100e6, chirp_shift(run), packets);
         struct chirp_result result;
 
@@ -111,7 +111,7 @@ static void loss_does_not_bias(void **state) {
 }
 
 static void edges_of_the_range_are_told(void **state) {
-    struct chirp_packet packets[CHIRP_PACKETS_MAX];
+    struct train_packet packets[TRAIN_PACKETS_MAX];
     size_t count = make_chirp(25e6, 100e6, 1e9, 0, packets);
     struct chirp_result result = chirp_analyse(packets, count, 8.0 * PACKET_BYTES, &SETTINGS);
     (void)state;
@@ -131,25 +131,25 @@ static void cross_traffic_lowers_the_estimate(void **state) {
 
     for (unsigned run = 0; run < 11; run++) {
         double service_us = 8.0 * PACKET_BYTES / 100e6 * 1e6;
-        struct chirp_packet packets[CHIRP_PACKETS_MAX];
+        struct train_packet packets[TRAIN_PACKETS_MAX];
         struct chirp_plan plan;
         double free_at_us = 0, other_us = 0;
 
         /* 40 Mb/s in packets of 140 bytes: 28 us apart, 11.2 us each. */
         chirp_plan_make(&plan, 15e6, 240e6, 1.2, chirp_shift(run), PACKET_BYTES);
-        for (size_t k = 0; k < plan.packets; k++) {
-            for (; other_us <= plan.departures_us[k]; other_us += 28)
+        for (size_t k = 0; k < plan.train.packets; k++) {
+            for (; other_us <= plan.train.departures_us[k]; other_us += 28)
                 free_at_us = fmax(free_at_us, other_us) + 11.2;
-            free_at_us = fmax(free_at_us, plan.departures_us[k]) + service_us;
-            packets[k] = (struct chirp_packet){true, plan.departures_us[k], free_at_us};
+            free_at_us = fmax(free_at_us, plan.train.departures_us[k]) + service_us;
+            packets[k] = (struct train_packet){true, plan.train.departures_us[k], free_at_us};
         }
-        sum += chirp_analyse(packets, plan.packets, 8.0 * PACKET_BYTES, &SETTINGS).estimate_bps;
+        sum += chirp_analyse(packets, plan.train.packets, 8.0 * PACKET_BYTES, &SETTINGS).estimate_bps;
     }
     assert_near(sum / 11, 60e6, 0.15);
 }
 
 static void what_cannot_be_judged_is_said(void **state) {
-    struct chirp_packet packets[CHIRP_PACKETS_MAX];
+    struct train_packet packets[TRAIN_PACKETS_MAX];
     size_t count = make_chirp(25e6, 400e6, 100e6, 0, packets);
     double kept = packets[4].arrived_us;
     (void)state;
@@ -161,7 +161,7 @@ static void what_cannot_be_judged_is_said(void **state) {
         packets[k].arrived = false;
     assert_int_equal(chirp_analyse(packets, count, 8.0 * PACKET_BYTES, &SETTINGS).verdict, CHIRP_INCOMPLETE);
     assert_int_equal(chirp_analyse(packets, 0, 8.0 * PACKET_BYTES, &SETTINGS).verdict, CHIRP_INCOMPLETE);
-    assert_int_equal(chirp_analyse(packets, CHIRP_PACKETS_MAX + 1, 8, &SETTINGS).verdict, CHIRP_INCOMPLETE);
+    assert_int_equal(chirp_analyse(packets, TRAIN_PACKETS_MAX + 1, 8, &SETTINGS).verdict, CHIRP_INCOMPLETE);
 }
 
 static void plans_stay_within_their_rates(void **state) {
@@ -169,13 +169,13 @@ static void plans_stay_within_their_rates(void **state) {
     (void)state;
 
     chirp_plan_make(&plan, 1e6, 1e9, 1.2, 0, 1400);
-    assert_int_equal(plan.packets, 39);
+    assert_int_equal(plan.train.packets, 39);
     assert_near(plan.low_bps, 1e6, 1e-9);
     assert_true(plan.high_bps <= 1e9 && plan.high_bps > 1e9 / 1.2);
-    assert_near(plan.departures_us[1], 11200, 1e-9);
-    assert_int_equal(chirp_plan_bytes(&plan), 39 * 1400);
+    assert_near(plan.train.departures_us[1], 11200, 1e-9);
+    assert_int_equal(exchange_train_bytes(&plan.train), 39 * 1400);
     chirp_plan_make(&plan, 1, 1e10, 1.05, 0.5, 1400);
-    assert_int_equal(plan.packets, CHIRP_PACKETS_MAX);
+    assert_int_equal(plan.train.packets, TRAIN_PACKETS_MAX);
     assert_int_equal(chirp_packet_bytes(10e6, 1400), 576);
     assert_int_equal(chirp_packet_bytes(1e9, 1400), 1400);
     assert_int_equal(chirp_packet_bytes(40e6, 1400), 1000);

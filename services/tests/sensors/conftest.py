@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ import pytest
 from chart.lab import topology
 from chart.lab.network import Lab
 
+SENSORS = ("ping", "traceroute", "pathchirp", "spruce", "pathrate")
 PROGRAMS = Path(__file__).resolve().parents[3] / "build" / "sensors"
 
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
     """The folder of the built programs."""
-    missing = [name for name in ("ping", "pathchirp", "sensor-responder") if not (PROGRAMS / name).exists()]
+    missing = [name for name in (*SENSORS, "sensor-responder") if not (PROGRAMS / name).exists()]
     if missing:
         pytest.fail(f"{', '.join(missing)} not built: make sensors")
     return PROGRAMS
@@ -50,13 +52,14 @@ def loopback_responder(programs: Path, key_file: Path) -> Iterator[int]:
 
 @pytest.fixture
 def make_lab(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
-    """Builds labs of one link between alpha and bravo and removes them afterwards."""
+    """Builds labs of nodes in a line (alpha and bravo) with equal links and removes them afterwards."""
     labs: list[Lab] = []
 
-    def make(**impairment: object) -> Lab:
-        loaded = topology.load("two-node")
-        links = [topology.Link.model_validate({**link.model_dump(), **impairment}) for link in loaded.links]
-        lab = Lab(loaded.model_copy(update={"links": links}), f"s{secrets.token_hex(3)}", state_dir=tmp_path / "labs")
+    def make(nodes: Sequence[str] = ("alpha", "bravo"), **impairment: object) -> Lab:
+        ends = itertools.pairwise(nodes)
+        links = [topology.Link.model_validate({"ends": pair, "rate_mbit": 100, **impairment}) for pair in ends]
+        line = topology.Topology(name="line", nodes=[topology.Node(name=name) for name in nodes], links=links)
+        lab = Lab(line, f"s{secrets.token_hex(3)}", state_dir=tmp_path / "labs")
         labs.append(lab)
         lab.up()
         return lab

@@ -68,6 +68,58 @@ def test_pathchirp_finds_the_rate_of_an_idle_link(
         assert record["ended_at_us"] - record["started_at_us"] <= 5_000_000
 
 
+def test_traceroute_finds_the_hops_and_tells_a_change(make_lab: LabMaker, programs: Path) -> None:
+    lab = make_lab(("alpha", "bravo", "charlie", "delta"), delay_ms=5)
+    for protocol in ("udp", "icmp"):
+        command = [str(programs / "traceroute"), "--destination", lab.address("delta"), "--protocol", protocol]
+        record = json.loads(lab.exec("alpha", [*command, "--json"], timeout_s=20).stdout)
+        assert [hop["address"] for hop in record["hops"]] == [
+            lab.address(node) for node in ("bravo", "charlie", "delta")
+        ]
+        for distance, hop in enumerate(record["hops"], 1):
+            assert hop["distance"] == distance
+            assert hop["rtt_us"] == pytest.approx(distance * 10_000, abs=2_000)
+        assert record["probe_bytes"] == 60 * record["probes_sent"]
+    command = lab.command_line("alpha", [str(programs / "traceroute"), "--serve"])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        changes = []
+        for ask in ({"id": 1}, {"id": 2}, {"id": 3, "destination": lab.address("charlie")}):
+            process.stdin.write(json.dumps({"destination": lab.address("delta"), **ask}) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            values = {metric["metric"]: metric["value"] for metric in answer["metrics"]}
+            changes.append((values["hop_count"], values.get("path_changed")))
+        process.stdin.close()
+    assert changes == [(3, None), (3, 0), (2, None)]
+
+
+def test_traceroute_tells_how_far_it_came(make_lab: LabMaker, programs: Path) -> None:
+    lab = make_lab(("alpha", "bravo", "charlie"), delay_ms=1)
+    lab.exec("bravo", ["ip", "route", "replace", "blackhole", lab.address("charlie")])
+    command = [str(programs / "traceroute"), "--destination", lab.address("charlie"), "--timeout-ms", "200", "--json"]
+    result = lab.exec("alpha", command, check=False)
+    record = json.loads(result.stdout)
+    assert result.returncode == 3
+    assert record["error"]["kind"] == "unreachable"
+    assert result.stderr.count("\n") == 1
+    assert "metrics" not in record
+
+
+@pytest.mark.parametrize("rate_mbit", [10, 45, 100, 240])
+def test_pathrate_and_spruce_on_an_idle_link(
+    make_lab: LabMaker, programs: Path, key_file: Path, rate_mbit: float
+) -> None:
+    lab = make_lab(rate_mbit=rate_mbit, delay_ms=1)
+    with responder(lab, "bravo", programs, key_file):
+        capacity = measure(lab, programs, key_file, "pathrate", "--trains", "40")
+        found_bps = capacity["values"]["capacity_bps"]
+        left = measure(lab, programs, key_file, "spruce", "--capacity-bps", str(found_bps), "--pairs", "40")
+    assert found_bps == pytest.approx(rate_mbit * 1e6, rel=0.05)
+    assert left["values"]["available_bandwidth_bps"] == pytest.approx(rate_mbit * 1e6, rel=0.1)
+
+
 def test_responder_cannot_be_abused(make_lab: LabMaker, programs: Path, key_file: Path) -> None:
     lab = make_lab(rate_mbit=100, delay_ms=1)
     attacker = [sys.executable, str(Path(__file__).with_name("attacker.py")), str(key_file)]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+SENSORS = ("ping", "traceroute", "pathchirp", "spruce", "pathrate")
+MANUALS = Path(__file__).resolve().parents[3] / "sensors" / "man"
 
 
 def run(*command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -24,12 +28,17 @@ def serve(*command: str | Path, requests: list[object]) -> dict[Any, dict[str, A
     return {answer.get("id"): answer for answer in answers}
 
 
-@pytest.mark.parametrize("name", ["ping", "pathchirp", "sensor-responder"])
-def test_help_lists_options_and_bad_arguments_are_one_line(programs: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*SENSORS, "sensor-responder"])
+def test_help_and_manual_list_the_options_and_bad_arguments_are_one_line(programs: Path, name: str) -> None:
     told = run(programs / name, "--help")
     assert told.returncode == 0
     assert f"usage: {name}" in told.stdout
-    assert "--key-file" in told.stdout
+    options = set(re.findall(r"^  --([a-z-]+)", told.stdout, re.MULTILINE)) - {"help"}
+    manual = (MANUALS / f"{name}.1").read_text().replace("\\-", "-")
+    described = set(re.findall(r"^\.(?:BI?) --([a-z-]+)", manual, re.MULTILINE))
+    assert options
+    assert options <= described, "the manual does not know them"
+    assert described <= options, "the program does not know them"
     refused = run(programs / name, "--no-such-option")
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"{name}: ")
@@ -42,11 +51,15 @@ def test_exit_status_tells_the_kind(programs: Path, key_file: Path, tmp_path: Pa
     assert json.loads(no_key.stdout)["error"]["kind"] == "usage"
     # Nothing listens on the discard port of loopback.
     dead = ["--destination", "127.0.0.1", "--port", "9", "--key-file", str(key_file), "--timeout-ms", "100", "--json"]
-    for command in (["ping", "--protocol", "udp", "--count", "1"], ["pathchirp"]):
+    probes = ["ping", "--protocol", "udp", "--count", "1"]
+    for command in (probes, ["pathchirp"], ["pathrate"], ["spruce", "--capacity-bps", "1e7"]):
         unreachable = run(programs / command[0], *command[1:], *dead)
         assert unreachable.returncode == 3, unreachable
         assert json.loads(unreachable.stdout)["error"]["kind"] == "unreachable"
         assert unreachable.stderr.count("\n") == 1
+    no_capacity = run(programs / "spruce", "--destination", "127.0.0.1", "--key-file", key_file)
+    assert no_capacity.returncode == 2
+    assert "--capacity-bps is missing" in no_capacity.stderr
     open_key = tmp_path / "open.key"
     open_key.write_text(key_file.read_text())
     open_key.chmod(0o644)
@@ -57,6 +70,12 @@ def test_declare_sends_nothing_and_bounds_the_run(programs: Path) -> None:
     declared = run(programs / "pathchirp", "--declare", "--destination", "192.0.2.1", "--limit-bytes", "300000")
     assert declared.returncode == 0
     assert json.loads(declared.stdout) == {"probe_bytes": 300000, "duration_ms": 5000}
+    declared = run(programs / "traceroute", "--declare", "--destination", "192.0.2.1", "--max-hops", "10")
+    assert json.loads(declared.stdout) == {"probe_bytes": 1800, "duration_ms": 4300}
+    declared = run(programs / "spruce", "--declare", "--destination", "192.0.2.1", "--capacity-bps", "1e7")
+    assert json.loads(declared.stdout)["probe_bytes"] < 1_000_000
+    declared = run(programs / "pathrate", "--declare", "--destination", "192.0.2.1", "--limit-bytes", "300000")
+    assert json.loads(declared.stdout) == {"probe_bytes": 300000, "duration_ms": 10500}
     declared = run(programs / "ping", "--declare", "--destination", "192.0.2.1", "--count", "5", "--interval-ms", "20")
     assert json.loads(declared.stdout) == {"probe_bytes": 500, "duration_ms": 1080}
 

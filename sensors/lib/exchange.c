@@ -1,4 +1,4 @@
-/* Sending chirps and fetching arrival times; see exchange.h. */
+/* Sending trains and fetching arrival times; see exchange.h. */
 #include "exchange.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #define NS_PER_MS 1000000LL
 #define HELLO_TRIES 4
-/* More than the RTT that an answer may take: scheduling at the far end, queues that our own chirps left. Grows from try
+/* More than the RTT that an answer may take: scheduling at the far end, queues that our own trains left. Grows from try
  * to try, because a slow path may hold a second of them. */
 #define ANSWER_SLACK_NS (50 * NS_PER_MS)
 #define ANSWER_SLACK_GROWTH 3
@@ -31,6 +31,22 @@ static size_t fetch_length(size_t packets) {
 
 uint64_t exchange_fetch_bytes(size_t packets) {
     return fetch_length(packets) + WIRE_IPV6_UDP_BYTES;
+}
+
+uint32_t exchange_smallest_packet(const struct exchange *exchange) {
+    return WIRE_HEADER_BYTES + exchange->header_bytes;
+}
+
+uint32_t exchange_packet_bytes(const struct train_plan *plan, size_t index) {
+    return plan->other_bytes[index] ? plan->other_bytes[index] : plan->packet_bytes;
+}
+
+uint64_t exchange_train_bytes(const struct train_plan *plan) {
+    uint64_t bytes = 0;
+
+    for (size_t k = 0; k < plan->packets; k++)
+        bytes += exchange_packet_bytes(plan, k);
+    return bytes;
 }
 
 /* Wait until something can be read or the moment has come; false in the latter case. */
@@ -106,7 +122,7 @@ int exchange_open(struct exchange *exchange, const char *destination, uint16_t p
     if (address_resolve(destination, port, &remote, failure) < 0)
         return -1;
     exchange->header_bytes = remote.any.sa_family == AF_INET6 ? WIRE_IPV6_UDP_BYTES : WIRE_IPV4_UDP_BYTES;
-    exchange->buffer = malloc((size_t)CHIRP_PACKETS_MAX * WIRE_DATAGRAM_MAX_BYTES);
+    exchange->buffer = malloc((size_t)TRAIN_PACKETS_MAX * WIRE_DATAGRAM_MAX_BYTES);
     if (!exchange->buffer)
         return failure_set(failure, FAILURE_OTHER, "out of memory");
     exchange->descriptor = probe_socket_connect(&remote, &local, failure);
@@ -142,8 +158,12 @@ static void apply_departures(struct exchange *exchange, int64_t *sent_ns, size_t
     }
 }
 
+static size_t payload_bytes(const struct exchange *exchange, const struct train_plan *plan, size_t index) {
+    return exchange_packet_bytes(plan, index) - exchange->header_bytes;
+}
+
 /* All made before the first leaves: signing takes time. */
-static int make_packets(struct exchange *exchange, const struct chirp_flight *flight, size_t length) {
+static int make_packets(struct exchange *exchange, const struct train_flight *flight) {
     for (size_t k = 0; k < flight->plan.packets; k++) {
         struct wire_header header = {
             .type = WIRE_CHIRP,
@@ -152,14 +172,15 @@ static int make_packets(struct exchange *exchange, const struct chirp_flight *fl
             .count = (uint16_t)flight->plan.packets,
         };
 
-        if (session_make(&exchange->session, &header, length, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES) < 0)
+        if (session_make(&exchange->session, &header, payload_bytes(exchange, &flight->plan, k),
+                         exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES) < 0)
             return -EINVAL;
     }
     return 0;
 }
 
 /* The stretch that must be exact; 0 or a negative errno. `ret_sent_ns` are readings right before each send. */
-static int send_packets(struct exchange *exchange, const struct chirp_plan *plan, size_t length, int64_t *ret_sent_ns) {
+static int send_packets(struct exchange *exchange, const struct train_plan *plan, int64_t *ret_sent_ns) {
     int64_t start_ns = pacing_now_ns() + PACING_SPIN_NS;
     struct pacing_priority before;
     bool precise = pacing_begin_precise(&before);
@@ -168,10 +189,11 @@ static int send_packets(struct exchange *exchange, const struct chirp_plan *plan
     for (size_t k = 0; k < plan->packets && result == 0; k++) {
         pacing_wait_until(start_ns + (int64_t)(plan->departures_us[k] * 1000));
         ret_sent_ns[k] = pacing_wall_ns();
-        if (send(exchange->descriptor, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES, length, MSG_DONTWAIT) < 0 &&
+        if (send(exchange->descriptor, exchange->buffer + k * WIRE_DATAGRAM_MAX_BYTES, payload_bytes(exchange, plan, k),
+                 MSG_DONTWAIT) < 0 &&
             errno != ENOBUFS && errno != EAGAIN)
             result = -errno;
-        exchange->bytes += plan->packet_bytes;
+        exchange->bytes += exchange_packet_bytes(plan, k);
         exchange->packets++;
     }
     if (precise)
@@ -179,30 +201,30 @@ static int send_packets(struct exchange *exchange, const struct chirp_plan *plan
     return result;
 }
 
-int exchange_send(struct exchange *exchange, struct chirp_flight *flight, struct failure *failure) {
-    const struct chirp_plan *plan = &flight->plan;
-    size_t length = plan->packet_bytes - exchange->header_bytes;
-    int64_t sent_ns[CHIRP_PACKETS_MAX];
+int exchange_send(struct exchange *exchange, struct train_flight *flight, struct failure *failure) {
+    const struct train_plan *plan = &flight->plan;
+    int64_t sent_ns[TRAIN_PACKETS_MAX];
     int network_error = 0;
     int error;
 
     flight->train = ++exchange->trains;
     flight->fetched = false;
-    if (make_packets(exchange, flight, length) < 0)
+    if (make_packets(exchange, flight) < 0)
         return failure_set(failure, FAILURE_OTHER, "cannot sign a probe");
     discard_departures(exchange, &network_error);
-    error = send_packets(exchange, plan, length, sent_ns);
+    error = send_packets(exchange, plan, sent_ns);
     if (error < 0)
-        return failure_from_errno(failure, -error, "sending a chirp");
+        return failure_from_errno(failure, -error, "sending a train");
     apply_departures(exchange, sent_ns, plan->packets, pacing_wall_ns());
+    flight->sent_at_ns = sent_ns[0];
     for (size_t k = 0; k < plan->packets; k++)
-        flight->packets[k] = (struct chirp_packet){.sent_us = (double)(sent_ns[k] - sent_ns[0]) / 1e3};
+        flight->packets[k] = (struct train_packet){.sent_us = (double)(sent_ns[k] - sent_ns[0]) / 1e3};
     return 0;
 }
 
-static void take_train(struct chirp_flight *flight, const uint8_t *bytes, const struct wire_header *header) {
-    struct wire_train_entry entries[CHIRP_PACKETS_MAX];
-    int count = wire_decode_train(bytes, header, entries, CHIRP_PACKETS_MAX);
+static void take_train(struct train_flight *flight, const uint8_t *bytes, const struct wire_header *header) {
+    struct wire_train_entry entries[TRAIN_PACKETS_MAX];
+    int count = wire_decode_train(bytes, header, entries, TRAIN_PACKETS_MAX);
 
     if (count < 0)
         return;
@@ -212,10 +234,11 @@ static void take_train(struct chirp_flight *flight, const uint8_t *bytes, const 
         flight->packets[entries[i].index].arrived = true;
         flight->packets[entries[i].index].arrived_us = entries[i].after_first_ns / 1e3;
     }
+    flight->arrived_at_ns = (int64_t)header->time_ns;
     flight->fetched = true;
 }
 
-static void request_trains(struct exchange *exchange, const struct chirp_flight *flights, unsigned count) {
+static void request_trains(struct exchange *exchange, const struct train_flight *flights, unsigned count) {
     uint8_t bytes[WIRE_DATAGRAM_MAX_BYTES];
 
     for (unsigned i = 0; i < count; i++) {
@@ -231,7 +254,7 @@ static void request_trains(struct exchange *exchange, const struct chirp_flight 
     }
 }
 
-unsigned exchange_collect(struct exchange *exchange, struct chirp_flight *flights, unsigned count, unsigned tries) {
+unsigned exchange_collect(struct exchange *exchange, struct train_flight *flights, unsigned count, unsigned tries) {
     uint8_t bytes[WIRE_DATAGRAM_MAX_BYTES];
     struct wire_header header;
     int64_t slack_ns = ANSWER_SLACK_NS;
