@@ -299,6 +299,8 @@ SIGNAL_FUNCTION int turn_round(struct __sk_buff *skb, struct signal_scratch *scr
     packet = scratch->packet;
     family = flow->family;
     transport = family == 4 ? IPV4_HEADER + CHART_IPV4_OPTION_OCTETS : IPV6_HEADER + CHART_IPV6_HOP_OCTETS;
+    if (!shim && scratch->parsed.transport_offset != transport)
+        return TC_DROP; /* other options beside ours: not what an element sends */
     signal->qos = half->agreed;
     signal->qos.direction = CHART_BACKWARD;
     signal->qos.status = half->pending - 1;

@@ -69,8 +69,11 @@ SIGNAL_FUNCTION int signal_due(struct chart_signal_half *half, __u32 tcp_flags, 
             half->confirm = 0;
             return CHART_CONFIRM;
         }
-        if (half->packets < config->renew_packets && now_ns < half->last_ns + config->renew_ns)
+        /* Every so many packets, every second, and again when the one before stayed without an answer. */
+        if (half->packets < config->renew_packets && now_ns < half->last_ns + config->renew_ns &&
+            (!half->tries || now_ns < half->next_ns))
             return NOTHING_DUE;
+        half->tries = 1;
         signal_asked(half, now_ns, wait_ns);
         return CHART_RENEGOTIATE;
     }
