@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands import network, request, tunnels
+from chart_client.commands import network, receipt, request, tunnels
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
 from chart_client.commands.doctor import doctor
 from chart_client.commands.explain import explain
@@ -60,6 +60,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
     app.add_typer(tunnels.app, name="tunnels")
+    app.add_typer(receipt.app, name="receipt")
     app.command()(network.events)
     app.command()(explain)
     app.command(context_settings=_PASS_ON)(run)
@@ -68,7 +69,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.command()(version)
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
     own = {
-        *("request", "node", "link", "policy", "measurement", "tunnels", "events"),
+        *("request", "node", "link", "policy", "measurement", "tunnels", "receipt", "events"),
         *("explain", "run", "doctor", "token", "version"),
     }
     if first not in own:

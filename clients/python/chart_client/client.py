@@ -16,15 +16,20 @@ import httpx
 
 from chart_client import errors, sse
 from chart_client.models import (
+    Callback,
     EnforcementMode,
     Event,
+    FoundPath,
     Link,
+    LinkCapacity,
     Measurement,
     Model,
     Node,
     Policy,
     Preview,
+    Quota,
     RateRequest,
+    Receipt,
     SensingConfiguration,
     Series,
     ServiceType,
@@ -105,17 +110,24 @@ class RateRequests(_Resource):
         start: datetime | None = None,
         end: datetime | None = None,
         duration_s: int | None = None,
+        traffic_class: Literal["foreground", "background"] = "foreground",
+        hold: bool = False,
+        callback_url: str | None = None,
+        avoid: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         description: str = "",
         idempotency_key: str | None = None,
     ) -> RateRequest:
         """Ask for a rate; it is committed when this returns. Source and destination are nodes, addresses or prefixes.
 
+        With `hold` it waits for `commit`, at most 900 s. Background takes what foreground leaves, up to guaranteed_bps.
+
         Raises:
             RefusedError: with floor, ceiling and suggestions.
         """
         fields = {name: value for name, value in locals().items() if name not in ("self", "idempotency_key")}
         source, destination = fields.pop("source"), fields.pop("destination")
+        fields["avoid"] = list(avoid)
         body = self._body(source, destination, fields)
         return self._one(
             RateRequest, "POST", _path("rate-requests"), body, Idempotency_Key=idempotency_key or uuid.uuid4().hex
@@ -129,9 +141,70 @@ class RateRequests(_Resource):
         """One request."""
         return self._one(RateRequest, "GET", _path("rate-requests", request_id))
 
-    def list(self, *, lifecycle: str | None = None) -> Iterator[RateRequest]:
-        """Requests that may be seen, newest first."""
-        return self._all(RateRequest, _path("rate-requests"), lifecycle=lifecycle)
+    def list(
+        self,
+        *,
+        lifecycle: str | None = None,
+        enforcement: str | None = None,
+        service_state: str | None = None,
+        callback_state: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        search: str | None = None,
+        link: str | None = None,
+        owner: str | None = None,
+        updated_since: datetime | None = None,
+    ) -> Iterator[RateRequest]:
+        """Requests that may be seen, newest first. A tag with an empty value stands for any value."""
+        wanted = [f"{name}={value}" if value else name for name, value in (tags or {}).items()]
+        return self._all(
+            RateRequest,
+            _path("rate-requests"),
+            lifecycle=lifecycle,
+            enforcement=enforcement,
+            service_state=service_state,
+            callback_state=callback_state,
+            tag=wanted or None,
+            q=search,
+            link=link,
+            owner=owner,
+            updated_since=_time(updated_since),
+        )
+
+    def commit(self, request_id: str) -> RateRequest:
+        """Commit a held request."""
+        return self._one(RateRequest, "POST", _path("rate-requests", request_id, "commit"))
+
+    def change(self, request_id: str, *, revision: int | None = None, **fields: Any) -> RateRequest:
+        """Raise, lower, extend or shorten a request in service: guaranteed_bps, minimum_bps, maximum_bps, end, priority,
+        callback_url, tags, description. What is not named stays; `end=None` keeps the rate until it is released.
+
+        Raises:
+            RefusedError: it does not fit; everything is as before.
+        """
+        headers = {} if revision is None else {"If_Match": f'"{revision}"'}
+        return self._one(RateRequest, "PATCH", _path("rate-requests", request_id), self._changes(fields), **headers)
+
+    def preview_change(self, request_id: str, **fields: Any) -> Preview:
+        """What `change` would get; changes nothing."""
+        return self._one(Preview, "POST", _path("rate-requests", request_id, "preview"), self._changes(fields))
+
+    @staticmethod
+    def _changes(fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: _time(value) if isinstance(value, datetime) else value for name, value in fields.items()}
+
+    def clone(self, request_id: str, **changes: Any) -> RateRequest:
+        """Ask anew for what a request asked for, with other values where they are given; it starts now."""
+        asked = self.get(request_id).request
+        taken = ("guaranteed_bps", "service", "protocol", "source_port", "destination_port", "dscp", "minimum_bps")
+        taken += ("maximum_bps", "priority", "traffic_class", "callback_url", "avoid", "tags", "description")
+        fields = {name: getattr(asked, name) for name in taken}
+        if asked.duration_s and not asked.start:
+            fields["duration_s"] = asked.duration_s
+        return self.create(asked.source, asked.destination, **{**fields, **changes})
+
+    def receipt(self, request_id: str) -> Receipt:
+        """What was granted and delivered."""
+        return self._one(Receipt, "GET", _path("rate-requests", request_id, "receipt"))
 
     def release(self, request_id: str) -> RateRequest:
         """Give the rate back; its flows go on under the kernel's own congestion control."""
@@ -173,6 +246,43 @@ def shortfall(request: RateRequest) -> str:
     return request.reason or "no node has to confirm it"
 
 
+class Callbacks(_Resource):
+    """What applications were told."""
+
+    def list(self, *, request: str | None = None, state: str | None = None) -> Iterator[Callback]:
+        """Newest first; DEAD ones were given up."""
+        return self._all(Callback, _path("callbacks"), request=request, state=state)
+
+    def retry(self, callback_id: str) -> Callback:
+        """Send one again."""
+        return self._one(Callback, "POST", _path("callbacks", callback_id, "retry"))
+
+    def secret(self, *, replace: bool = False) -> str:
+        """The secret that callbacks of this application are signed with; `replace` makes a new one."""
+        method = "POST" if replace else "GET"
+        return str(self._transport.request(method, _path("callback-secret")).json()["secret"])
+
+
+class Quotas(_Resource):
+    """What applications may have at once."""
+
+    def list(self) -> Iterator[Quota]:
+        """By application."""
+        return self._all(Quota, _path("quotas"))
+
+    def get(self, application: str = "default") -> Quota:
+        """One quota."""
+        return self._one(Quota, "GET", _path("quotas", application))
+
+    def put(self, application: str = "default", **bounds: int | None) -> Quota:
+        """State one: max_requests, max_total_bps, max_priority, horizon_s; what is left out has no bound."""
+        return self._one(Quota, "PUT", _path("quotas", application), bounds)
+
+    def delete(self, application: str) -> None:
+        """Remove one."""
+        self._transport.request("DELETE", _path("quotas", application))
+
+
 class Nodes(_Resource):
     """Hosts and network elements."""
 
@@ -208,6 +318,13 @@ class Links(_Resource):
         """State a link; further fields: delay_us, admission_share, tags."""
         body = {"to_node": to_node, "capacity_bps": capacity_bps, **fields}
         return self._one(Link, "PUT", _path("links", link_id), body)
+
+    def capacity(self, link_id: str, *, start: datetime | None = None, until: datetime | None = None) -> LinkCapacity:
+        """What the link has committed over a time, as steps; default: from now on for ever."""
+        query = {"from": _time(start), "until": _time(until)}
+        return LinkCapacity.model_validate(
+            self._transport.request("GET", _path("links", link_id, "capacity"), query=query).json()
+        )
 
     def delete(self, link_id: str) -> None:
         """Remove a link."""
@@ -288,6 +405,19 @@ class Tunnels(_Resource):
         self._transport.request("DELETE", _path("tunnels", tunnel_id))
 
 
+class SignedReceipts(_Resource):
+    """Signed statements of what was granted and delivered."""
+
+    def get(self, request_id: str) -> str:
+        """The receipt of a rate request: a JWS that `chart receipt verify` checks offline."""
+        return str(self._transport.request("GET", _path("receipts", request_id)).json()["receipt"])
+
+    def keys(self) -> dict[str, Any]:
+        """Public keys that receipts are verified with (JWKS)."""
+        found: dict[str, Any] = self._transport.request("GET", "/v1/receipt-keys").json()
+        return found
+
+
 class Client:
     """A connection to one gateway. Close it, or use it as a context manager.
 
@@ -313,12 +443,29 @@ class Client:
             token = functools.cache(lambda: development_token(server))
         self._transport = Transport(server, token, timeout_s=timeout_s, transport=transport)
         self.rate_requests = RateRequests(self._transport)
+        self.callbacks = Callbacks(self._transport)
+        self.quotas = Quotas(self._transport)
         self.nodes = Nodes(self._transport)
         self.links = Links(self._transport)
         self.policies = Policies(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.measurements = Measurements(self._transport)
         self.tunnels = Tunnels(self._transport)
+        self.signed_receipts = SignedReceipts(self._transport)
+
+    def paths(
+        self,
+        source: str,
+        destination: str,
+        *,
+        start: datetime | None = None,
+        until: datetime | None = None,
+        avoid: Sequence[str] = (),
+    ) -> list[FoundPath]:
+        """Paths between two nodes with what may still be committed on them, that of a request first."""
+        query = {"from": _time(start), "until": _time(until), "avoid": list(avoid) or None}
+        answer = self._transport.request("GET", _path("paths", source, destination), query=query).json()
+        return [FoundPath.model_validate(item) for item in answer["items"]]
 
     def series(
         self,

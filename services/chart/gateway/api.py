@@ -12,7 +12,18 @@ from fastapi.routing import APIRoute
 from chart.gateway import errors
 from chart.gateway.context import Gateway
 from chart.gateway.middleware import Envelope
-from chart.gateway.routes import events, history, links, nodes, operations, policies, rate_requests, session, tunnels
+from chart.gateway.routes import (
+    authorisations,
+    events,
+    history,
+    links,
+    nodes,
+    operations,
+    policies,
+    rate_requests,
+    session,
+    tunnels,
+)
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.web import Dashboard
 
@@ -26,6 +37,7 @@ documents (RFC 9457) that name the field at fault and what would be accepted.
 _TAGS = [
     {"name": "rate requests", "description": "Ask for a rate, follow it, release it."},
     {"name": "network", "description": "Nodes and links with their live state."},
+    {"name": "authorisations", "description": "Who may ask for what, and signed receipts of what was delivered."},
     {"name": "policy", "description": "What operators decide: off, observe, enforce."},
     {"name": "sensing", "description": "What shall be measured."},
     {"name": "tunnels", "description": "Elastic tunnels: a bandwidth over ordinary TCP connections."},
@@ -51,7 +63,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False},
         generate_unique_id_function=lambda route: route.name,
     )
-    modules = (rate_requests, nodes, links, policies, tunnels, history, events, session, operations)
+    modules = (rate_requests, authorisations, nodes, links, policies, tunnels, history, events, session, operations)
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:
         app.include_router(router)

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from chart.common.clock import Clock
 from chart.common.streams import Broker
 from chart.common.tokens import TokenVerifier
+from chart.gateway.authority import AuthorityClient
 from chart.gateway.backends import Backends
 from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer
@@ -35,6 +36,7 @@ class Gateway:
     verifier: TokenVerifier
     issuer: DevelopmentIssuer | None
     provider: Provider | None
+    authority: AuthorityClient
 
 
 def _of(request: Request) -> Gateway:

@@ -12,6 +12,7 @@ from chart.common.clock import Clock, SystemClock
 from chart.common.problems import ProblemError
 from chart.common.streams import Broker, connect
 from chart.common.tokens import KeySource, RemoteKeys, TokenVerifier
+from chart.gateway.authority import AuthorityClient
 from chart.gateway.backends import Backends
 from chart.gateway.context import Gateway
 from chart.gateway.events import EventHub
@@ -83,6 +84,7 @@ async def running(
         verifier=TokenVerifier(settings, keys),
         issuer=issuer,
         provider=Provider(settings) if settings.oidc_client_id else None,
+        authority=AuthorityClient(settings),
     )
     loops = [*gateway.followers.loops(), hub.run(), _read_archive_once(gateway)]
     tasks = [asyncio.create_task(loop) for loop in loops]
@@ -94,6 +96,7 @@ async def running(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await gateway.backends.close()
+        await gateway.authority.close()
         if gateway.provider is not None:
             await gateway.provider.close()
         await broker.close()

@@ -26,6 +26,9 @@ class GatewaySettings(BaseServiceSettings):
     token_authorised_parties: tuple[str, ...] = ()
     token_leeway_s: int = Field(default=5, ge=0, le=120)
     token_jwks_cache_s: float = Field(default=300.0, gt=0)
+    # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
+    authority_ca: Path | None = None
+    authority_identity: Path | None = None
     # Browser login with an OpenID provider (its metadata is at <token_issuer>/.well-known); empty: none is offered.
     oidc_client_id: str = ""
     oidc_client_secret: SecretStr = SecretStr("")

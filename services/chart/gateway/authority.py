@@ -1,0 +1,80 @@
+"""The authority behind the gateway: HTTPS with the certificate of service/gateway, the caller's own token forwarded."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Any
+
+import httpx
+from fastapi import Request
+
+from chart.common.problems import ProblemError
+from chart.gateway.auth import SESSION_COOKIE
+from chart.gateway.errors import away
+from chart.gateway.settings import GatewaySettings
+
+TIMEOUT_S = 5.0
+
+
+class AuthorityClient:
+    """Connects when first used; the certificate is read again when its file changed (it is renewed)."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._url = settings.authority_url
+        home = settings.state_dir / "authority"
+        self._ca = settings.authority_ca or home / "ca.pem"
+        self._base = settings.authority_identity or home / "identities" / "service-gateway"
+        self._client: httpx.AsyncClient | None = None
+        self._seen_ns = 0
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def ask(self, method: str, path: str, request: Request, body: dict[str, Any] | None = None) -> Any:
+        """The answer's JSON; what the authority refuses becomes the same problem here.
+
+        Raises:
+            ProblemError: the authority's own, or 503 when it cannot be reached.
+        """
+        header = request.headers.get("authorization")
+        headers = {"Authorization": header or f"Bearer {request.cookies.get(SESSION_COOKIE, '')}"}
+        if request.client is not None:
+            headers["Chart-Client-Address"] = request.client.host
+        try:
+            client = await self._ready()
+            answer = await client.request(method, path, json=body, headers=headers)
+            found = answer.json() if answer.content else None
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            raise away("The authority") from error
+        if answer.is_success:
+            return found
+        raise _problem(answer.status_code, found if isinstance(found, dict) else {})
+
+    async def _ready(self) -> httpx.AsyncClient:
+        certificate, key = f"{self._base}.pem", f"{self._base}.key"
+        changed_ns = os.stat(certificate).st_mtime_ns  # noqa: PTH116 - a look at local metadata, no waiting
+        if self._client is None or changed_ns != self._seen_ns:
+            context = ssl.create_default_context(cafile=str(self._ca))
+            context.load_cert_chain(certificate, key)
+            await self.close()
+            self._client = httpx.AsyncClient(base_url=self._url, verify=context, timeout=TIMEOUT_S, trust_env=False)
+            self._seen_ns = changed_ns
+        return self._client
+
+
+def _problem(status: int, found: dict[str, Any]) -> ProblemError:
+    detail = str(found.get("detail", "the authority gave no reason"))
+    if status >= 500 or status == 401:
+        return away("The authority") if status != 503 else ProblemError(503, "Service unavailable", detail)
+    return ProblemError(
+        status,
+        str(found.get("title", "Refused")),
+        detail,
+        field=found.get("field"),
+        ceiling=found.get("ceiling"),
+        suggestions=tuple(found.get("suggestions", ())),
+        kind=str(found.get("type", "refused")).rsplit(":", 1)[-1],
+    )
