@@ -1,0 +1,6 @@
+# What is tried against the authority, with figures. It measures, so it runs by itself and not in `make test`.
+LONG += threat-test
+
+.PHONY: threat-test
+threat-test: python kafka ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json
+	@cd services/tests/authority && PYTHONPATH=.. $(PYTHON) threats.py --out $(VAR)/threats
