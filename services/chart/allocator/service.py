@@ -1,20 +1,24 @@
 """What the allocator decides, without streams or a clock: link loads, capacities and grants in, link rates out.
 
-One `NodeAllocation` per node holds a controller per link. A record of all the node's links goes out when one of them
-changed by 1 % or when half of the lease is over (The CHART System, section 4; design: signalling, link rate control).
+`Allocations` takes the reports of many nodes at once and steps all their links together (fleet.py). A record of all a
+node's links goes out when one of them changed by 1 % or when half of the lease is over (The CHART System, section 4;
+design: signalling, link rate control).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import heapq
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chart.allocator.controller import LinkController, LinkDecision, LinkSample
+import numpy as np
+
+from chart.allocator.controller import LinkSample
+from chart.allocator.fleet import LOAD_FIELDS, Fleet, Integers
 from chart.common import leases
 from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2
-
-# Relative change of a link's figures that is worth a record.
-SIGNIFICANT_CHANGE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +34,24 @@ class GrantBook:
     def __init__(self) -> None:
         self._links_of: dict[str, tuple[str, ...]] = {}
         self._by_link: dict[str, dict[str, _Commitment]] = {}
+        # Links whose sum may differ: now, and from a moment on.
+        self._changed: set[str] = set()
+        self._moments: list[tuple[int, str]] = []
 
     def put(self, request_id: str, grant: flow_grant_pb2.FlowGrant | None) -> None:
         """Note a grant as it now is; None: released."""
         for link_id in self._links_of.pop(request_id, ()):
             self._by_link[link_id].pop(request_id, None)
+            self._changed.add(link_id)
         if grant is None:
             return
         commitment = _Commitment(grant.guaranteed_bps, grant.valid_from_us, grant.valid_until_us)
         self._links_of[request_id] = tuple(grant.link_ids)
         for link_id in grant.link_ids:
             self._by_link.setdefault(link_id, {})[request_id] = commitment
+            self._changed.add(link_id)
+            heapq.heappush(self._moments, (commitment.valid_from_us, link_id))
+            heapq.heappush(self._moments, (commitment.valid_until_us, link_id))
 
     def reserved_bps(self, link_id: str, now_us: int) -> int:
         """Sum of the guaranteed rates that hold now on a link."""
@@ -49,6 +60,13 @@ class GrantBook:
             for commitment in self._by_link.get(link_id, {}).values()
             if commitment.valid_from_us <= now_us and leases.is_valid(commitment.valid_until_us, now_us)
         )
+
+    def take_changed(self, now_us: int) -> set[str]:
+        """Links whose sum may have changed since the last call; the clock must not step back for more than that."""
+        while self._moments and self._moments[0][0] <= now_us:
+            self._changed.add(heapq.heappop(self._moments)[1])
+        changed, self._changed = self._changed, set()
+        return changed
 
 
 class LeaseBook:
@@ -97,7 +115,7 @@ def next_generation(now_us: int, *known: int) -> int:
 
 
 class NodeAllocation:
-    """Rate control of all links of one node."""
+    """What a replica knows of one node: its links in the fleet, and the record that was published last."""
 
     def __init__(self, node: str, law: str, previous: link_rate_pb2.LinkRates | None = None) -> None:
         """`previous` is the newest record of the node, by whichever replica: its rates and generation go on."""
@@ -105,102 +123,207 @@ class NodeAllocation:
         self.law = law
         self.published: link_rate_pb2.LinkRates | None = previous
         self.last_report_us = 0
-        self.decisions: dict[str, LinkDecision] = {}
-        self.leases: dict[str, tuple[int, int]] = {}
-        self._restored = {rate.link_id: rate.available_bps for rate in previous.links} if previous else {}
-        self._controllers: dict[str, LinkController] = {}
+        # As the last report named them, and those of them that the topology has, with their slots in the fleet.
+        self.reported: list[str] = []
+        self.link_ids: list[str] = []
+        self.slots: Integers = np.zeros(0, np.int64)
+        self.restored = {rate.link_id: rate for rate in previous.links} if previous else {}
 
-    def take(
-        self,
-        report: link_load_pb2.LinkLoadReport,
-        capacities: Mapping[str, int],
-        reserved_bps: Callable[[str], int],
-        now_us: int,
-    ) -> list[str]:
-        """Take one report of the node; returns links of the report that are not in the topology (`capacities`)."""
-        self.last_report_us = now_us
-        unknown = []
-        decisions = {}
-        for load in report.links:
-            capacity_bps = capacities.get(load.link_id, 0)
-            if capacity_bps <= 0:
-                unknown.append(load.link_id)
-                continue
-            controller = self._controllers.get(load.link_id)
-            if controller is None:
-                controller = LinkController(self.law, self._restored.pop(load.link_id, 0))
-                self._controllers[load.link_id] = controller
-            sample = sample_of(load, max(1, report.interval_us), capacity_bps, reserved_bps(load.link_id))
-            decisions[load.link_id] = controller.update(sample)
-        self.decisions = decisions
-        for gone in self._controllers.keys() - decisions.keys():
-            del self._controllers[gone]
-        return unknown
-
-    def use_law(self, law: str) -> None:
-        """Change the control law; each link goes on from its rate."""
-        if law != self.law:
-            self.law = law
-            self._restored = {link_id: int(one.rate_bps) for link_id, one in self._controllers.items()}
-            self._controllers = {}
-
-    def due(self, now_us: int) -> bool:
-        """Whether what was decided has to go out now."""
-        if not self.decisions:
-            return False
-        published = self.published
-        if published is None or leases.renewal_due(published.issued_at_us, published.valid_until_us, now_us):
-            return True
-        told = {rate.link_id: rate for rate in published.links}
-        return told.keys() != self.decisions.keys() or any(
-            differs(told[link_id], decision) or self._lease_is_new(told[link_id], now_us)
-            for link_id, decision in self.decisions.items()
-        )
-
-    def _lease_is_new(self, told: link_rate_pb2.LinkRate, now_us: int) -> bool:
-        """Whether what may be drawn in band is not what was told; an end that everybody knew of is no news."""
-        rate_bps, until_us = self.leases.get(told.link_id, (0, 0))
-        if not until_us:
-            return leases.is_valid(told.gr_lease_until_us, now_us)
-        return (rate_bps, until_us) != (told.gr_lease_bps, told.gr_lease_until_us)
-
-    def record(self, now_us: int, lease_us: int, known_generation: int = 0) -> link_rate_pb2.LinkRates:
-        """The record to publish. `known_generation` is the newest one in the stream."""
+    def record(
+        self, fleet: Fleet, lease_of: Callable[[str], tuple[int, int]], now_us: int, lease_us: int, known: int = 0
+    ) -> link_rate_pb2.LinkRates:
+        """The record to publish. `lease_of` gives rate and end of what may be drawn in band, `known` is the newest
+        generation in the stream.
+        """
         own = self.published.generation if self.published else 0
-        return link_rate_pb2.LinkRates(
+        record = link_rate_pb2.LinkRates(
             node=self.node,
-            generation=next_generation(now_us, own, known_generation),
+            generation=next_generation(now_us, own, known),
             issued_at_us=now_us,
             valid_until_us=now_us + lease_us,
             controller=self.law,
-            links=[
-                link_rate_pb2.LinkRate(
-                    link_id=link_id,
-                    available_bps=decision.available_bps,
-                    explicit_rate_capacity_bps=decision.explicit_rate_capacity_bps,
-                    legacy_share_bps=decision.legacy_share_bps,
-                    active_flows=decision.active_flows,
-                    gr_lease_bps=self.leases.get(link_id, (0, 0))[0],
-                    gr_lease_until_us=self.leases.get(link_id, (0, 0))[1],
-                )
-                for link_id, decision in sorted(self.decisions.items())
-            ],
+        )
+        for link_id, slot in sorted(zip(self.link_ids, self.slots.tolist(), strict=True)):
+            lease_bps, lease_until_us = lease_of(link_id)
+            record.links.add(
+                link_id=link_id,
+                available_bps=int(fleet.rate[slot]),
+                explicit_rate_capacity_bps=int(fleet.capacity[slot]),
+                legacy_share_bps=int(fleet.legacy_share[slot]),
+                active_flows=int(fleet.flows[slot]),
+                gr_lease_bps=lease_bps,
+                gr_lease_until_us=lease_until_us,
+            )
+        return record
+
+
+_LOAD_VALUES = operator.attrgetter(*LOAD_FIELDS)
+
+
+class Allocations:
+    """Rate control of all nodes of one replica: reports in, what has to be published out."""
+
+    def __init__(
+        self,
+        law_of_node: Callable[[str], str],
+        newest: Callable[[str], link_rate_pb2.LinkRates | None],
+        capacities: Mapping[str, int],
+        grants: GrantBook,
+        lease_of: Callable[[str, int], tuple[int, int]],
+        note: Callable[[str, str, str], None],
+    ) -> None:
+        """`newest` is the newest record of a node in the stream, `capacities` the links of the topology; `note` is told
+        what was done for a node under which control law.
+        """
+        self.nodes: dict[str, NodeAllocation] = {}
+        self._fleet = Fleet()
+        self._slot_of: dict[str, int] = {}
+        self._law_of_node = law_of_node
+        self._newest = newest
+        self._capacities = capacities
+        self._grants = grants
+        self._lease_of = lease_of
+        self._note = note
+        # Nodes whose links have to be looked up anew.
+        self._stale: set[str] = set()
+
+    def take(self, reports: Iterable[link_load_pb2.LinkLoadReport], now_us: int) -> tuple[list[str], list[str]]:
+        """Take reports, at most one of each node; returns the nodes whose record is due, and the links that agents
+        report and the topology does not have.
+        """
+        unknown: list[str] = []
+        taken: list[NodeAllocation] = []
+        values: list[tuple[int, ...]] = []
+        intervals: list[tuple[int, int]] = []
+        for report in reports:
+            node = report.node
+            allocation = self.nodes.get(node) or self._begin(node)
+            allocation.last_report_us = now_us
+            links: Sequence[link_load_pb2.LinkLoad] = report.links
+            ids = [load.link_id for load in links]
+            if ids != allocation.reported or node in self._stale:
+                self._enlist(allocation, ids, now_us)
+            if len(allocation.link_ids) != len(ids):
+                known = set(allocation.link_ids)
+                unknown += [link_id for link_id in ids if link_id not in known]
+                links = [load for load in links if load.link_id in known]
+            if allocation.link_ids:
+                taken.append(allocation)
+                values += map(_LOAD_VALUES, links)
+                intervals.append((max(1, report.interval_us), len(allocation.link_ids)))
+        if not taken:
+            return [], unknown
+        for link_id in self._grants.take_changed(now_us):
+            slot = self._slot_of.get(link_id)
+            if slot is not None:
+                self._fleet.reserved_bps[slot] = self._grants.reserved_bps(link_id, now_us)
+        slots = np.concatenate([allocation.slots for allocation in taken])
+        flat = itertools.chain.from_iterable(values)
+        loads = np.fromiter(flat, np.float64, len(values) * len(LOAD_FIELDS)).reshape(len(values), len(LOAD_FIELDS))
+        lengths = np.array([count for _, count in intervals])
+        self._fleet.step(slots, loads, np.repeat(np.array([float(one) for one, _ in intervals]), lengths))
+        first = np.cumsum(lengths) - lengths
+        moved = np.logical_or.reduceat(self._fleet.moved(slots), first).tolist()
+        due = [
+            allocation.node
+            for allocation, has_moved in zip(taken, moved, strict=True)
+            if has_moved or self._renewal_due(allocation, now_us)
+        ]
+        return due, unknown
+
+    def record(self, node: str, now_us: int, lease_us: int) -> link_rate_pb2.LinkRates:
+        """The record of a node to publish now."""
+        newest = self._newest(node)
+        known = newest.generation if newest else 0
+        return self.nodes[node].record(
+            self._fleet, lambda link_id: self._lease_of(link_id, now_us), now_us, lease_us, known
         )
 
+    def published(self, node: str, record: link_rate_pb2.LinkRates, now_us: int) -> None:
+        """A record was acknowledged: it is what the node is told."""
+        allocation = self.nodes.get(node)
+        if allocation is not None:
+            allocation.published = record
+            self._note_told(record.links)
+            for rate in record.links:
+                # Changed while the record was on its way.
+                if self._lease_of(rate.link_id, now_us) != (rate.gr_lease_bps, rate.gr_lease_until_us):
+                    self.lease_changed(rate.link_id)
 
-def differs(told: link_rate_pb2.LinkRate, decision: LinkDecision) -> bool:
-    """Whether a link's figures moved by 1 %, or the flow count that newcomers reckon with changed."""
+    def forget(self, node: str) -> None:
+        """Another replica has the node, or its agent is away."""
+        allocation = self.nodes.pop(node)
+        for link_id in allocation.link_ids:
+            self._fleet.remove(self._slot_of.pop(link_id))
 
-    def moved(before: int, after: int, scale: int) -> bool:
-        return abs(after - before) > SIGNIFICANT_CHANGE * scale
+    def look_again(self, node: str = "") -> None:
+        """The topology or the policy of a node changed; "": of every node."""
+        self._stale.update([node] if node else self.nodes)
 
-    capacity = told.explicit_rate_capacity_bps
-    return (
-        told.active_flows != decision.active_flows
-        or moved(told.available_bps, decision.available_bps, told.available_bps)
-        or moved(capacity, decision.explicit_rate_capacity_bps, capacity)
-        or moved(told.legacy_share_bps, decision.legacy_share_bps, capacity)
-    )
+    def links(self) -> int:
+        """How many links are controlled."""
+        return len(self._slot_of)
+
+    def lease_changed(self, link_id: str) -> None:
+        """What may be drawn in band on a link is not what was told: its node's next report publishes it."""
+        slot = self._slot_of.get(link_id)
+        if slot is not None:
+            self._fleet.told_flows[slot] = -1
+
+    def _renewal_due(self, allocation: NodeAllocation, now_us: int) -> bool:
+        told = allocation.published
+        return told is None or leases.renewal_due(told.issued_at_us, told.valid_until_us, now_us)
+
+    def _begin(self, node: str) -> NodeAllocation:
+        allocation = NodeAllocation(node, self._law_of_node(node), self._newest(node))
+        self.nodes[node] = allocation
+        self._note("works for a node: its loads arrive", node, allocation.law)
+        return allocation
+
+    def _enlist(self, allocation: NodeAllocation, ids: list[str], now_us: int) -> None:
+        """The node's links are these; those that were there before go on from where they are."""
+        self._stale.discard(allocation.node)
+        law = self._law_of_node(allocation.node)
+        if law != allocation.law:
+            self._note("changes the control law of a node by policy", allocation.node, law)
+        known = [link_id for link_id in ids if self._capacities.get(link_id, 0) > 0]
+        for link_id in allocation.link_ids:
+            if link_id not in known or law != allocation.law:
+                slot = self._slot_of.pop(link_id)
+                self._fleet.remove(slot)
+                if law != allocation.law:
+                    rate = link_rate_pb2.LinkRate(link_id=link_id, available_bps=int(self._fleet.rate[slot]))
+                    allocation.restored[link_id] = rate
+        allocation.law = law
+        fresh = []
+        for link_id in known:
+            if link_id not in self._slot_of:
+                told = allocation.restored.pop(link_id, None)
+                available_bps = told.available_bps if told is not None else 0
+                reserved_bps = self._grants.reserved_bps(link_id, now_us)
+                slot = self._fleet.add(law, available_bps, self._capacities[link_id], reserved_bps)
+                self._slot_of[link_id] = slot
+                fresh += [told] if told is not None else []
+            self._fleet.link_bps[self._slot_of[link_id]] = self._capacities[link_id]
+        self._note_told(fresh)
+        # Links that the agents were told of and that are no more: a record without them has to go out.
+        gone = [link_id for link_id in (*allocation.restored, *allocation.link_ids) if link_id not in ids]
+        allocation.restored = {link_id: one for link_id, one in allocation.restored.items() if link_id in ids}
+        allocation.reported = ids
+        allocation.link_ids = known
+        allocation.slots = np.array([self._slot_of[link_id] for link_id in known], np.int64)
+        if gone and known:
+            self._fleet.told_flows[allocation.slots[0]] = -1
+
+    def _note_told(self, links: Iterable[link_rate_pb2.LinkRate]) -> None:
+        fleet = self._fleet
+        for rate in links:
+            slot = self._slot_of.get(rate.link_id)
+            if slot is not None and rate.explicit_rate_capacity_bps:
+                fleet.told_rate[slot] = rate.available_bps
+                fleet.told_capacity[slot] = rate.explicit_rate_capacity_bps
+                fleet.told_legacy[slot] = rate.legacy_share_bps
+                fleet.told_flows[slot] = rate.active_flows
 
 
 def law_of(policies: Iterable[tuple[str, str]], node: str) -> str:

@@ -12,7 +12,7 @@ from typing import cast
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from chart.allocator.service import GrantBook, LeaseBook, NodeAllocation, law_of
+from chart.allocator.service import Allocations, GrantBook, LeaseBook, NodeAllocation, law_of
 from chart.allocator.settings import AllocatorSettings
 from chart.common import runtime
 from chart.common.clock import Clock, SystemClock
@@ -35,7 +35,7 @@ UNPUBLISHED = Counter("chart_allocator_link_rate_failures_total", "Records of li
 NODES = Gauge("chart_allocator_nodes", "Nodes that this replica works for")
 DECIDE = Histogram(
     "chart_allocator_decide_seconds",
-    "Control step of all links of one report",
+    "Control step of all links of the reports that came together",
     buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1),
 )
 AVAILABLE = Gauge("chart_allocator_link_available_bits_per_second", "Common rate R of a link", ["link"])
@@ -56,8 +56,24 @@ class Allocator:
         self._leases = LeaseBook()
         self._unknown: set[str] = set()
         self._publishing: dict[str, asyncio.Task[None]] = {}
-        self.nodes: dict[str, NodeAllocation] = {}
         self._states: dict[str, CompactedState] = {}
+        self._laws: list[tuple[str, str]] = []
+        # Reports that came since the last control step, by node, oldest first.
+        self._waiting: dict[str, list[link_load_pb2.LinkLoadReport]] = {}
+        self._gauges: dict[str, tuple[Gauge, Gauge]] = {}
+        self._allocations = Allocations(
+            lambda node: law_of(self._laws, node),
+            self._newest,
+            self._capacities,
+            self._grants,
+            self._leases.valid,
+            lambda what, node, law: _log.info(what, node=node, controller=law),
+        )
+
+    @property
+    def nodes(self) -> dict[str, NodeAllocation]:
+        """Nodes that this replica works for."""
+        return self._allocations.nodes
 
     @property
     def ready(self) -> bool:
@@ -72,13 +88,14 @@ class Allocator:
         """
         for topic in (TOPOLOGY, POLICY, FLOW_GRANT, GR_LEASE, LINK_RATE):
             self._states[topic] = await self._broker.compacted(topic)
-        for topic in (TOPOLOGY, FLOW_GRANT, GR_LEASE):
+        for topic in (TOPOLOGY, POLICY, FLOW_GRANT, GR_LEASE):
             for key, value in self._states[topic].items():
                 self._note(topic, key, value)
         _log.info("state is read", links=len(self._capacities), grants=len(self._states[FLOW_GRANT]))
         try:
             await runtime.run_together(
                 self._follow(TOPOLOGY),
+                self._follow(POLICY),
                 self._follow(FLOW_GRANT),
                 self._follow(GR_LEASE),
                 self._take_loads(),
@@ -100,13 +117,25 @@ class Allocator:
             self._grants.put(key, cast("flow_grant_pb2.FlowGrant | None", value))
         elif topic == GR_LEASE:
             self._leases.put(key, cast("gr_lease_pb2.GrLease | None", value))
-        elif value is None:
-            self._capacities.pop(key, None)
+            self._allocations.lease_changed(key)
+        elif topic == POLICY:
+            policies = self._states[POLICY].items()
+            self._laws = [(one, cast(policy_pb2.Policy, policy).link_controller) for one, policy in policies]
+            self._allocations.look_again()
         else:
-            entity = cast(topology_pb2.TopologyEntity, value)
-            if entity.WhichOneof("entity") == "link":
-                self._capacities[key] = entity.link.capacity_bps
-                self._unknown.discard(key)
+            self._note_topology(key, cast("topology_pb2.TopologyEntity | None", value))
+
+    def _note_topology(self, key: str, entity: topology_pb2.TopologyEntity | None) -> None:
+        capacity_bps = entity.link.capacity_bps if entity is not None and entity.WhichOneof("entity") == "link" else 0
+        if capacity_bps == self._capacities.get(key, 0):
+            return
+        if capacity_bps:
+            self._capacities[key] = capacity_bps
+            self._unknown.discard(key)
+        else:
+            self._capacities.pop(key, None)
+        # A link is reported by the node that sends on it.
+        self._allocations.look_again(key.split(":", 1)[0])
 
     async def _take_loads(self) -> None:
         group = self._settings.allocator_group
@@ -116,60 +145,59 @@ class Allocator:
                     self.take(cast(link_load_pb2.LinkLoadReport, record.value))
 
     def take(self, report: link_load_pb2.LinkLoadReport) -> None:
-        """One load report: decide, and publish when it is worth it."""
+        """One load report. Those that are there already are taken together with it, in one control step."""
         if report.interval_us == 0 or not report.node:
             return
-        REPORTS.inc()
-        now_us = self._clock.now_us()
-        allocation = self._allocation(report.node)
-        with DECIDE.time():
-            unknown = allocation.take(
-                report, self._capacities, lambda link_id: self._grants.reserved_bps(link_id, now_us), now_us
-            )
-        allocation.leases = {link_id: self._leases.valid(link_id, now_us) for link_id in allocation.decisions}
-        for link_id in unknown:
-            if link_id not in self._unknown:
-                self._unknown.add(link_id)
-                _log.warning("no rate for a link that is not in the topology", link=link_id, node=report.node)
-        if report.node not in self._publishing and allocation.due(now_us):
-            self._publishing[report.node] = asyncio.create_task(self._publish(allocation), name="publish link rates")
+        if not self._waiting:
+            # Runs when the reader has handed out all that it fetched.
+            asyncio.get_running_loop().call_soon(self._step)
+        self._waiting.setdefault(report.node, []).append(report)
 
-    def _allocation(self, node: str) -> NodeAllocation:
-        policies = [(key, cast(policy_pb2.Policy, one).link_controller) for key, one in self._states[POLICY].items()]
-        law = law_of(policies, node)
-        allocation = self.nodes.get(node)
-        if allocation is None:
-            allocation = NodeAllocation(node, law, self._newest(node))
-            self.nodes[node] = allocation
-            NODES.set(len(self.nodes))
-            _log.info("works for a node: its loads arrive", node=node, controller=law)
-        elif allocation.law != law:
-            _log.info("changes the control law of a node by policy", node=node, controller=law)
-            allocation.use_law(law)
-        return allocation
+    def _step(self) -> None:
+        """Decide on all reports that wait, and publish what is worth it."""
+        waiting, self._waiting = self._waiting, {}
+        now_us = self._clock.now_us()
+        while waiting:
+            # Of a node's reports one after the other: each is a control period.
+            reports = [queue.pop(0) for queue in waiting.values()]
+            waiting = {node: queue for node, queue in waiting.items() if queue}
+            REPORTS.inc(len(reports))
+            with DECIDE.time():
+                due, unknown = self._allocations.take(reports, now_us)
+            for link_id in unknown:
+                if link_id not in self._unknown:
+                    self._unknown.add(link_id)
+                    _log.warning("no rate for a link that is not in the topology", link=link_id)
+            for node in due:
+                if node not in self._publishing:
+                    self._publishing[node] = asyncio.create_task(self._publish(node), name="publish link rates")
 
     def _newest(self, node: str) -> link_rate_pb2.LinkRates | None:
         return cast("link_rate_pb2.LinkRates | None", self._states[LINK_RATE].get(node))
 
-    async def _publish(self, allocation: NodeAllocation) -> None:
-        newest = self._newest(allocation.node)
-        record = allocation.record(
-            self._clock.now_us(), self._settings.link_rate_lease_us, newest.generation if newest else 0
-        )
+    async def _publish(self, node: str) -> None:
+        record = self._allocations.record(node, self._clock.now_us(), self._settings.link_rate_lease_us)
         try:
-            await self._broker.publish(LINK_RATE, allocation.node, record)
+            await self._broker.publish(LINK_RATE, node, record)
         except StreamError as error:
             # The next report, 100 ms later, tries again with what then holds.
             UNPUBLISHED.inc()
-            _log.warning("link rates were not published", node=allocation.node, reason=str(error))
+            _log.warning("link rates were not published", node=node, reason=str(error))
         else:
             PUBLISHED.inc()
-            allocation.published = record
+            self._allocations.published(node, record, self._clock.now_us())
             for rate in record.links:
-                AVAILABLE.labels(link=rate.link_id).set(rate.available_bps)
-                CAPACITY.labels(link=rate.link_id).set(rate.explicit_rate_capacity_bps)
+                available, capacity = self._gauges_of(rate.link_id)
+                available.set(rate.available_bps)
+                capacity.set(rate.explicit_rate_capacity_bps)
         finally:
-            self._publishing.pop(allocation.node, None)
+            self._publishing.pop(node, None)
+
+    def _gauges_of(self, link_id: str) -> tuple[Gauge, Gauge]:
+        found = self._gauges.get(link_id)
+        if found is None:
+            found = self._gauges[link_id] = AVAILABLE.labels(link=link_id), CAPACITY.labels(link=link_id)
+        return found
 
     async def _keep_house(self) -> None:
         """Forget nodes whose loads stopped: their leases run out, flows fall back to their default control."""
@@ -179,7 +207,7 @@ class Allocator:
             now_us = self._clock.now_us()
             for node, allocation in list(self.nodes.items()):
                 if now_us - allocation.last_report_us > self._settings.node_silence_us:
-                    del self.nodes[node]
+                    self._allocations.forget(node)
                     _log.warning("no load reports from a node: its link rates are no longer renewed", node=node)
             silent = {link_id.split(":", 1)[0] for link_id in self._capacities} - self.nodes.keys()
             for node in sorted(silent - told):

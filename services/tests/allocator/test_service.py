@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chart.allocator.rpc import AllocatorServicer
-from chart.allocator.service import GrantBook, LeaseBook, NodeAllocation, law_of, next_generation
+from chart.allocator.service import GrantBook, LeaseBook, law_of, next_generation
 from chart.allocator.settings import AllocatorSettings
 from chart.allocator.streams import FLOW_GRANT, GR_LEASE, LINK_LOAD, LINK_RATE, POLICY, TOPOLOGY, Allocator
 from chart.common.clock import FakeClock
@@ -226,12 +226,6 @@ def test_law_by_policy() -> None:
     assert law_of([("default", "rcp")], "a") == "rcp"
     assert law_of([("default", "rcp"), ("a", "nec")], "a") == "nec"
     assert law_of([("default", "")], "a") == "nec"
-
-
-def test_node_without_known_links_has_nothing_to_publish() -> None:
-    allocation = NodeAllocation("bravo", "nec")
-    assert allocation.take(load(), {}, lambda _: 0, 1) == [LINK]
-    assert not allocation.due(1)
 
 
 def gr_lease(bps: int, until_us: int, generation: int = 1) -> gr_lease_pb2.GrLease:
