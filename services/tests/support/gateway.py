@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import uvicorn
 from fastapi import FastAPI
 
 from chart.common import rpc
+from chart.common.problems import ProblemError
 from chart.common.rpc_errors import RefusalError, conflict, invalid, not_found
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import LocalBroker
@@ -256,6 +257,39 @@ class World:
         return {"Authorization": f"Bearer {self.token(*roles, subject=subject)}"}
 
 
+@dataclass
+class MemoryAuthority:
+    """In place of the HTTPS client: authorisations in a dictionary, no receipts."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    async def ask(self, method: str, path: str, request: Any, body: dict[str, Any] | None = None) -> Any:
+        name = path.rsplit("/", 1)[1]
+        if method == "POST":
+            asked = body or {}
+            row = {
+                "id": f"A{len(self.rows)}", "owner": "tester", "removed": False,
+                "client_address": asked.get("client_address", "10.0.0.1"),
+                "service": asked.get("service", "available"),
+                "max_guaranteed_bps": asked.get("max_guaranteed_bps", 0), "max_priority": asked.get("max_priority", 0),
+                "delay_class": asked.get("delay_class", 0), "charging": 0, "expires_at_us": NOW_US,
+            }  # fmt: skip
+            self.rows[row["id"]] = row
+            return row
+        if method == "DELETE":
+            if self.rows.pop(name, None) is None:
+                raise ProblemError(404, "Not found", "There is no such authorisation.")
+            return None
+        if path == "/v1/authorisations":
+            return {"authorisations": list(self.rows.values())}
+        if path == "/v1/receipt-keys":
+            return {"keys": []}
+        raise ProblemError(404, "Not found", "There is no such flow.")
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
 @asynccontextmanager
 async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
     """A gateway in this process; ``client`` speaks to it without a network."""
@@ -279,6 +313,7 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
             **settings,
         }
         async with running(GatewaySettings(**chosen), broker=broker) as gateway:
+            gateway.authority = cast("Any", MemoryAuthority())
             app = create_app(gateway.settings)
             attach(app, gateway)
             await eventually(lambda: not gateway.followers.missing)

@@ -50,7 +50,7 @@ async def delete_authorisation(
 
 
 @router.get("/receipts/{id}", summary="A signed receipt", responses=responses(404))
-async def get_receipt(
+async def get_signed_receipt(
     flow: Annotated[str, Path(alias="id", pattern=r"^[A-Za-z0-9_-]{1,64}$")],
     request: Request,
     gateway: Context,
