@@ -41,6 +41,8 @@ class Signals:
     keys: dict[tuple[int, int, int], str] = field(default_factory=dict)
     # Addresses of a node beyond those of the topology, for next hops and authorisations.
     more_addresses: dict[str, list[str]] = field(default_factory=dict)
+    # Links that the topology does not know: options of --link.
+    more_links: dict[str, list[str]] = field(default_factory=dict)
     shim: bool = True
 
     def __post_init__(self) -> None:
@@ -156,6 +158,8 @@ class Element:
             if end.node == self.node:
                 rate_bps = round((link.rate_mbit or 0) * 1e6)
                 command += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
+        for option in self.signals.more_links.get(self.node, []):
+            command += ["--link", option]
         log = self.directory / "agent.log"
         self._output = log.open("a")
         self.process = self.lab.popen(self.node, command, stdout=self._output, stderr=self._output)
