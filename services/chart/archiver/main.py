@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 
 from chart.archiver import rpc as archiver_rpc
+from chart.archiver.alert_repository import AlertRepository
+from chart.archiver.backplane import Backplane
 from chart.archiver.repository import Repository
+from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.settings import ArchiverSettings
+from chart.archiver.snapshot_repository import SnapshotRepository
 from chart.archiver.streams import Archiver
 from chart.common import database, rpc, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
+from chart.common.outbox import OutboxRelay
 from chart.common.streams import connect
 
 
@@ -21,16 +26,27 @@ async def serve(settings: ArchiverSettings) -> None:
         async with database.pool(settings) as pool:
             repository = Repository(pool)
             await repository.open()
-            archiver = Archiver(broker, repository, SystemClock(), settings)
+            clock = SystemClock()
+            archiver = Archiver(broker, repository, clock, settings)
+            rollups, alerts, snapshots = (
+                RollupRepository(pool, repository),
+                AlertRepository(pool),
+                SnapshotRepository(pool),
+            )
+            backplane = Backplane(rollups, alerts, snapshots, clock, settings)
+            relay = OutboxRelay(pool, broker, "archiver")
+            servicer = archiver_rpc.ArchiveServicer(repository, rollups, alerts, snapshots, backplane)
 
             async def database_answers() -> None:
                 await database.reachable(pool)
 
             async with (
-                rpc.serve([archiver_rpc.registration(repository)], settings),
+                rpc.serve([archiver_rpc.registration(servicer)], settings),
                 HealthServer(settings.http_listen, {"database": database_answers, "archiving": archiver.check}),
             ):
-                await runtime.run_together(archiver.run_facts(), archiver.run_loads(), archiver.run_retention())
+                await runtime.run_together(
+                    archiver.run_facts(), archiver.run_loads(), archiver.run_retention(), backplane.run(), relay.run()
+                )
     finally:
         await broker.close()
 

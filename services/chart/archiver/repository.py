@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import structlog
 from psycopg import sql
 
+from chart.archiver import windows
+from chart.archiver.times import day_of, moment, time_us
 from chart.common.database import Connection, Pool
 
 # Any number, the same for all archivers: one at a time creates and drops partitions.
@@ -27,6 +29,8 @@ TIME_COLUMNS = {
     "grant_status": "at",
     "flow_grant": "at",
     "audit": "at",
+    "rollup_minute": "at",
+    "rollup_hour": "at",
 }
 _KEYS = {
     "measurement": ("id", "measured_at"),
@@ -51,11 +55,6 @@ class Sample:
     minimum: float
     maximum: float
     weight: int = 1
-
-
-def day_of(time_us: int) -> date:
-    """The day in UTC to which a time belongs."""
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).date()
 
 
 def partition_name(table: str, day: date) -> str:
@@ -97,14 +96,20 @@ class Repository:
         by_table: dict[str, list[Mapping[str, Any]]] = {}
         for table, row in rows:
             by_table.setdefault(table, []).append(row)
-        await self._ensure_partitions({(table, day_of(row[f"{TIME_COLUMNS[table]}_us"])) for table, row in rows})
+        gone = by_table.pop("estimate_gone", [])
+        stored = ((table, row) for table, entries in by_table.items() for row in entries)
+        await self.ensure_partitions({(table, day_of(row[f"{TIME_COLUMNS[table]}_us"])) for table, row in stored})
         async with self._pool.connection() as connection, connection.transaction():
             for table, entries in sorted(by_table.items()):
                 await _insert(connection, table, entries)
             if "measurement" in by_table:
                 await _update_latest(connection, by_table["measurement"])
+                await windows.mark(connection, by_table["measurement"])
+            if "estimate" in by_table or gone:
+                await _update_latest_estimates(connection, by_table.get("estimate", []), gone)
 
-    async def _ensure_partitions(self, wanted: Iterable[tuple[str, date]]) -> None:
+    async def ensure_partitions(self, wanted: Iterable[tuple[str, date]]) -> None:
+        """Create the partitions of these tables and days that are missing."""
         missing = [entry for entry in wanted if entry not in self._known and entry[0] in self._partitioned]
         if not missing:
             return
@@ -129,7 +134,7 @@ class Repository:
     async def maintain(self, today: date, retention_days: Mapping[str, int], ahead_days: int = 2) -> list[str]:
         """Create the partitions of the coming days, drop those older than the retention; returns what was dropped."""
         days = [today + timedelta(days=number) for number in range(ahead_days + 1)]
-        await self._ensure_partitions((table, day) for table in TIME_COLUMNS for day in days)
+        await self.ensure_partitions((table, day) for table in TIME_COLUMNS for day in days)
         dropped = []
         for table, keep_days in retention_days.items():
             oldest = today - timedelta(days=keep_days)
@@ -188,8 +193,8 @@ class Repository:
     ) -> tuple[list[Sample], str]:
         parameters = {
             **names,
-            "from": _datetime(from_us),
-            "until": _datetime(until_us),
+            "from": moment(from_us),
+            "until": moment(until_us),
             "step": timedelta(microseconds=step_us),
             "limit": limit,
         }
@@ -205,7 +210,7 @@ class Repository:
             cursor = await connection.execute(query, parameters)
             rows = await cursor.fetchall()
         samples = [
-            Sample(_microseconds(row["at"]), float(row["mean"]), float(row["low"]), float(row["high"]), row["weight"])
+            Sample(time_us(row["at"]), float(row["mean"]), float(row["low"]), float(row["high"]), row["weight"])
             for row in rows
         ]
         return samples, (str(rows[0]["unit"]) if rows else "")
@@ -216,7 +221,7 @@ class Repository:
             cursor = await connection.execute(
                 "SELECT count(*) AS n FROM measurement WHERE source = %s AND destination = %s AND metric = %s"
                 " AND error = '' AND measured_at >= %s AND measured_at < %s",
-                (source, destination, metric, _datetime(from_us), _datetime(until_us)),
+                (source, destination, metric, moment(from_us), moment(until_us)),
             )
             row = await cursor.fetchone()
         assert row is not None
@@ -228,13 +233,10 @@ class Repository:
             cursor = await connection.execute(
                 "SELECT issued_at, valid_until, available_bps FROM link_rate WHERE link_id = %s"
                 " AND issued_at >= %s AND issued_at < %s AND valid_until > %s ORDER BY issued_at LIMIT %s",
-                (link, _datetime(from_us - _LEASE_US), _datetime(until_us), _datetime(from_us), limit),
+                (link, moment(from_us - _LEASE_US), moment(until_us), moment(from_us), limit),
             )
             rows = await cursor.fetchall()
-        return [
-            (_microseconds(row["issued_at"]), _microseconds(row["valid_until"]), float(row["available_bps"]))
-            for row in rows
-        ]
+        return [(time_us(row["issued_at"]), time_us(row["valid_until"]), float(row["available_bps"])) for row in rows]
 
     async def grant_statuses(
         self, request: str, from_us: int, until_us: int, limit: int
@@ -244,12 +246,12 @@ class Repository:
             cursor = await connection.execute(
                 "SELECT at, node, state, kernel_rate_bps, sent_bytes FROM grant_status WHERE request_id = %s"
                 " AND at >= %s AND at < %s ORDER BY at, stream_offset LIMIT %s",
-                (request, _datetime(from_us - _STATUS_US), _datetime(until_us), limit),
+                (request, moment(from_us - _STATUS_US), moment(until_us), limit),
             )
             rows = await cursor.fetchall()
         return [
             (
-                _microseconds(row["at"]),
+                time_us(row["at"]),
                 str(row["node"]),
                 float(row["kernel_rate_bps"]) if row["state"] == "APPLIED" else 0.0,
                 int(row["sent_bytes"]),
@@ -267,7 +269,7 @@ class Repository:
                 {"s": source, "d": destination, "m": metric},
             )
             rows = await cursor.fetchall()
-        return [{**row, "measured_at_us": _microseconds(row["measured_at"])} for row in rows]
+        return [{**row, "measured_at_us": time_us(row["measured_at"])} for row in rows]
 
 
 # Longest lease of a link rate, and how long a grant's status is taken to hold when no newer one comes.
@@ -300,7 +302,8 @@ async def _insert(connection: Connection, table: str, entries: Sequence[Mapping[
         conflict,
     )
     values = [
-        tuple(_datetime(entry[name]) if name.endswith("_us") else entry[name] for name in names) for entry in entries
+        tuple(_time_or_none(entry[name]) if name.endswith("_us") else entry[name] for name in names)
+        for entry in entries
     ]
     async with connection.cursor() as cursor:
         await cursor.executemany(statement, values)
@@ -327,7 +330,7 @@ async def _update_latest(connection: Connection, entries: Sequence[Mapping[str, 
                     entry["sensor"],
                     entry["value"],
                     entry["unit"],
-                    _datetime(entry["measured_at_us"]),
+                    moment(entry["measured_at_us"]),
                     entry["error"],
                 )
                 for key, entry in sorted(newest.items())
@@ -335,14 +338,44 @@ async def _update_latest(connection: Connection, entries: Sequence[Mapping[str, 
         )
 
 
-def _datetime(time_us: int | None) -> datetime | None:
-    if time_us is None:
-        return None
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+async def _update_latest_estimates(
+    connection: Connection, entries: Sequence[Mapping[str, Any]], gone: Sequence[Mapping[str, Any]]
+) -> None:
+    """What is estimated now. A record that is read again after a later one changes nothing: the later time wins."""
+    newest: dict[tuple[str, str, str], tuple[int, Mapping[str, Any] | None]] = {}
+    for entry, value in (*((one, one) for one in entries), *((one, None) for one in gone)):
+        key = (entry["source"], entry["destination"], entry["metric"])
+        if key not in newest or entry["estimated_at_us"] >= newest[key][0]:
+            newest[key] = (entry["estimated_at_us"], value)
+    async with connection.cursor() as cursor:
+        await cursor.executemany(
+            "INSERT INTO latest_estimate (source, destination, metric, value, unit, method, interval_low,"
+            " interval_high, estimated_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+            " ON CONFLICT (source, destination, metric) DO UPDATE SET value = excluded.value, unit = excluded.unit,"
+            " method = excluded.method, interval_low = excluded.interval_low, interval_high = excluded.interval_high,"
+            " estimated_at = excluded.estimated_at WHERE excluded.estimated_at >= latest_estimate.estimated_at",
+            [
+                (
+                    *key,
+                    value["value"],
+                    value["unit"],
+                    value["method"],
+                    value["interval_low"],
+                    value["interval_high"],
+                    moment(at_us),
+                )
+                for key, (at_us, value) in sorted(newest.items())
+                if value is not None
+            ],
+        )
+        await cursor.executemany(
+            "DELETE FROM latest_estimate WHERE source = %s AND destination = %s AND metric = %s AND estimated_at <= %s",
+            [(*key, moment(at_us)) for key, (at_us, value) in sorted(newest.items()) if value is None],
+        )
 
 
-def _microseconds(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _time_or_none(at_us: int | None) -> datetime | None:
+    return None if at_us is None else moment(at_us)
 
 
 def _character(value: Any) -> str:

@@ -49,7 +49,9 @@ def rows_of(record: Record) -> list[Row]:
         return [("audit", _audit(value))]
     if record.topic == FLOW_GRANT and (value is None or isinstance(value, flow_grant_pb2.FlowGrant)):
         return [("flow_grant", _flow_grant(record, value))]
-    return []  # a tombstone of a compacted stream: history stays
+    if record.topic == ESTIMATE and value is None:
+        return [("estimate_gone", _estimate_gone(record))]
+    return []  # a tombstone of another compacted stream: history stays
 
 
 def _text(value: str) -> str:
@@ -108,6 +110,17 @@ def _estimate(value: estimate_pb2.Estimate) -> dict[str, Any]:
         "method": _text(value.method),
         "interval_low": _number(value.interval_low),
         "interval_high": _number(value.interval_high),
+    }
+
+
+def _estimate_gone(record: Record) -> dict[str, Any]:
+    """A pair of which nothing is estimated any more; its history stays."""
+    source, destination, metric = (*record.key.split(","), "", "", "")[:3]
+    return {
+        "source": _name(source, "key"),
+        "destination": _name(destination, "key"),
+        "metric": _name(metric, "key"),
+        "estimated_at_us": _time(record.timestamp_us, "timestamp"),
     }
 
 

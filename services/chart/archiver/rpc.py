@@ -6,8 +6,13 @@ import time
 from typing import Any
 
 from chart.archiver import service
+from chart.archiver.alert_repository import AlertRepository
+from chart.archiver.backplane import Backplane
+from chart.archiver.backplane_rpc import BackplaneServicer
 from chart.archiver.repository import Repository, Sample
+from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.service import Window
+from chart.archiver.snapshot_repository import SnapshotRepository
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import invalid
 from chart.v1 import archive_pb2, archive_pb2_grpc
@@ -18,10 +23,18 @@ _HOUR_US = 3_600_000_000
 _STATUS_HOLD_US = 60_000_000
 
 
-class ArchiveServicer(archive_pb2_grpc.ArchiveServicer):
+class ArchiveServicer(BackplaneServicer):
     """Answers from the tables."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        rollups: RollupRepository,
+        alert_repository: AlertRepository,
+        snapshots: SnapshotRepository,
+        backplane: Backplane,
+    ) -> None:
+        super().__init__(rollups, alert_repository, snapshots, backplane)
         self._repository = repository
 
     async def QuerySeries(  # noqa: N802 - name of the interface definition
@@ -132,6 +145,6 @@ def _check(request: archive_pb2.QuerySeriesRequest, metrics: tuple[str, ...], su
         raise service.QuestionError("metric", f"{request.metric!r} is not one of {', '.join(metrics)}")
 
 
-def registration(repository: Repository) -> Registration:
+def registration(servicer: ArchiveServicer) -> Registration:
     """For `chart.common.rpc.serve`."""
-    return ("chart.v1.Archive", archive_pb2_grpc.add_ArchiveServicer_to_server, ArchiveServicer(repository))
+    return ("chart.v1.Archive", archive_pb2_grpc.add_ArchiveServicer_to_server, servicer)

@@ -16,9 +16,10 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from chart.archiver.downsample import Downsampler
-from chart.archiver.repository import TIME_COLUMNS, Repository, day_of
+from chart.archiver.repository import TIME_COLUMNS, Repository
 from chart.archiver.rows import FACTS, LINK_LOAD, Row, UnarchivableError, rows_of
 from chart.archiver.settings import ArchiverSettings
+from chart.archiver.times import day_of
 from chart.common.clock import Clock
 from chart.common.records import Partition, Record
 from chart.common.streams import Broker, StreamError, Subscription
@@ -111,6 +112,8 @@ class Archiver:
     def _timely(self, row: Row) -> bool:
         """Neither older than the table keeps nor from the future."""
         table, values = row
+        if table == "estimate_gone":
+            return True
         at_us, now_us = values[f"{TIME_COLUMNS[table]}_us"], self._clock.now_us()
         # One day less than is kept: a partition that retention drops today is not created again.
         oldest_us = now_us - (self._retention_days[table] - 1) * 86_400_000_000 if table in self._retention_days else 0

@@ -1,0 +1,273 @@
+"""The backplane of a real archiver: roll-ups, changes, snapshots as files, alerts in the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+
+import pyarrow.parquet as pq
+import pytest
+from support.kafka import KafkaServer
+from support.postgres import PostgresServer
+from support.processes import ServerProcess, free_ports
+from support.waiting import eventually
+from ulid import ULID
+
+from chart.common import rpc
+from chart.common.rpc_errors import RefusalError
+from chart.common.streams_kafka import KafkaBroker
+from chart.v1 import alert_pb2, archive_pb2, archive_pb2_grpc, estimate_pb2, measurement_pb2
+
+pytestmark = pytest.mark.contract
+
+NAME = f"bp{os.getpid()}"
+
+
+@pytest.fixture(scope="module")
+def target(kafka: KafkaServer, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("backplane")
+    grpc_port, http_port = free_ports(2)
+    environment = {
+        "CHART_KAFKA_BOOTSTRAP": kafka.bootstrap,
+        "CHART_DATABASE_URL": postgres.role_url("archiver"),
+        "CHART_STATE_DIR": str(directory),
+        "CHART_GRPC_LISTEN": f"127.0.0.1:{grpc_port}",
+        "CHART_HTTP_LISTEN": f"127.0.0.1:{http_port}",
+        "CHART_ROLLUP_PERIOD_S": "0.2",
+        "CHART_CHANGE_PERIOD_S": "0.3",
+        "CHART_ALERT_PERIOD_S": "0.2",
+        "CHART_SNAPSHOT_PERIOD_S": "0",
+    }
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/readyz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    command = ("env", *(f"{name}={value}" for name, value in environment.items()))
+    process = ServerProcess(
+        "archiver", (*command, sys.executable, "-m", "chart.archiver.main"), directory / "archiver.log"
+    )
+    process.start(answers)
+    yield f"127.0.0.1:{grpc_port}"
+    process.stop()
+
+
+@pytest.fixture
+async def broker(kafka: KafkaServer) -> AsyncIterator[KafkaBroker]:
+    opened = KafkaBroker(kafka.bootstrap)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def archive(target: str) -> AsyncIterator[archive_pb2_grpc.ArchiveAsyncStub]:
+    channel = rpc.channel(target)
+    yield archive_pb2_grpc.ArchiveStub(channel)  # type: ignore[misc]
+    await channel.close()
+
+
+async def publish(broker: KafkaBroker, destination: str, values: list[tuple[int, float]]) -> None:
+    async def one(at_us: int, value: float) -> None:
+        measurement = measurement_pb2.Measurement(
+            id=str(ULID()),
+            source_node=NAME,
+            destination_node=destination,
+            sensor="ping",
+            metric="rtt_us",
+            value=value,
+            unit="us",
+            measured_at_us=at_us,
+            probes_sent=10,
+            probes_lost=1,
+        )
+        await broker.publish("chart.measurement.v1", f"{NAME},{destination},rtt_us", measurement)
+
+    await asyncio.gather(*(one(*entry) for entry in values))
+
+
+async def rollups(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, destination: str, resolution: str
+) -> list[archive_pb2.Rollup]:
+    answer = await archive.QueryRollups(
+        archive_pb2.QueryRollupsRequest(
+            source_node=NAME,
+            destination_node=destination,
+            metric="rtt_us",
+            resolution=archive_pb2.RollupResolution.Value(f"ROLLUP_RESOLUTION_{resolution}"),
+            from_us=1,
+        )
+    )
+    return list(answer.rollups)
+
+
+async def test_rollups_have_exact_quantiles_and_take_late_results_in(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    minute_us = (time.time_ns() // 1000 - 7_200_000_000) // 3_600_000_000 * 3_600_000_000
+    values = [(minute_us + number * 500_000, float(number + 1)) for number in range(100)]
+    await publish(broker, "exact", values)
+
+    async def hour_of(count: int) -> archive_pb2.Rollup | None:
+        found = await rollups(archive, "exact", "HOUR")
+        return found[0] if found and found[0].count == count else None
+
+    hour = await eventually(lambda: hour_of(100), 20)
+    (minute,) = await rollups(archive, "exact", "MINUTE")
+    for rolled in (hour, minute):
+        assert (rolled.at_us, rolled.p50, rolled.minimum, rolled.maximum) == (minute_us, 50.5, 1, 100)
+        assert rolled.p95 == pytest.approx(95.05)
+        assert rolled.p99 == pytest.approx(99.01)
+        assert rolled.loss_ratio == pytest.approx(0.1)
+    # An hour late, for instance from a pod without a broker.
+    await publish(broker, "exact", [(minute_us + 59_000_000, 1000.0), (minute_us + 61_000_000, 5.0)])
+    hour = await eventually(lambda: hour_of(102), 20)
+    assert hour.maximum == 1000
+    assert [one.count for one in await rollups(archive, "exact", "MINUTE")] == [101, 1]
+
+
+async def test_a_change_is_found_and_alerted_and_the_alert_is_resolved(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    destination = "changing"
+    rule = archive_pb2.AlertRule(
+        id=f"{NAME}-changed",
+        kind=archive_pb2.ALERT_KIND_CHANGE,
+        source_node=NAME,
+        metric="rtt_us",
+        threshold=0.3,
+        for_s=7200,
+    )
+    stored = (await archive.PutAlertRule(archive_pb2.PutAlertRuleRequest(rule=rule))).rule
+    assert stored.revision > 0
+    now_us = time.time_ns() // 1000 // 60_000_000 * 60_000_000
+    minutes = [now_us - (40 - number) * 60_000_000 for number in range(40)]
+    values = [(at + 1, (10_000 if index < 25 else 20_000) + index % 3 * 50.0) for index, at in enumerate(minutes)]
+    await publish(broker, destination, values)
+
+    async def change() -> archive_pb2.PathChange | None:
+        answer = await archive.ListPathChanges(
+            archive_pb2.ListPathChangesRequest(source_node=NAME, destination_node=destination)
+        )
+        return answer.changes[0] if answer.changes else None
+
+    found = await eventually(change, 30)
+    assert abs(found.at_us - minutes[25]) <= 120_000_000
+    assert (found.before, found.after) == (pytest.approx(10_050, rel=0.01), pytest.approx(20_050, rel=0.01))
+    usual = await archive.ListBaselines(
+        archive_pb2.ListBaselinesRequest(source_node=NAME, destination_node=destination)
+    )
+    assert usual.baselines[0].median == pytest.approx(20_050, rel=0.01)
+    subject = f"{NAME},{destination},rtt_us"
+    seen: list[alert_pb2.Alert] = []
+    async with broker.subscribe(["chart.alert.v1"], start="earliest") as records, asyncio.timeout(30):
+        async for record in records:
+            if isinstance(record.value, alert_pb2.Alert) and record.value.subject == subject:
+                seen.append(record.value)
+                if len(seen) == 1:
+                    firing = await archive.ListAlerts(archive_pb2.ListAlertsRequest(firing=True, subject=subject))
+                    assert [one.rule for one in firing.alerts] == [rule.id]
+                    await archive.DeleteAlertRule(archive_pb2.DeleteAlertRuleRequest(id=rule.id))
+                else:
+                    break
+    assert [one.state for one in seen] == [alert_pb2.ALERT_STATE_FIRING, alert_pb2.ALERT_STATE_RESOLVED]
+    assert seen[0].id == seen[1].id
+
+
+async def test_silence_fires_and_ends_with_the_next_result(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    destination = "silent"
+    rule = archive_pb2.AlertRule(
+        id=f"{NAME}-silent",
+        kind=archive_pb2.ALERT_KIND_NO_DATA,
+        source_node=NAME,
+        destination_node=destination,
+        metric="rtt_us",
+        for_s=10,
+    )
+    await archive.PutAlertRule(archive_pb2.PutAlertRuleRequest(rule=rule))
+
+    async def firing() -> bool:
+        request = archive_pb2.ListAlertsRequest(firing=True, subject=f"{NAME},{destination},rtt_us")
+        return bool((await archive.ListAlerts(request)).alerts)
+
+    await eventually(firing, 20)  # it was never measured
+    await publish(broker, destination, [(time.time_ns() // 1000, 5.0)])
+
+    async def resolved() -> bool:
+        return not await firing()
+
+    await eventually(resolved, 9)
+    await eventually(firing, 25)  # ten seconds of silence
+    await archive.DeleteAlertRule(archive_pb2.DeleteAlertRuleRequest(id=rule.id))
+
+
+async def test_a_snapshot_has_what_was_measured_and_estimates_for_the_rest_and_comes_as_a_file(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    now_us = time.time_ns() // 1000
+    await publish(broker, "seen", [(now_us, 123.0)])
+    for destination in ("seen", "guessed", "gone"):
+        estimate = estimate_pb2.Estimate(
+            source_node=NAME,
+            destination_node=destination,
+            metric="rtt_us",
+            value=200.0,
+            unit="us",
+            method="landmark",
+            interval_low=150,
+            interval_high=250,
+            estimated_at_us=now_us,
+        )
+        await broker.publish("chart.estimate.v1", f"{NAME},{destination},rtt_us", estimate)
+    await broker.publish("chart.estimate.v1", f"{NAME},gone,rtt_us", None)
+
+    async def taken() -> dict[str, archive_pb2.SnapshotRow] | None:
+        snapshot = (await archive.TakeSnapshot(archive_pb2.TakeSnapshotRequest())).snapshot
+        rows: dict[str, archive_pb2.SnapshotRow] = {}
+        cursor = ""
+        while True:
+            request = archive_pb2.GetSnapshotRequest(id=snapshot.id, metric="rtt_us", limit=3, cursor=cursor)
+            page = await archive.GetSnapshot(request)
+            rows |= {row.destination_node: row for row in page.rows if row.source_node == NAME}
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return rows if {"seen", "guessed"} <= rows.keys() and "gone" not in rows else None
+
+    rows = await eventually(taken, 20)
+    assert (rows["seen"].value, rows["seen"].method) == (123.0, "measured")
+    assert not rows["seen"].HasField("interval_low")
+    assert (rows["guessed"].value, rows["guessed"].method, rows["guessed"].interval_high) == (200.0, "landmark", 250)
+    files: dict[int, bytes] = {}
+    for kind in (archive_pb2.SNAPSHOT_FORMAT_PARQUET, archive_pb2.SNAPSHOT_FORMAT_CSV):
+        parts = [
+            part
+            async for part in archive.DownloadSnapshot(archive_pb2.DownloadSnapshotRequest(id="latest", format=kind))
+        ]
+        assert parts[0].file_name.endswith(".csv" if kind == archive_pb2.SNAPSHOT_FORMAT_CSV else ".parquet")
+        files[kind] = b"".join(part.data for part in parts)
+    table = pq.read_table(io.BytesIO(files[archive_pb2.SNAPSHOT_FORMAT_PARQUET])).to_pylist()
+    assert {row["destination"]: row["value"] for row in table if row["source"] == NAME}["guessed"] == 200.0
+    lines = files[archive_pb2.SNAPSHOT_FORMAT_CSV].decode().splitlines()
+    assert len(lines) == len(table) + 1
+
+
+async def test_what_cannot_be_is_refused_with_the_reason(archive: archive_pb2_grpc.ArchiveAsyncStub) -> None:
+    rule = archive_pb2.AlertRule(id="r", kind=archive_pb2.ALERT_KIND_ABOVE, metric="rtt_us", statistic="p42")
+    with pytest.raises(RefusalError, match="is not one of latest, mean"), rpc.refusals():
+        await archive.PutAlertRule(archive_pb2.PutAlertRuleRequest(rule=rule))
+    with pytest.raises(RefusalError, match="snapshot"), rpc.refusals():
+        await archive.GetSnapshot(archive_pb2.GetSnapshotRequest(id="nosuch"))
+    with pytest.raises(RefusalError, match="minute or hour"), rpc.refusals():
+        await archive.QueryRollups(
+            archive_pb2.QueryRollupsRequest(source_node="a", destination_node="b", metric="rtt_us")
+        )
