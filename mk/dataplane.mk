@@ -2,9 +2,10 @@
 SETUP += dataplane
 LINT += lint-dataplane
 UNIT += unit-dataplane
+LONG += signal-experiments
 
 ##@ Data plane
-.PHONY: dataplane lint-dataplane unit-dataplane verify-dataplane
+.PHONY: dataplane lint-dataplane unit-dataplane verify-dataplane signal-experiments
 dataplane: packages proto
 	@$(MAKE) -C dataplane BUILD=$(BUILD) all
 
@@ -16,3 +17,8 @@ unit-dataplane: dataplane
 
 verify-dataplane: dataplane ## load every BPF program and print its verified instruction count
 	@$(MAKE) -C dataplane BUILD=$(BUILD) verify
+
+signal-experiments: setup ## in-band signals: cost, abuse, timing (4 minutes); results in var/signal-*
+	@for name in signal-cost signal-abuse signal-timing; do \
+	    $(VENV)/bin/chart lab run $$name --out $(VAR)/$$name || exit 1; \
+	done
