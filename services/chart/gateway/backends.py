@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any, cast
@@ -17,6 +18,10 @@ from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc,
 # Fields of the interface definitions -> fields of the REST body.
 FIELDS = {
     "preemption_priority": "priority",
+    "max_priority_plus_one": "max_priority",
+    "horizon_us": "horizon_s",
+    "link_id": "link",
+    "owner": "application",
     "start_us": "start",
     "end_us": "end",
     "duration_us": "duration_s",
@@ -35,11 +40,19 @@ FIELDS = {
 }
 
 
+# Channels to what is reached by address; beyond them the one that was not used for the longest time is closed.
+OTHERS_MAX = 200
+OTHERS_GRACE_S = 40.0
+
+
 class Backends:
     """Channels to registry, reservations, archiver and tunnels; connects when first used."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         deadline_s = settings.backend_deadline_s
+        self._deadline_s = deadline_s
+        self._others: dict[str, aio.Channel] = {}
+        self._closing: list[asyncio.Future[None]] = []
         self._channels: dict[str, aio.Channel] = {
             "registry": rpc.channel(settings.registry_target, deadline_s=deadline_s),
             "reservations": rpc.channel(settings.reservations_target, deadline_s=deadline_s),
@@ -56,6 +69,16 @@ class Backends:
         )
         self.archive = cast("archive_pb2_grpc.ArchiveAsyncStub", _stub(archive_pb2_grpc.ArchiveStub, self, "archiver"))
         self.tunnels = cast("tunnels_pb2_grpc.TunnelsAsyncStub", _stub(tunnels_pb2_grpc.TunnelsStub, self, "tunnels"))
+
+    def reach(self, target: str) -> aio.Channel:
+        """A channel to "host:port" that is not needed for being ready: inference, the pod of a node."""
+        channel = self._others.pop(target, None) or rpc.channel(target, deadline_s=self._deadline_s)
+        self._others[target] = channel  # the last used is the last in order
+        if len(self._others) > OTHERS_MAX:
+            oldest = next(iter(self._others))
+            self._closing.append(asyncio.ensure_future(self._others.pop(oldest).close(OTHERS_GRACE_S)))
+            self._closing = [task for task in self._closing if not task.done()]
+        return channel
 
     def channel(self, name: str) -> aio.Channel:
         """The channel to one service."""
@@ -74,7 +97,7 @@ class Backends:
 
     async def close(self) -> None:
         """Let go of all."""
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._others.values()):
             await channel.close(None)
 
 

@@ -1,4 +1,4 @@
-"""/v1/measurements and /v1/series: what was measured, latest and over time."""
+"""/v1/measurements and /v1/series: what was measured, latest and over time; with it what is made of measurements."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from chart.gateway.backends import problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, Limit, page
+from chart.gateway.routes import alerts, estimates, snapshots
 from chart.gateway.schemas.common import NODE_ID_PATTERN, InputTimestamp, microseconds
 from chart.gateway.schemas.history import MeasurementPage, Series, SeriesKind
 from chart.v1 import archive_pb2, reservations_pb2
 
-router = APIRouter(prefix="/v1", tags=["history"], responses=responses(401, 403, 422, 429, 500, 503))
+router = APIRouter(prefix="/v1", responses=responses(401, 403, 422, 429, 500, 503))
+for part in (estimates, snapshots, alerts):
+    router.include_router(part.router)
 
 MAX_POINTS = 10_000
 MAX_SPAN = timedelta(days=400)
@@ -38,7 +41,7 @@ async def read_archive(gateway: Gateway) -> None:
         gateway.live.note_measurement(item)
 
 
-@router.get("/measurements", summary="Latest measurements")
+@router.get("/measurements", tags=["history"], summary="Latest measurements")
 async def measurements(
     gateway: Context,
     _principal: AnyRole,
@@ -63,7 +66,7 @@ async def measurements(
     return MeasurementPage(items=[gateway.live.measurement(item, now_us) for item in shown], next_cursor=next_cursor)
 
 
-@router.get("/series", summary="History of one metric", responses=responses(404))
+@router.get("/series", tags=["history"], summary="History of one metric", responses=responses(404))
 async def series(
     gateway: Context,
     principal: AnyRole,

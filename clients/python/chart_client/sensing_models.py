@@ -1,0 +1,170 @@
+"""What the gateway says about sensing: runs, reports of pods, estimates, roll-ups, snapshots, alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from chart_client.models import Model
+
+
+class RunResult(Model):
+    """One metric of a single run."""
+
+    metric: str
+    value: float
+    unit: str
+    measured_at: datetime
+    error: str = ""
+
+
+class LinkBudget(Model):
+    """What a pod may send on a link in a minute, and what it sent in the last one."""
+
+    link: str
+    capacity_bps: int
+    limit_bytes: int
+    used_bytes: int
+
+
+class SkippedRun(Model):
+    """A run that was not made, and why."""
+
+    at: datetime
+    group: str
+    reason: str
+    detail: str
+    count: int
+
+
+class SensingReport(Model):
+    """What a pod measures, merges, delays and skips."""
+
+    node: str
+    configurations: int
+    groups: int
+    started_runs: int
+    merged_runs: int
+    answered_from_store: int
+    skipped_runs: dict[str, int]
+    delayed_runs: dict[str, int]
+    start_lateness_p99_us: int
+    links: list[LinkBudget]
+    skips: list[SkippedRun]
+
+
+class Estimate(Model):
+    """What a pair's metric is taken to be, with a 90 % prediction interval."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+    value: float
+    unit: str
+    method: str
+    interval_low: float
+    interval_high: float
+    estimated_at: datetime
+    age_s: float
+
+
+class NextPair(Model):
+    """A pair that should be measured."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+    reason: str
+    relative_width: float
+
+
+class RollUp(Model):
+    """One minute or hour of a path."""
+
+    at: datetime
+    count: int
+    failed: int
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    loss_ratio: float | None = None
+
+
+class Baseline(Model):
+    """What is usual on a path since its last change."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+    unit: str
+    median: float
+    spread: float
+    minutes: int
+    since: datetime
+
+
+class PathChange(Model):
+    """A lasting change of a path's level."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+    unit: str
+    at: datetime
+    before: float
+    after: float
+
+
+class Snapshot(Model):
+    """All pairs at one time."""
+
+    id: str
+    taken_at: datetime
+    reason: str
+    metrics: list[str]
+    nodes: int
+    rows: int
+
+
+class SnapshotRow(Model):
+    """One pair's metric in a snapshot."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+    value: float
+    unit: str
+    method: str
+    interval_low: float | None = None
+    interval_high: float | None = None
+    at: datetime
+
+
+class AlertRule(Model):
+    """When somebody is told."""
+
+    id: str
+    revision: int
+    kind: str
+    metric: str
+    source_node: str | None = None
+    destination_node: str | None = None
+    statistic: str | None = None
+    threshold: float
+    for_s: int
+    description: str = ""
+
+
+class Alert(Model):
+    """A rule's condition that held long enough on a path."""
+
+    id: str
+    rule: str
+    subject: str
+    summary: str
+    value: float
+    threshold: float
+    fired_at: datetime
+    resolved_at: datetime | None = None

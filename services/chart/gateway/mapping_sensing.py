@@ -1,0 +1,231 @@
+"""Messages of pods, inference and archiver as answers, and bodies as messages. Pure."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from chart.gateway.schemas import sensing
+from chart.gateway.schemas.common import timestamp, timestamp_or_none
+from chart.v1 import archive_pb2, estimate_pb2, inference_pb2, sensing_configuration_pb2, sensor_pod_pb2
+
+_PREFIX = "ALERT_KIND_"
+
+
+def estimate(message: estimate_pb2.Estimate, age_us: int) -> sensing.Estimate:
+    """An estimate with its age."""
+    return sensing.Estimate(
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        metric=message.metric,
+        value=message.value,
+        unit=message.unit,
+        method=message.method,
+        interval_low=message.interval_low,
+        interval_high=message.interval_high,
+        estimated_at=timestamp(message.estimated_at_us),
+        age_s=max(0, age_us) / 1e6,
+    )
+
+
+def next_pair(message: inference_pb2.NextPair) -> sensing.NextPair:
+    """A pair to measure."""
+    return sensing.NextPair(
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        metric=message.metric,
+        reason=message.reason,
+        relative_width=message.relative_width,
+    )
+
+
+def roll_ups(message: archive_pb2.QueryRollupsResponse) -> sensing.RollUps:
+    """Roll-ups of a path."""
+    return sensing.RollUps(
+        unit=message.unit,
+        items=[
+            sensing.RollUp(
+                at=timestamp(one.at_us),
+                count=one.count,
+                failed=one.failed,
+                mean=one.mean if one.count else None,
+                p50=one.p50 if one.count else None,
+                p95=one.p95 if one.count else None,
+                p99=one.p99 if one.count else None,
+                minimum=one.minimum if one.count else None,
+                maximum=one.maximum if one.count else None,
+                loss_ratio=one.loss_ratio if one.HasField("loss_ratio") else None,
+            )
+            for one in message.rollups
+        ],
+    )
+
+
+def baseline(message: archive_pb2.Baseline) -> sensing.Baseline:
+    """What is usual."""
+    return sensing.Baseline(
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        metric=message.metric,
+        unit=message.unit,
+        median=message.median,
+        spread=message.spread,
+        minutes=message.minutes,
+        since=timestamp(message.since_us),
+        computed_at=timestamp(message.computed_at_us),
+    )
+
+
+def path_change(message: archive_pb2.PathChange) -> sensing.PathChange:
+    """A change of level."""
+    return sensing.PathChange(
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        metric=message.metric,
+        unit=message.unit,
+        at=timestamp(message.at_us),
+        before=message.before,
+        after=message.after,
+    )
+
+
+def snapshot(message: archive_pb2.Snapshot) -> sensing.Snapshot:
+    """A snapshot without its rows."""
+    return sensing.Snapshot(
+        id=message.id,
+        taken_at=timestamp(message.taken_at_us),
+        reason=message.reason,
+        metrics=list(message.metrics),
+        nodes=message.nodes,
+        rows=message.rows,
+    )
+
+
+def snapshot_row(message: archive_pb2.SnapshotRow) -> sensing.SnapshotRow:
+    """One row."""
+    estimated = message.HasField("interval_low")
+    return sensing.SnapshotRow(
+        source_node=message.source_node,
+        destination_node=message.destination_node,
+        metric=message.metric,
+        value=message.value,
+        unit=message.unit,
+        method=message.method,
+        interval_low=message.interval_low if estimated else None,
+        interval_high=message.interval_high if estimated else None,
+        at=timestamp(message.at_us),
+    )
+
+
+def alert_rule_message(identity: str, body: sensing.AlertRuleBody) -> archive_pb2.AlertRule:
+    """What the archiver stores."""
+    thresholds = body.kind in ("above", "below")
+    return archive_pb2.AlertRule(
+        id=identity,
+        kind=archive_pb2.AlertKind.Value(_PREFIX + body.kind.upper()),
+        source_node=body.source_node or "",
+        destination_node=body.destination_node or "",
+        metric=body.metric,
+        statistic=body.statistic if thresholds else "",
+        threshold=body.threshold,
+        for_s=body.for_s,
+        description=body.description,
+    )
+
+
+def alert_rule(message: archive_pb2.AlertRule) -> sensing.AlertRule:
+    """A rule in force."""
+    kind = archive_pb2.AlertKind.Name(message.kind).removeprefix(_PREFIX).lower()
+    return sensing.AlertRule(
+        id=message.id,
+        revision=message.revision,
+        kind=cast("sensing.AlertKind", kind),
+        metric=message.metric,
+        source_node=message.source_node or None,
+        destination_node=message.destination_node or None,
+        statistic=message.statistic or None,
+        threshold=message.threshold,
+        for_s=message.for_s,
+        description=message.description,
+    )
+
+
+def alert(message: archive_pb2.AlertRecord) -> sensing.Alert:
+    """An alert that fired."""
+    return sensing.Alert(
+        id=message.id,
+        rule=message.rule,
+        subject=message.subject,
+        summary=message.summary,
+        value=message.value,
+        threshold=message.threshold,
+        fired_at=timestamp(message.fired_at_us),
+        resolved_at=timestamp_or_none(message.resolved_at_us),
+    )
+
+
+def run_message(body: sensing.RunBody, owner: str) -> sensor_pod_pb2.RunOnceRequest:
+    """What the pod runs."""
+    return sensor_pod_pb2.RunOnceRequest(
+        configuration=sensing_configuration_pb2.SensingConfiguration(
+            source_node=body.source_node,
+            destination_node=body.destination_node,
+            destination_address=body.destination_address,
+            sensor=body.sensor,
+            parameters=body.parameters,
+            tolerance_ms=body.tolerance_ms,
+            priority=body.priority,
+            owner=owner,
+        )
+    )
+
+
+def run_results(message: sensor_pod_pb2.RunOnceResponse) -> sensing.RunResults:
+    """What a run gave."""
+    return sensing.RunResults(
+        items=[
+            sensing.RunResult(
+                metric=one.metric,
+                value=one.value,
+                unit=one.unit,
+                measured_at=timestamp(one.measured_at_us),
+                error=one.error,
+            )
+            for one in message.measurements
+        ]
+    )
+
+
+def report(message: sensor_pod_pb2.ReportResponse) -> sensing.SensingReport:
+    """What a pod says of itself."""
+    return sensing.SensingReport(
+        node=message.node,
+        configurations=message.configurations,
+        groups=message.groups,
+        started_runs=message.started_runs,
+        merged_runs=message.merged_runs,
+        answered_from_store=message.answered_from_store,
+        skipped_runs=dict(message.skipped_runs),
+        delayed_runs=dict(message.delayed_runs),
+        start_lateness_p50_us=message.start_lateness_p50_us,
+        start_lateness_p99_us=message.start_lateness_p99_us,
+        start_lateness_max_us=message.start_lateness_max_us,
+        links=[
+            sensing.LinkBudget(
+                link=one.link_id,
+                capacity_bps=one.capacity_bps,
+                limit_bytes=one.limit_bytes,
+                used_bytes=one.used_bytes,
+            )
+            for one in message.links
+        ],
+        skips=[
+            sensing.SkippedRun(
+                at=timestamp(one.at_us), group=one.group, reason=one.reason, detail=one.detail, count=one.count
+            )
+            for one in message.skips
+        ],
+        applications=[
+            sensing.ApplicationUse(application=one.owner, configurations=one.configurations, used_bytes=one.used_bytes)
+            for one in message.applications
+        ],
+    )
