@@ -214,7 +214,7 @@ static int start(struct destination *destination) {
     if (!error)
         error = loop_watch(destination->epoll, destination->control.listener, EPOLLIN, TAG_CONTROL);
     if (!error && options->metrics)
-        error = exporter_open(options->metrics, &source, destination->epoll, &destination->exporter);
+        error = exporter_open(options, &source, destination->epoll, &destination->exporter);
     if (error)
         return error;
     destination->tun = tun_open(options->tun, options->mtu_bytes, options->offload);

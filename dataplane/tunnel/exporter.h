@@ -4,6 +4,8 @@
 
 #include <cjson/cJSON.h>
 
+#include "options.h"
+
 struct exporter;
 
 struct exporter_source {
@@ -12,8 +14,9 @@ struct exporter_source {
     void *context;
 };
 
-/* listen: ADDRESS:PORT. Watched under TAG_EXPORTER. 0, or a negative errno after a sentence on standard error. */
-int exporter_open(const char *listen, const struct exporter_source *source, int epoll, struct exporter **ret);
+/* Where --metrics says. Watched under TAG_EXPORTER. 0, or a negative errno after a sentence on standard error. */
+int exporter_open(const struct options *options, const struct exporter_source *source, int epoll,
+                  struct exporter **ret);
 void exporter_close(struct exporter *exporter);
 void exporter_run(struct exporter *exporter);
 

@@ -110,22 +110,21 @@ static int read_range(const char *text, uint64_t minimum, uint64_t maximum, uint
     return 0;
 }
 
-static int read_endpoint(const char *text, struct options *options) {
+/* ADDRESS:PORT or [ADDRESS]:PORT; the address alone is written to address, of OPTION_ADDRESS_BYTES. */
+static int read_endpoint(const char *text, char *address, union endpoint *ret) {
     char copy[OPTION_ADDRESS_BYTES + 10];
     uint64_t port;
     snprintf(copy, sizeof(copy), "%s", text);
-    char *colon = strrchr(copy, ':'), *address = copy;
+    char *colon = strrchr(copy, ':'), *start = copy;
     if (!colon || strlen(text) >= sizeof(copy) || read_range(colon + 1, 1, 65535, &port) < 0)
         return -EINVAL;
     *colon = '\0';
-    if (address[0] == '[' && colon[-1] == ']') {
+    if (start[0] == '[' && colon[-1] == ']') {
         colon[-1] = '\0';
-        address++;
+        start++;
     }
-    options->endpoint_text = text;
-    snprintf(options->address_text, sizeof(options->address_text), "%.*s", (int)sizeof(options->address_text) - 1,
-             address);
-    return read_address(address, (uint16_t)port, &options->endpoint);
+    snprintf(address, OPTION_ADDRESS_BYTES, "%.*s", OPTION_ADDRESS_BYTES - 1, start);
+    return read_address(start, (uint16_t)port, ret);
 }
 
 static int read_class(const char *text, struct options *options) {
@@ -213,15 +212,10 @@ static bool read_text(int option, const char *value, struct options *options) {
         int option;
         const char **place;
     } places[] = {
-        {OPT_CONTROL, &options->control},
-        {OPT_METRICS, &options->metrics},
-        {OPT_TLS_CERTIFICATE, &options->tls.certificate},
-        {OPT_TLS_KEY, &options->tls.key},
-        {OPT_TLS_AUTHORITY, &options->tls.authority},
-        {OPT_TLS_NAME, &options->tls.name},
-        {OPT_BROKER, &options->broker},
-        {OPT_TUNNEL, &options->tunnel},
-        {OPT_NODE, &options->node},
+        {OPT_CONTROL, &options->control},     {OPT_TLS_CERTIFICATE, &options->tls.certificate},
+        {OPT_TLS_KEY, &options->tls.key},     {OPT_TLS_AUTHORITY, &options->tls.authority},
+        {OPT_TLS_NAME, &options->tls.name},   {OPT_BROKER, &options->broker},
+        {OPT_TUNNEL, &options->tunnel},       {OPT_NODE, &options->node},
         {OPT_PEER_NODE, &options->peer_node},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -234,6 +228,7 @@ static bool read_text(int option, const char *value, struct options *options) {
 }
 
 static int read_option(int option, const char *value, struct options *options) {
+    char ignored[OPTION_ADDRESS_BYTES];
     if (read_text(option, value, options))
         return value[0] ? 0 : -EINVAL;
     switch (option) {
@@ -242,7 +237,11 @@ static int read_option(int option, const char *value, struct options *options) {
         return value[0] && strlen(value) < sizeof(options->tun) ? 0 : -EINVAL;
     case OPT_DESTINATION:
     case OPT_LISTEN:
-        return read_endpoint(value, options);
+        options->endpoint_text = value;
+        return read_endpoint(value, options->address_text, &options->endpoint);
+    case OPT_METRICS:
+        options->metrics = value;
+        return read_endpoint(value, ignored, &options->metrics_endpoint);
     case OPT_BIND:
         options->has_bind = true;
         return read_address(value, 0, &options->bind);

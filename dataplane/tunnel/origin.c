@@ -123,7 +123,7 @@ static int start_outside(struct origin *origin) {
     if (!error)
         error = loop_watch(origin->epoll, origin->control.listener, EPOLLIN, TAG_CONTROL);
     if (!error && options->metrics)
-        error = exporter_open(options->metrics, &source, origin->epoll, &origin->exporter);
+        error = exporter_open(options, &source, origin->epoll, &origin->exporter);
     if (!error && options->broker)
         error = streams_open(options, &handler, &origin->streams);
     if (!error && origin->streams)
