@@ -4,7 +4,7 @@ LINT += lint-sensors
 UNIT += unit-sensors
 LONG += fuzz-sensors
 
-SENSORS := $(MAKE) -C sensors OUT=$(BUILD)/sensors
+SENSORS := $(MAKE) -C sensors OUT=$(BUILD)/sensors PYTHON=$(PYTHON)
 
 ##@ Sensors
 .PHONY: sensors lint-sensors unit-sensors fuzz-sensors

@@ -8,7 +8,9 @@
 #include "ping.h"
 #include "serve.h"
 #include "spruce.h"
+#include "tcp_rtt.h"
 #include "trace.h"
+#include "tulip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -76,6 +78,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         try_request(&PATHRATE_OPTIONS, &parameters, text);
         if (pathrate_check(&parameters, &failure) == 0)
             pathrate_declare(&parameters, &bytes, &duration_ms);
+        break;
+    }
+    case 6: {
+        struct tulip_parameters parameters;
+
+        tulip_defaults(&parameters);
+        try_request(&TULIP_OPTIONS, &parameters, text);
+        if (tulip_check(&parameters, &failure) == 0)
+            tulip_declare(&parameters, &bytes, &duration_ms);
+        break;
+    }
+    case 7: {
+        struct tcp_rtt_parameters parameters;
+
+        tcp_rtt_defaults(&parameters);
+        try_request(&TCP_RTT_OPTIONS, &parameters, text);
+        if (tcp_rtt_check(&parameters, &failure) == 0)
+            tcp_rtt_declare(&parameters, &bytes, &duration_ms);
         break;
     }
     default:

@@ -14,7 +14,7 @@ import pytest
 from chart.lab import topology
 from chart.lab.network import Lab
 
-SENSORS = ("ping", "traceroute", "pathchirp", "spruce", "pathrate")
+SENSORS = ("ping", "traceroute", "pathchirp", "spruce", "pathrate", "tulip", "tcp-rtt", "snmp", "host")
 PROGRAMS = Path(__file__).resolve().parents[3] / "build" / "sensors"
 
 

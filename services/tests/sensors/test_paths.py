@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from chart.lab import topology
+from chart.lab.experiments.traffic import Transfer
 from chart.lab.network import Lab
 
 pytestmark = pytest.mark.lab
@@ -118,6 +120,42 @@ def test_pathrate_and_spruce_on_an_idle_link(
         left = measure(lab, programs, key_file, "spruce", "--capacity-bps", str(found_bps), "--pairs", "40")
     assert found_bps == pytest.approx(rate_mbit * 1e6, rel=0.05)
     assert left["values"]["available_bandwidth_bps"] == pytest.approx(rate_mbit * 1e6, rel=0.1)
+
+
+def test_tulip_blames_the_lossy_segment(make_lab: LabMaker, programs: Path) -> None:
+    lab = make_lab(("alpha", "bravo", "charlie", "delta"), delay_ms=1)
+    lab.impair("bravo:to-charlie", topology.Impairment(loss=0.2))
+    for node in ("bravo", "charlie", "delta"):
+        # Routers that answer as often as they are asked.
+        lab.exec(node, ["sysctl", "-q", "-w", "net.ipv4.icmp_ratelimit=0"])
+    command = [str(programs / "tulip"), "--destination", lab.address("delta"), "--rounds", "80", "--lag-ms", "10"]
+    record = json.loads(lab.exec("alpha", [*command, "--json"], timeout_s=30).stdout)
+    values = {metric["metric"]: metric["value"] for metric in record["metrics"]}
+    assert [hop["address"] for hop in record["hops"]] == [lab.address(n) for n in ("bravo", "charlie", "delta")]
+    assert values["loss_hop"] == 2, record
+    assert values["reordering_hop"] == 0
+    assert 0.1 < values["round_trip_loss_ratio"] < 0.32
+    assert record["hops"][0]["loss_ratio"] == 0
+    assert record["method"] in ("ip-id", "ttl")
+
+
+def test_tcp_rtt_sees_live_connections(make_lab: LabMaker, programs: Path) -> None:
+    lab = make_lab(rate_mbit=50, delay_ms=10, loss=0.02)
+    transfer = Transfer(lab, "alpha", "bravo", duration_s=3, congestion="cubic")
+    try:
+        command = [str(programs / "tcp-rtt"), "--destination", lab.address("bravo"), "--duration-ms", "1500", "--json"]
+        record = json.loads(lab.exec("alpha", command).stdout)
+    finally:
+        transfer.close()
+    values = {metric["metric"]: metric["value"] for metric in record["metrics"]}
+    assert 20_000 <= values["rtt_min_us"] <= values["rtt_us"] < 200_000
+    assert 0.002 < values["loss_ratio"] < 0.1
+    assert record["probe_bytes"] == 0
+    nobody = lab.exec(
+        "alpha", [str(programs / "tcp-rtt"), "--destination", "10.1.1.9", "--duration-ms", "10"], check=False
+    )
+    assert nobody.returncode == 1
+    assert nobody.stderr == "tcp-rtt: no established TCP connection to 10.1.1.9 has a round-trip time\n"
 
 
 def test_responder_cannot_be_abused(make_lab: LabMaker, programs: Path, key_file: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-SENSORS = ("ping", "traceroute", "pathchirp", "spruce", "pathrate")
+SENSORS = ("ping", "traceroute", "pathchirp", "spruce", "pathrate", "tulip", "tcp-rtt", "snmp", "host")
+ORIGINALS = ("pathchirp-original", "pathrate-original", "spruce-original")
 MANUALS = Path(__file__).resolve().parents[3] / "sensors" / "man"
 
 
@@ -28,7 +29,7 @@ def serve(*command: str | Path, requests: list[object]) -> dict[Any, dict[str, A
     return {answer.get("id"): answer for answer in answers}
 
 
-@pytest.mark.parametrize("name", [*SENSORS, "sensor-responder"])
+@pytest.mark.parametrize("name", [*SENSORS, *ORIGINALS, "sensor-responder"])
 def test_help_and_manual_list_the_options_and_bad_arguments_are_one_line(programs: Path, name: str) -> None:
     told = run(programs / name, "--help")
     assert told.returncode == 0

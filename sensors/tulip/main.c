@@ -1,0 +1,35 @@
+/* tulip, the program; see tulip.h. */
+#include "sensor.h"
+#include "tulip.h"
+
+static void defaults(void *parameters) {
+    tulip_defaults(parameters);
+}
+
+static int check(const void *parameters, struct failure *failure) {
+    return tulip_check(parameters, failure);
+}
+
+static void declare(const void *parameters, uint64_t *ret_bytes, uint64_t *ret_duration_ms) {
+    tulip_declare(parameters, ret_bytes, ret_duration_ms);
+}
+
+static int run(const void *parameters, const struct keyring *keyring, struct sensor_answer *answer,
+               struct failure *failure) {
+    (void)keyring;
+    return tulip_run(parameters, &answer->record, &answer->details, failure);
+}
+
+int main(int argc, char **argv) {
+    static const struct sensor SENSOR = {
+        .options = &TULIP_OPTIONS,
+        .parameters_bytes = sizeof(struct tulip_parameters),
+        .defaults = defaults,
+        .check = check,
+        .declare = declare,
+        .run = run,
+        .runs_at_once = SENSOR_RUNS_MAX,
+    };
+
+    return sensor_main(&SENSOR, argc, argv);
+}
