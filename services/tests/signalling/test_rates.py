@@ -91,6 +91,7 @@ while True:
 
 
 def test_elements_die_and_come_back(lab: Lab, signals: Signals, flow: Start) -> None:
+    signals.policy = {"legacy_ms": 1000}
     with elements(lab, signals) as running:
         flow()
         assert wait_until(lambda: control_of(lab) == CONTROL, 3)
@@ -156,6 +157,14 @@ def test_unauthorised_gets_the_free_level(lab: Lab, signals: Signals, flow: Star
         assert wait_until(lambda: rate_of(running["alpha"].status()) == free_bps, 3)
 
 
+UDP_SINK = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], int(sys.argv[2])))
+print("bound", flush=True)
+while True:
+    s.recv(2048)
+"""
 UDP_CLIENT = """
 import socket, struct, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -179,8 +188,16 @@ s.send(b"")
 
 
 def test_a_program_asks_for_its_udp_socket(lab: Lab, signals: Signals) -> None:
+    address = lab.address("bravo")
+    sink = lab.popen("bravo", ["/usr/bin/python3", "-c", UDP_SINK, address, "7000"])
+    assert sink.stdout is not None
+    assert sink.stdout.readline()
     with elements(lab, signals) as running:
-        told = lab.exec("alpha", ["/usr/bin/python3", "-c", UDP_CLIENT, lab.address("bravo"), "7000"]).stdout
+        try:
+            told = lab.exec("alpha", ["/usr/bin/python3", "-c", UDP_CLIENT, address, "7000"]).stdout
+        finally:
+            sink.kill()
+            sink.wait()
         agreed, refused = told.splitlines()
         wanted = qos.decode_rate(qos.encode_rate(8_000_000))
         assert agreed == f"{wanted} 0 2 True"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal as signals
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from chart.common import qos
 from chart.lab.errors import LabError
 from chart.lab.network import Lab
 
-START_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 10.0
 SNAPSHOT_OCTETS = 256
 _PCAP_HEADER = 24
 _RECORD_HEADER = 16
@@ -83,19 +82,20 @@ class Capture:
     def __init__(self, lab: Lab, node: str, interface: str, *expression: str, name: str = "capture") -> None:
         self.lab, self.node = lab, node
         self.path = lab.node_directory(node) / f"{name}.pcap"
-        self._command = ["tcpdump", "-i", interface, "-n", "-U", "-s", str(SNAPSHOT_OCTETS), "-B", "8192"]
+        self._command = ["tcpdump", "-i", interface, "-n", "-s", str(SNAPSHOT_OCTETS), "-B", "8192"]
         self._command += ["-Z", "root", "-w", str(self.path), *expression]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Capture:
         """Begins; ready when it returns. Raises LabError when tcpdump does not start."""
         self.path.unlink(missing_ok=True)
-        self._process = self.lab.popen(self.node, self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (self.path.exists() and self.path.stat().st_size >= _PCAP_HEADER):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"tcpdump in node {self.node} does not start")
-            time.sleep(0.02)
+        self._process = self.lab.popen(self.node, self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if "listening on" in line:
+                break
+        else:
+            raise LabError(f"tcpdump in node {self.node} does not start")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,10 +104,12 @@ class Capture:
             return
         self._process.send_signal(signals.SIGINT)
         try:
-            self._process.wait(timeout=START_TIMEOUT_S)
+            self._process.wait(timeout=END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
     def packets(self) -> list[Packet]:
         """What was captured."""
