@@ -75,13 +75,18 @@ def test_a_step_settles_in_eight_periods_within_a_tenth(point: Point) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_over_the_range_of_rates_delays_and_targets() -> None:
-    """Of forty points drawn at random nine in ten meet each goal; error and overshoot by half more nowhere."""
+    """Of forty points drawn at random nine in ten meet each goal; error and overshoot by half more nowhere.
+
+    The target takes four connections or more: of two or three, one is more than the band of what counts as settled.
+    """
     chosen = random.Random(8)
     points: list[Point] = []
     while len(points) < 40:
         rate, delay = chosen.choice(RATES), chosen.choice(DELAYS)
         target = round(chosen.uniform(0.15, 0.8) * rate * 125)
-        points.append(Point(rate, delay, (target, target), chosen.choice([(10, 30), (30, 10), (10, 20), (5, 15)])))
+        point = Point(rate, delay, (target, target), chosen.choice([(10, 30), (30, 10), (10, 20), (5, 15)]))
+        if point.connections(after=True) >= 4:
+            points.append(point)
     results = [(point, *medians(point, 5)) for point in points]
     told = "\n".join(map(str, results))
     print(told)
