@@ -1,7 +1,9 @@
 """The experiments of `chart lab run`, each of which regenerates a figure or table of a paper."""
 
 from chart.lab.experiments import (
+    admission_load,
     fair_share,
+    grant_latency,
     inference_accuracy,
     itm,
     itm_step,
@@ -10,12 +12,17 @@ from chart.lab.experiments import (
     signal_cost,
     signal_timing,
     throughput_grid,
+    tunnel_bulk,
+    tunnel_soak,
+    tunnel_throughput,
 )
 from chart.lab.experiments.framework import Experiment
 
 REGISTRY: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
+        admission_load.EXPERIMENT,
+        grant_latency.EXPERIMENT,
         throughput_grid.EXPERIMENT,
         fair_share.EXPERIMENT,
         *itm.EXPERIMENTS,
@@ -25,5 +32,8 @@ REGISTRY: dict[str, Experiment] = {
         signal_cost.EXPERIMENT,
         signal_abuse.EXPERIMENT,
         signal_timing.EXPERIMENT,
+        tunnel_throughput.EXPERIMENT,
+        tunnel_bulk.EXPERIMENT,
+        tunnel_soak.EXPERIMENT,
     )
 }
