@@ -2,12 +2,12 @@
 SETUP += tunnel
 LINT += lint-tunnel
 UNIT += unit-tunnel
-LONG += fuzz-tunnel
+LONG += fuzz-tunnel soak-tunnel throughput-tunnel
 
 TUNNEL := $(MAKE) -C dataplane/tunnel BUILD=$(BUILD)
 
 ##@ Elastic tunnels
-.PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel
+.PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel soak-tunnel throughput-tunnel
 tunnel: packages proto
 	@$(TUNNEL) all
 
@@ -19,3 +19,10 @@ unit-tunnel: packages proto
 
 fuzz-tunnel: packages proto ## fuzz what the tunnel reads from outside (FUZZ_SECONDS, 60)
 	@$(TUNNEL) fuzz
+
+soak-tunnel: setup ## an hour of a tunnel whose connections change every second
+	@$(PYTEST) -m "lab and slow" services/tests/tunnel_program
+
+throughput-tunnel: setup ## what the tunnel carries and costs (4 minutes); results in var/tunnel-throughput, var/tunnel-bulk
+	@$(VENV)/bin/chart lab run tunnel-throughput --out $(VAR)/tunnel-throughput
+	@$(VENV)/bin/chart lab run tunnel-bulk --out $(VAR)/tunnel-bulk
