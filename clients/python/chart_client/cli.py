@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands import network, receipt, request, tunnels
+from chart_client.commands import network, receipt, request, sensing, tunnels
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
 from chart_client.commands.doctor import doctor
 from chart_client.commands.explain import explain
@@ -61,6 +61,8 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         app.add_typer(getattr(network, name), name=name)
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
+    for name in ("sensing", "estimate", "snapshot", "alert"):
+        app.add_typer(getattr(sensing, name), name=name)
     app.command()(network.events)
     app.command()(explain)
     app.command(context_settings=_PASS_ON)(run)
@@ -70,6 +72,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
     own = {
         *("request", "node", "link", "policy", "measurement", "tunnels", "receipt", "events"),
+        *("sensing", "estimate", "snapshot", "alert"),
         *("explain", "run", "doctor", "token", "version"),
     }
     if first not in own:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from chart_client import errors, sse
+from chart_client import errors, sensing, sse
 from chart_client.models import (
     Callback,
     EnforcementMode,
@@ -450,6 +450,9 @@ class Client:
         self.policies = Policies(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.measurements = Measurements(self._transport)
+        self.sensing = sensing.Sensing(self._transport)
+        self.snapshots = sensing.Snapshots(self._transport)
+        self.alerts = sensing.Alerts(self._transport)
         self.tunnels = Tunnels(self._transport)
         self.signed_receipts = SignedReceipts(self._transport)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -129,7 +129,7 @@ class Sensing(_Group):
 class Snapshots(_Group):
     """All pairs at one time."""
 
-    def list(self) -> list[Snapshot]:
+    def list(self) -> Sequence[Snapshot]:
         """The newest first."""
         return self._items(Snapshot, "/v1/snapshots")
 
@@ -163,11 +163,11 @@ class Snapshots(_Group):
 class Alerts(_Group):
     """Rules, and what fired."""
 
-    def list(self, *, firing: bool = False) -> list[Alert]:
+    def list(self, *, firing: bool = False) -> Sequence[Alert]:
         """The newest first; also those that were resolved, unless only those that fire are wanted."""
         return self._items(Alert, "/v1/alerts", firing=str(firing).lower())
 
-    def rules(self) -> list[AlertRule]:
+    def rules(self) -> Sequence[AlertRule]:
         """By id."""
         return self._items(AlertRule, "/v1/alert-rules")
 

@@ -34,6 +34,7 @@ from chart.v1 import (
 from chart.v1 import grant_status_pb2 as status
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2_grpc as reservations_grpc
+from support import sensing
 from support.tunnels import MemoryTunnels
 from support.waiting import eventually
 
@@ -212,7 +213,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
         return reservations_pb2.ReleaseRateRequestResponse(rate_request=found)
 
 
-class MemoryArchive(archive_pb2_grpc.ArchiveServicer):
+class MemoryArchive(sensing.MemoryBackplane):
     """One measurement, a series of two points with a hole."""
 
     async def QuerySeries(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -299,6 +300,7 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
         ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, registry),
         ("chart.v1.Reservations", reservations_grpc.add_ReservationsServicer_to_server, reservations),
         ("chart.v1.Archive", archive_pb2_grpc.add_ArchiveServicer_to_server, MemoryArchive()),
+        *((name, add, make()) for name, add, make in sensing.REGISTRATIONS),
         ("chart.v1.Tunnels", tunnels_pb2_grpc.add_TunnelsServicer_to_server, tunnels),
     ]
     async with rpc.serve(registrations, BaseServiceSettings(grpc_listen="127.0.0.1:0")) as server:
@@ -310,6 +312,7 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
             "reservations_target": target,
             "archiver_target": target,
             "tunnels_target": target,
+            "inference_target": target,
             **settings,
         }
         async with running(GatewaySettings(**chosen), broker=broker) as gateway:

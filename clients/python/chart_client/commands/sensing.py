@@ -1,0 +1,441 @@
+"""`chart sensing`, `chart estimate`, `chart snapshot`, `chart alert`: what is measured, inferred and told."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chart_client.commands.common import JsonOption, ServerOption, TokenOption, out, print_json, print_table, session
+from chart_client.transport import DEFAULT_SERVER
+from chart_client.units import format_bps
+
+sensing = typer.Typer(help="What pods measure: configurations, single runs, budgets.", no_args_is_help=True)
+estimate = typer.Typer(help="All pairs from few measurements.", no_args_is_help=True)
+snapshot = typer.Typer(help="All pairs at one time, as a table or a file.", no_args_is_help=True)
+alert = typer.Typer(help="Alerts and their rules.", no_args_is_help=True)
+
+SourceOption = Annotated[str | None, typer.Option("--from", help="Only from this node.")]
+DestinationOption = Annotated[str | None, typer.Option("--to", help="Only to this node.")]
+MetricOption = Annotated[str | None, typer.Option(help="Such as rtt_us.")]
+ParameterOption = Annotated[list[str] | None, typer.Option("--parameter", help="name=value of the sensor; repeatable.")]
+
+
+class Kind(StrEnum):
+    """What a rule looks at."""
+
+    above = "above"
+    below = "below"
+    no_data = "no_data"
+    change = "change"
+
+
+class Resolution(StrEnum):
+    """Length of a roll-up."""
+
+    minute = "minute"
+    hour = "hour"
+
+
+def _value(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return format_bps(value) if unit == "bps" else f"{value:.6g} {unit}".rstrip()
+
+
+def _parameters(stated: list[str] | None) -> dict[str, str]:
+    found = {}
+    for text in stated or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{text!r} is not name=value, such as count=10")
+        found[name] = value
+    return found
+
+
+# Configurations, single runs, reports
+
+
+@sensing.command("list")
+def list_configurations(
+    source: SourceOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """What shall be measured."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.sensing_configurations.list(source=source))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item.id,
+            item.sensor,
+            item.source_node,
+            f"{item.destination_node} ({item.destination_address})",
+            f"{item.period_ms / 1000:g} s",
+            item.priority,
+            " ".join(f"{name}={value}" for name, value in sorted(item.parameters.items())),
+            item.owner,
+        )
+        for item in found
+    ]
+    columns = ("id", "sensor", "from", "to", "every", "priority", "parameters", "application")
+    print_table(columns, rows, "nothing is configured")
+
+
+@sensing.command("put")
+def put_configuration(
+    configuration_id: Annotated[str, typer.Argument(metavar="ID")],
+    source: Annotated[str, typer.Option("--from", help="The node whose pod measures.")],
+    destination: Annotated[str, typer.Option("--to", help="The node at the other end.")],
+    address: Annotated[str, typer.Option(help="Address to probe.")],
+    sensor: Annotated[str, typer.Option(help="ping, pathchirp, composition, ...")] = "ping",
+    period_s: Annotated[float, typer.Option("--period", min=0.1, help="Seconds between two runs.")] = 10.0,
+    tolerance_s: Annotated[float, typer.Option("--tolerance", min=0, help="Younger results answer; 0: half.")] = 0.0,
+    priority: Annotated[int, typer.Option(min=0, max=255)] = 0,
+    parameter: ParameterOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Have something measured again and again; the pod merges it with what it measures already."""
+    with session(server, token, as_json=as_json) as client:
+        stored = client.sensing_configurations.put(
+            configuration_id,
+            source_node=source,
+            destination_node=destination,
+            destination_address=address,
+            sensor=sensor,
+            parameters=_parameters(parameter),
+            period_ms=round(period_s * 1000),
+            tolerance_ms=round(tolerance_s * 1000),
+            priority=priority,
+        )
+    if as_json:
+        print_json(stored)
+    else:
+        out.print(f"{stored.id}: {stored.sensor} from {stored.source_node} to {stored.destination_node}", markup=False)
+
+
+@sensing.command("delete")
+def delete_configuration(
+    configuration_id: Annotated[str, typer.Argument(metavar="ID")],
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+) -> None:
+    """Measure it no more; results that are there stay."""
+    with session(server, token) as client:
+        client.sensing_configurations.delete(configuration_id)
+
+
+@sensing.command("run")
+def run_once(
+    source: Annotated[str, typer.Option("--from", help="The node whose pod measures.")],
+    destination: Annotated[str, typer.Option("--to", help="The node at the other end.")],
+    address: Annotated[str, typer.Option(help="Address to probe.")],
+    sensor: Annotated[str, typer.Option(help="ping, pathchirp, ...")] = "ping",
+    tolerance_s: Annotated[float, typer.Option("--tolerance", min=0, help="A younger stored result answers.")] = 0.0,
+    priority: Annotated[int, typer.Option(min=0, max=255)] = 0,
+    parameter: ParameterOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a sensor once, now."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.sensing.run(
+            source,
+            destination,
+            address,
+            sensor,
+            parameters=_parameters(parameter),
+            tolerance_ms=round(tolerance_s * 1000),
+            priority=priority,
+        )
+    if as_json:
+        print_json(found)
+        return
+    rows = [(item.metric, item.error or _value(item.value, item.unit)) for item in found]
+    print_table(("metric", "value"), rows, "the sensor gave nothing")
+    if any(item.error for item in found):
+        raise typer.Exit(1)
+
+
+@sensing.command("report")
+def report(
+    node: Annotated[str, typer.Argument()],
+    skips: Annotated[int, typer.Option(min=1, max=10_000, help="Skipped runs to show.")] = 10,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """What a node's pod measures, merges and skips, and what its probes may take of each link."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.sensing.report(node, skips=skips)
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"{found.configurations} configurations are {found.groups} measurements; runs since the start:")
+    out.print(f"  started {found.started_runs}, merged {found.merged_runs}, from store {found.answered_from_store}")
+    for name, counts in (("skipped", found.skipped_runs), ("delayed", found.delayed_runs)):
+        words = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
+        out.print(f"  {name}: {words}", markup=False)
+    out.print(f"  start lateness p99 {found.start_lateness_p99_us / 1000:.1f} ms")
+    rows = [
+        (one.link, format_bps(one.capacity_bps), f"{one.used_bytes} of {one.limit_bytes} B a minute")
+        for one in found.links
+    ]
+    print_table(("link", "capacity", "probes"), rows, "no link was probed")
+    rows = [
+        (one.at.astimezone().strftime("%H:%M:%S"), one.group, one.reason, one.detail, str(one.count))
+        for one in found.skips
+    ]
+    print_table(("at", "measurement", "skipped for", "in words", "runs"), rows, "nothing was skipped")
+
+
+# Estimates
+
+
+@estimate.command("list")
+def list_estimates(
+    source: SourceOption = None,
+    destination: DestinationOption = None,
+    metric: MetricOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Every pair: value, 90 % interval, method, age."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.sensing.estimates(source=source, destination=destination, metric=metric))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item.source_node,
+            item.destination_node,
+            item.metric,
+            _value(item.value, item.unit),
+            f"{_value(item.interval_low, item.unit)} .. {_value(item.interval_high, item.unit)}",
+            item.method,
+            f"{item.age_s:.0f} s",
+        )
+        for item in found
+    ]
+    print_table(("from", "to", "metric", "value", "90 % interval", "method", "age"), rows, "no estimates yet")
+
+
+@estimate.command("next")
+def next_pairs(
+    metric: Annotated[str, typer.Argument(help="Such as rtt_us.")] = "rtt_us",
+    count: Annotated[int, typer.Option(min=1, max=1000)] = 10,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """The pairs that should be measured next, best first."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.sensing.next_pairs(metric, count)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(item.source_node, item.destination_node, item.reason, f"{item.relative_width:.2f}") for item in found]
+    print_table(("from", "to", "why", "interval width"), rows, "nothing is missing")
+
+
+# Snapshots, roll-ups
+
+
+@snapshot.command("list")
+def list_snapshots(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Snapshots, the newest first."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.snapshots.list()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (item.id, item.taken_at.astimezone().isoformat(" ", "seconds"), item.nodes, item.rows, ", ".join(item.metrics))
+        for item in found
+    ]
+    print_table(("id", "taken", "nodes", "rows", "metrics"), rows, "no snapshots yet: `chart snapshot take`")
+
+
+@snapshot.command("take")
+def take_snapshot(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Take one now."""
+    with session(server, token, as_json=as_json) as client:
+        taken = client.snapshots.take()
+    if as_json:
+        print_json(taken)
+    else:
+        out.print(f"{taken.id}: {taken.rows} rows, {taken.nodes} nodes")
+
+
+@snapshot.command("show")
+def show_snapshot(
+    snapshot_id: Annotated[str, typer.Argument(metavar="[SNAPSHOT]")] = "latest",
+    metric: MetricOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Its rows."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.snapshots.rows(snapshot_id, metric=metric))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (item.source_node, item.destination_node, item.metric, _value(item.value, item.unit), item.method)
+        for item in found
+    ]
+    print_table(("from", "to", "metric", "value", "method"), rows, "an empty snapshot")
+
+
+@snapshot.command("download")
+def download_snapshot(
+    target: Annotated[Path, typer.Argument(help="File; .parquet or .csv.")],
+    snapshot_id: Annotated[str, typer.Option("--snapshot", help="An id.")] = "latest",
+    metric: MetricOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+) -> None:
+    """Write one to a file."""
+    if target.suffix not in (".parquet", ".csv"):
+        raise typer.BadParameter(f"{target.name} must end in .parquet or .csv")
+    with session(server, token) as client:
+        size_bytes = client.snapshots.download(target, snapshot_id, metric=metric)
+    out.print(f"{target}: {size_bytes} bytes", markup=False)
+
+
+@snapshot.command("rollups")
+def roll_ups(
+    source: Annotated[str, typer.Option("--from")],
+    destination: Annotated[str, typer.Option("--to")],
+    metric: Annotated[str, typer.Option(help="Such as rtt_us.")] = "rtt_us",
+    resolution: Annotated[Resolution, typer.Option()] = Resolution.minute,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Minutes or hours of one path."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.sensing.roll_ups(source, destination, metric, resolution=resolution.value)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item.at.astimezone().strftime("%d %H:%M"),
+            item.count,
+            item.failed,
+            *(f"{value:.6g}" if value is not None else "-" for value in (item.p50, item.p95, item.p99, item.maximum)),
+            f"{item.loss_ratio:.2%}" if item.loss_ratio is not None else "-",
+        )
+        for item in found
+    ]
+    print_table(("from", "results", "failed", "p50", "p95", "p99", "maximum", "loss"), rows, "no results in that time")
+
+
+# Alerts
+
+
+@alert.command("list")
+def list_alerts(
+    firing: Annotated[bool, typer.Option("--firing", help="Only those that fire now.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Alerts, the newest first."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.alerts.list(firing=firing)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            "resolved" if item.resolved_at else "FIRING",
+            item.fired_at.astimezone().isoformat(" ", "seconds"),
+            item.rule,
+            item.summary,
+        )
+        for item in found
+    ]
+    print_table(("state", "since", "rule", "what"), rows, "no alerts")
+
+
+@alert.command("rules")
+def list_rules(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Rules in force."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.alerts.rules()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item.id,
+            item.kind,
+            item.metric,
+            item.source_node or "any",
+            item.destination_node or "any",
+            item.statistic or "-",
+            f"{item.threshold:g}",
+            f"{item.for_s} s",
+        )
+        for item in found
+    ]
+    print_table(("id", "kind", "metric", "from", "to", "statistic", "threshold", "for"), rows, "no alert rules")
+
+
+@alert.command("put-rule")
+def put_rule(
+    rule_id: Annotated[str, typer.Argument(metavar="ID")],
+    kind: Annotated[Kind, typer.Option()],
+    metric: Annotated[str, typer.Option(help="Such as rtt_us.")],
+    source: SourceOption = None,
+    destination: DestinationOption = None,
+    statistic: Annotated[str | None, typer.Option(help="latest, mean, p50, p95, p99, loss_ratio, ...")] = None,
+    threshold: Annotated[float, typer.Option(help="In the metric's unit; of a change relative.")] = 0.0,
+    for_s: Annotated[int, typer.Option("--for", min=0, help="Seconds that it must hold, or of silence.")] = 0,
+    description: Annotated[str, typer.Option()] = "",
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """State a rule, for one path or for all paths of a metric."""
+    with session(server, token, as_json=as_json) as client:
+        stored = client.alerts.put_rule(
+            rule_id,
+            kind=kind.value,
+            metric=metric,
+            source_node=source,
+            destination_node=destination,
+            statistic=statistic,
+            threshold=threshold,
+            for_s=for_s,
+            description=description,
+        )
+    if as_json:
+        print_json(stored)
+    else:
+        out.print(f"{stored.id}: {stored.kind}, {stored.metric}, revision {stored.revision}", markup=False)
+
+
+@alert.command("delete-rule")
+def delete_rule(
+    rule_id: Annotated[str, typer.Argument(metavar="ID")],
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+) -> None:
+    """Remove a rule; what it fired is resolved."""
+    with session(server, token) as client:
+        client.alerts.delete_rule(rule_id)
