@@ -386,7 +386,16 @@ def run(
         str | None,
         typer.Option(help="itm-step: packets of 1000 bytes per second; BEFORE,AFTER for a step of the target"),
     ] = None,
-    cross: Annotated[str | None, typer.Option(help="itm-step: cross connections BEFORE,AFTER the step")] = None,
+    cross: Annotated[
+        str | None,
+        typer.Option(
+            help="itm-step: cross connections BEFORE,AFTER the step; sensing-accuracy: list of poisson, burst, tcp"
+        ),
+    ] = None,
+    load: Annotated[
+        str | None, typer.Option(help="sensing-accuracy: list of shares of the link that other traffic takes")
+    ] = None,
+    sensor: Annotated[str | None, typer.Option(help="sensing-accuracy: list of pathrate, spruce, pathchirp")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment: measure, and write figures, table and plot."""
@@ -401,6 +410,10 @@ def run(
     rates = numbers(rate_mbit, "--rate-mbit")
     if rates and min(rates) <= 0:
         raise LabError("--rate-mbit must be above 0")
+    loads = numbers(load, "--load")
+    if loads and max(loads) >= 1:
+        raise LabError("--load is a share below 1: 0.6 is 60 % of the link")
+    sensing = experiment == "sensing-accuracy"
     settings = framework.Settings(
         out=out,
         rate_mbit=rates,
@@ -418,7 +431,10 @@ def run(
         fraction=fraction,
         throughput_fraction=throughput_fraction,
         target_pps=one_or_two(target_pps, "--target-pps"),
-        cross=before_after(cross, "--cross"),
+        cross=None if sensing else before_after(cross, "--cross"),
+        cross_kinds=words(cross, "--cross", ("poisson", "burst", "tcp")) if sensing else None,
+        load=loads,
+        sensor=words(sensor, "--sensor", ("pathrate", "spruce", "pathchirp")),
     )
     # A lab must go when its experiment is told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -43,6 +43,10 @@ class Settings:
     # itm-step: the tunnel's target before and after (packets/s), and cross connections likewise.
     target_pps: tuple[float, ...] | None = None
     cross: tuple[int, int] | None = None
+    # sensing-accuracy: kinds of other traffic, the share of the link it takes, and which sensors.
+    cross_kinds: tuple[str, ...] | None = None
+    load: tuple[float, ...] | None = None
+    sensor: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
