@@ -58,6 +58,7 @@ export type Role = "viewer" | "application" | "operator" | "admin";
 export const api = {
   session: () => unwrap(client.GET("/auth/me")),
   signIn: (role: Role) => unwrap(client.POST("/auth/dev-login", { body: { role } })),
+  signInOffers: () => unwrap(client.GET("/auth/sign-in")),
   signOut: () => unwrap(client.POST("/auth/logout")),
   nodes: () => unwrap(client.GET("/v1/nodes")).then((page) => page.items),
   links: () => unwrap(client.GET("/v1/links")).then((page) => page.items),

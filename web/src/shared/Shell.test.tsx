@@ -21,9 +21,11 @@ class SilentSource {
 
 describe("the frame of every page", () => {
   let signedIn = false;
+  let offers: { login_url: string | null; development: boolean };
 
   beforeEach(() => {
     signedIn = false;
+    offers = { login_url: null, development: true };
     vi.stubGlobal("EventSource", SilentSource);
     vi.stubGlobal(
       "fetch",
@@ -35,6 +37,7 @@ describe("the frame of every page", () => {
             signedIn = true;
             return { status: 200, body: SESSION };
           },
+          "GET /auth/sign-in": () => ({ status: 200, body: offers }),
           "POST /auth/logout": () => {
             signedIn = false;
             return { status: 200, body: {} };
@@ -59,6 +62,14 @@ describe("the frame of every page", () => {
     expect(document.title).toBe("Network · CHART");
     await user.click(screen.getByRole("button", { name: "Sign out" }));
     expect(await screen.findByRole("heading", { name: "Sign in" })).toBeInTheDocument();
+  });
+
+  it("sends the browser to the identity provider where there is one, and back to this page", async () => {
+    offers = { login_url: "/auth/login", development: false };
+    renderInApp(<RouterProvider router={router} />);
+    const link = await screen.findByRole("link", { name: "Sign in with the identity provider" });
+    expect(link).toHaveAttribute("href", expect.stringMatching(/^\/auth\/login\?return_to=%2F/));
+    expect(screen.queryByRole("radiogroup", { name: "Role" })).not.toBeInTheDocument();
   });
 
   it("says that the gateway does not answer, instead of asking to sign in", async () => {
