@@ -259,9 +259,11 @@ class Threats:
                 str(connection.execute(f"SELECT to_jsonb(t) FROM authority.{table} t").fetchall())  # type: ignore[arg-type]
                 for table in tables
             ]
-        found = sum(secret in text for secret in self.secrets for text in texts)
+        # Forged tokens of a few letters are no secrets.
+        secrets = {secret for secret in self.secrets if len(secret) >= 16}
+        found = sum(secret in text for secret in secrets for text in texts)
         self.figure("secrets_in_logs", found, "occurrences", "<= 0")
-        self.notes["logs"] = {"secrets": len(self.secrets), "octets": sum(map(len, texts))}
+        self.notes["logs"] = {"secrets": len(secrets), "octets": sum(map(len, texts))}
 
 
 class End:
