@@ -1,12 +1,14 @@
 """Which pair to measure next: the one that lowers the uncertainty of all pairs most.
 
 First landmarks, each chosen where it brings most nodes a near one, and its whole row: a pair of landmark and node tells
-of all the node's pairs. Then, in turns, a pair by chance (they keep the calibration honest: only pairs drawn alike say
-how often intervals hold) and the pair with the widest interval. Directed metrics spread over ends and groups instead.
+of all the node's pairs. Then, in turns, pairs of nodes that are probably near each other (few pairs are, so chance
+would bring hardly any, and who is closest is asked most often), pairs by chance (only pairs drawn alike say how often
+intervals hold), and the pair with the widest interval. Directed metrics spread over ends and groups instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +17,17 @@ from chart.inference import directed, landmarks
 from chart.inference.observations import Flags, Floats, Indices, Observations
 
 # Share of a budget that goes into landmarks' rows.
-LANDMARK_BUDGET = 0.75
-# Of the rest, every so many-th pair is drawn by its interval, the others by chance.
-WIDEST_EVERY = 4
+LANDMARK_BUDGET = 0.68
+# What the rest goes into, in turns.
+TURNS = ("near", "near", "unknown", "near", "near", "uncertain")
+# Of each node so many, those that its signature says are nearest, are candidates for "near".
+NEAREST = 12
 DEFAULT_FRACTION = 0.13
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A pair by the numbers of its nodes, and why: "landmark", "unknown" or "uncertain"."""
+    """A pair by the numbers of its nodes, and why: "landmark", "near", "unknown" or "uncertain"."""
 
     source: int
     destination: int
@@ -64,7 +68,7 @@ def next_pairs(
         return chosen[:count]
     for pair in chosen:
         known[pair.source, pair.destination] = known[pair.destination, pair.source] = True
-    return chosen + _others(known, width, count - len(chosen), seed, widest)
+    return chosen + _others(known, _nearest(observations, known), width, count - len(chosen), seed, widest)
 
 
 def _rows_of_landmarks(observations: Observations, known: Flags, wanted: int, seed: int) -> tuple[list[Choice], bool]:
@@ -104,20 +108,40 @@ def _started(degree: Indices, full: Indices, nodes: int) -> int | None:
     return best if degree[best] >= typical + 0.2 * nodes else None
 
 
-def _others(known: Flags, width: Floats, count: int, seed: int, widest: bool) -> list[Choice]:
+def _nearest(observations: Observations, known: Flags) -> Flags:
+    """Unknown pairs of nodes of which one is, by signatures, among the nearest of the other."""
+    guess = landmarks.rough_distance(
+        landmarks.signatures(observations, landmarks.landmarks_of(observations)), observations.floor
+    )
+    guess = np.where(known, np.inf, guess)
+    candidates = np.zeros(known.shape, dtype=bool)
+    if not len(guess):
+        return candidates
+    first = np.argsort(guess, axis=1, kind="stable")[:, :NEAREST]
+    np.put_along_axis(candidates, first, np.isfinite(np.take_along_axis(guess, first, axis=1)), axis=1)
+    return candidates | candidates.T
+
+
+def _others(known: Flags, near: Flags, width: Floats, count: int, seed: int, widest: bool) -> list[Choice]:
     if count <= 0:
         return []
     rows, columns = np.nonzero(np.triu(~known, 1))
     random = np.random.default_rng(seed)
-    by_chance = iter(random.permutation(len(rows)))
     widths = np.nan_to_num(width[rows, columns], nan=np.inf)
-    by_width = iter(np.argsort(-widths, kind="stable") if widest else ())
+    orders: dict[str, Iterator[np.intp]] = {
+        "unknown": iter(random.permutation(len(rows))),
+        "near": iter(random.permutation(np.flatnonzero(near[rows, columns]))),
+        "uncertain": iter(np.argsort(-widths, kind="stable") if widest else ()),
+    }
     taken: dict[int, str] = {}
     while len(taken) < min(count, len(rows)):
-        turn = len(taken) % WIDEST_EVERY == WIDEST_EVERY - 1
-        index = next((one for one in (by_width if widest and turn else by_chance) if one not in taken), None)
+        reason = TURNS[len(taken) % len(TURNS)]
+        index: int | None = next((int(one) for one in orders[reason] if int(one) not in taken), None)
+        if index is None:
+            # Nothing is near any more, or there are no intervals: by chance.
+            reason = "unknown"
+            index = next((int(one) for one in orders[reason] if int(one) not in taken), None)
         if index is None:
             break
-        uncertain = widest and turn and np.isfinite(widths[index])
-        taken[int(index)] = "uncertain" if uncertain else "unknown"
+        taken[index] = reason if reason != "uncertain" or np.isfinite(widths[index]) else "unknown"
     return [Choice(int(rows[index]), int(columns[index]), reason) for index, reason in taken.items()]

@@ -15,7 +15,14 @@ import numpy as np
 
 from chart.inference import choice
 from chart.inference.composition import Composition
-from chart.inference.conformal import LEAST_HALF_WIDTH, UNKNOWN_HALF_WIDTH, Calibration, calibrate
+from chart.inference.conformal import (
+    LEAST_HALF_WIDTH,
+    UNKNOWN_HALF_WIDTH,
+    Calibration,
+    calibrate,
+    shift_weights,
+    weighted_quantile,
+)
 from chart.inference.factorisation import Factorisation
 from chart.inference.landmarks import LandmarkBounds, landmarks_of
 from chart.inference.observations import Completion, Estimates, Flags, Floats, Indices, Observations
@@ -197,6 +204,9 @@ def _trial(
     if not truths or not sum(len(part) for part in truths):
         return Trial(method.name, np.inf, calibrate(np.zeros(0), np.zeros(0), np.ones(0))), None
     truth, predicted, spread = (np.concatenate(parts) for parts in (truths, said, spreads))
-    error = float(np.median(np.abs(np.expm1(predicted - truth))))
-    trial = Trial(method.name, error, calibrate(truth, predicted, spread))
+    rows, columns = observations.pairs()
+    asked_for = completion.logs[rows, columns][~observations.measured[rows, columns]] if completion else np.zeros(0)
+    weights = shift_weights(predicted, asked_for[np.isfinite(asked_for)])
+    error = weighted_quantile(np.abs(np.expm1(predicted - truth)), weights, 0.5)
+    trial = Trial(method.name, error, calibrate(truth, predicted, spread, weights))
     return trial, completion if len(folds) == 1 else None
