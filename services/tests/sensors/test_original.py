@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chart.sensors import original
-from chart.sensors.program import SensorError
+from chart.sensors.host import SENSOR as HOST
+from chart.sensors.program import SensorError, parse_request
 
 INSTBW = """1137442312.103541 48.213409
 1137442312.598320 47.902211
@@ -113,3 +117,24 @@ def test_a_program_that_is_missing_silent_or_stuck_is_told(programs: Path, tmp_p
     status, record = run(programs, tmp_path, "pathchirp-original")
     assert status == 3
     assert "cannot connect" in record["error"]["message"]  # type: ignore[index]
+
+
+@given(
+    st.one_of(st.text(), st.text(alphabet="0123456789. \n"), st.from_regex(r"PATHRATE\.CAP[LH]=[0-9.]{1,9}[kMG]bps"))
+)
+def test_any_words_are_read_or_refused(text: str) -> None:
+    for parse in (original.parse_instbw, original.parse_pathrate, original.parse_spruce):
+        with contextlib.suppress(SensorError):
+            parse(text)
+
+
+@given(
+    st.one_of(
+        st.binary(),
+        st.text().map(str.encode),
+        st.dictionaries(st.text(), st.integers()).map(json.dumps).map(str.encode),
+    )
+)
+def test_any_request_is_read_or_refused(line: bytes) -> None:
+    with contextlib.suppress(SensorError):
+        parse_request(HOST, line, HOST.defaults())
