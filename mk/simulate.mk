@@ -1,0 +1,23 @@
+# The simulation of the control plane: the agent's decisions as a library, 200 seeds in `make test`, 10,000 apart.
+SETUP += decide-library
+CONTRACT += simulate
+LONG += simulate-long
+
+DECIDE_SOURCES := $(addprefix dataplane/agent/,decide.c decide_rates.c decide_status.c strmap.c)
+SEEDS ?= 200
+FIRST_SEED ?= 1
+
+##@ Simulation
+.PHONY: decide-library simulate simulate-long
+decide-library: $(BUILD)/simulate/libdecide.so
+
+$(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/decide*.h) dataplane/agent/strmap.h
+	@mkdir -p $(@D)
+	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -Idataplane/agent -o $@ $(DECIDE_SOURCES)
+
+simulate: python proto decide-library ## simulate admission, link control and agents under faults (SEEDS, FIRST_SEED)
+	@$(PYTHON) -m chart.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --out $(VAR)/simulate
+
+simulate-long: setup
+	@$(PYTEST) -m slow services/tests/simulation
+	@$(PYTHON) -m chart.simulation --seeds 10000 --first-seed 1 --out $(VAR)/simulate

@@ -1,0 +1,52 @@
+"""`python -m chart.simulation --seeds N --first-seed S`: see docs/simulation.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from chart.simulation import report
+from chart.simulation.decide import LibraryMissingError
+from chart.simulation.mutations import MUTATIONS
+
+SHOWN_FAILURES = 3
+
+
+def main() -> int:
+    """Run the seeds; 0 when no rule was broken."""
+    parser = argparse.ArgumentParser(prog="chart.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many")
+    parser.add_argument("--first-seed", type=int, default=1, help="the first one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    parser.add_argument("--out", type=Path, default=Path("var/simulate"), help="where report.json and traces go")
+    parser.add_argument("--mutation", default="", choices=["", *MUTATIONS], help="break this rule on purpose")
+    arguments = parser.parse_args()
+    if arguments.seeds < 1 or arguments.first_seed < 0:
+        parser.error("--seeds has to be at least 1, --first-seed at least 0")
+    report.same_hashes_everywhere(sys.argv[1:])
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    began = time.monotonic()
+    try:
+        summary = report.run_seeds(
+            seeds, arguments.mutation, min(arguments.jobs, arguments.seeds), report.Progress(arguments.seeds)
+        )
+    except LibraryMissingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for failure in summary.failures[:SHOWN_FAILURES]:
+        print(report.show_failure(failure, arguments.mutation, arguments.out))
+    command = f"make simulate SEEDS={arguments.seeds} FIRST_SEED={arguments.first_seed}"
+    report.write(summary, command, arguments.out, time.monotonic() - began)
+    print(
+        f"simulated {summary.seeds} seeds with {summary.counts['commits']} commits in"
+        f" {time.monotonic() - began:.0f} s: {dict(summary.rules) or 'no rule broken'}"
+    )
+    return 1 if summary.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

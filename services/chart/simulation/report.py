@@ -1,0 +1,162 @@
+"""Many seeds on all cores: progress, the report, and for a failing seed how to see it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from chart.simulation.checker import Violation
+from chart.simulation.world import simulate
+
+# Sets of strings are ordered by this; the same for all, so that a seed is the same run everywhere.
+HASH_SEED = "0"
+# Each figure and the rule that it counts.
+FIGURES = {"overcommitted": "overcommitted", "lost_commits": "lost", "untold_losers": "untold"}
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What a run sends home from its process."""
+
+    seed: int
+    violations: tuple[Violation, ...]
+    counts: dict[str, int]
+    # Events about the violations, when there were any.
+    excerpt: str = ""
+    trace: str = ""
+
+
+@dataclass
+class Summary:
+    """All runs together."""
+
+    seeds: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[SeedResult] = field(default_factory=list)
+
+    def add(self, result: SeedResult) -> None:
+        """One more run."""
+        self.seeds += 1
+        self.counts.update(result.counts)
+        self.rules.update(one.rule for one in result.violations)
+        if result.violations:
+            self.failures.append(result)
+
+
+def run_seed(seed: int, mutation: str = "") -> SeedResult:
+    """One run, in whatever process."""
+    result = simulate(seed, mutation)
+    if not result.violations:
+        return SeedResult(seed, (), result.counts)
+    assert result.trace is not None
+    words = result.violations[0].words
+    return SeedResult(seed, tuple(result.violations), result.counts, result.trace.about(words), result.trace.text())
+
+
+def run_seeds(
+    seeds: Sequence[int], mutation: str, jobs: int, progress: Callable[[Summary], None], *, stop_at_first: bool = False
+) -> Summary:
+    """Run many seeds, `jobs` at a time; `progress` is told after each."""
+    summary = Summary()
+    for result in _results(seeds, mutation, jobs):
+        summary.add(result)
+        progress(summary)
+        if stop_at_first and summary.failures:
+            break
+    return summary
+
+
+def _results(seeds: Sequence[int], mutation: str, jobs: int) -> Iterator[SeedResult]:
+    if jobs <= 1:
+        for seed in seeds:
+            yield run_seed(seed, mutation)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        try:
+            for done in as_completed([pool.submit(run_seed, seed, mutation) for seed in seeds]):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def same_hashes_everywhere(arguments: Sequence[str]) -> None:
+    """Start this program anew with the hash seed that replays need, unless it has it."""
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
+        command = [sys.executable, "-m", "chart.simulation", *arguments]
+        os.execve(sys.executable, command, environment)  # noqa: S606 - the same program again
+
+
+def replay_command(seed: int, mutation: str) -> str:
+    """What runs one seed again."""
+    if mutation:
+        return shlex.join(["python", "-m", "chart.simulation", "--seeds", "1", "--first-seed", str(seed)]) + (
+            f" --mutation {mutation}"
+        )
+    return f"make simulate SEEDS=1 FIRST_SEED={seed}"
+
+
+def show_failure(failure: SeedResult, mutation: str, out: Path) -> str:
+    """What a reader needs to begin with: the rules that were broken, what led there, how to run it again."""
+    path = out / f"trace-{failure.seed}.txt"
+    path.write_text(failure.trace)
+    lines = [f"seed {failure.seed} breaks {len(failure.violations)} rules:"]
+    lines += [f"  {one.rule}: {one.detail}" for one in failure.violations[:5]]
+    lines += ["what happened around the first of them, with every fault:", failure.excerpt.rstrip()]
+    lines += [f"the whole trace: {path}", f"again: {replay_command(failure.seed, mutation)}"]
+    return "\n".join(lines)
+
+
+def write(summary: Summary, command: str, out: Path, seconds: float) -> None:
+    """report.json: the figures, and beside them what the runs did and which seeds failed."""
+    figures = [{"name": "seeds", "value": summary.seeds, "unit": "seeds", "goal": None, "peer": None}]
+    figures += [
+        {"name": name, "value": summary.rules[rule], "unit": "cases", "goal": "<= 0", "peer": None}
+        for name, rule in FIGURES.items()
+    ]
+    report = {
+        "command": command,
+        "figures": figures,
+        "details": {
+            "seconds": round(seconds, 1),
+            "rules_broken": dict(summary.rules),
+            "counts": dict(summary.counts),
+            "failed_seeds": [one.seed for one in summary.failures],
+        },
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+class Progress:
+    """A line now and then: on a terminal it is overwritten."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._began = time.monotonic()
+        self._told = 0.0
+
+    def __call__(self, summary: Summary) -> None:
+        """Say how far it is, not too often."""
+        now = time.monotonic()
+        done = summary.seeds == self._total
+        if not done and now - self._told < (0.5 if sys.stderr.isatty() else 10.0):
+            return
+        self._told = now
+        rate = summary.seeds / max(now - self._began, 1e-3)
+        left_s = (self._total - summary.seeds) / rate
+        text = f"simulate: {summary.seeds}/{self._total} seeds, {len(summary.failures)} failed, {left_s:.0f} s left"
+        if sys.stderr.isatty():
+            print(f"\r{text:<70}", end="\n" if done else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
