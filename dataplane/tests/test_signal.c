@@ -608,6 +608,50 @@ static void test_a_hundred_thousand_flows(void **state) {
     assert_in_range(entries, 90000, CHART_SIGNAL_FLOWS_MAX);
 }
 
+static uint32_t next_random(void) {
+    static uint64_t state = 88172645463325252ull;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 16);
+}
+
+/* Replayed, flipped, cut, raised under an old tag, signed with another key or by a stranger: none is accepted. */
+static void test_a_hundred_thousand_forgeries(void **state) {
+    struct chart_qos request = qos_of(CHART_REQUEST, 0, 20000000), raised = qos_of(CHART_REQUEST, LINK_BPS, LINK_BPS);
+    struct frame good, frame;
+    (void)state;
+    make_frame(&good, client, server, next_port, PORT, 6, SYN, 0);
+    put_signal(&good, &request, UPSTREAM, EPOCH, ++sequence, signal_run_key(UPSTREAM, OWN));
+    frame = good;
+    assert_int_equal(run_frame(run.program->progs.signal_ingress, &frame, 1), 0);
+    assert_int_equal(frame.mark, CHART_MARK_SIGNAL);
+    uint64_t accepted = signal_run_count(&run, CHART_COUNT_ACCEPTED);
+    for (uint32_t i = 0; i < 100000; i++) {
+        uint32_t fresh = sequence + 1 + next_random() % 100000, kind = i % 6;
+        frame = good;
+        if (kind == 1 || kind == 2)
+            frame.octets[ETHERNET + 12 + next_random() % 48] ^= (uint8_t)(1 << next_random() % 8);
+        if (kind == 2)
+            frame.length = ETHERNET + 40 + next_random() % 16;
+        if (kind > 2)
+            make_frame(&frame, client, server, next_port, PORT, 6, SYN, 0);
+        if (kind == 3) {
+            put_signal(&frame, &raised, UPSTREAM, EPOCH, fresh, signal_run_key(UPSTREAM, OWN));
+            memcpy(frame.octets + ETHERNET + 22 + CHART_SIGNED_OCTETS,
+                   good.octets + ETHERNET + 22 + CHART_SIGNED_OCTETS, CHART_TAG_OCTETS);
+        }
+        if (kind == 4)
+            put_signal(&frame, &raised, UPSTREAM, EPOCH, fresh, signal_run_key(DOWNSTREAM, OWN));
+        if (kind == 5)
+            put_signal(&frame, &raised, (uint16_t)(100 + next_random() % 1000), EPOCH, fresh,
+                       signal_run_key(UPSTREAM, OWN));
+        assert_int_equal(run_frame(run.program->progs.signal_ingress, &frame, 1), 0);
+        assert_int_equal(frame.mark, 0);
+    }
+    assert_int_equal(signal_run_count(&run, CHART_COUNT_ACCEPTED), accepted);
+}
+
 static int open_run(void **state) {
     (void)state;
     return signal_run_open(&run);
@@ -640,6 +684,7 @@ int main(void) {
         TEST(test_no_answer_to_options_takes_the_shim_then_gives_up),
         TEST(test_ipv6),
         TEST(test_a_hundred_thousand_flows),
+        TEST(test_a_hundred_thousand_forgeries),
         TEST(test_epochs),
     };
     if (geteuid() != 0) {
