@@ -17,7 +17,8 @@ from support.keycloak import SECRETS, KeycloakServer, sign_in, start_or_skip
 from chart.gateway.service import key_source
 from chart.gateway.settings import GatewaySettings
 
-pytestmark = [pytest.mark.contract, pytest.mark.timeout(240)]
+# Slow: its start takes minutes on a busy machine.
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.timeout(240)]
 
 PUBLIC_URL = "http://gateway"
 GOOD = {"source": "alpha", "destination": "delta", "guaranteed_bps": 1_000_000}
