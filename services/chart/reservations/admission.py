@@ -9,34 +9,49 @@ packets will not take is not offered. Pure functions: preview and commit call th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from chart.common.units import format_bps, rfc3339
+from chart.reservations.ledger import Kind
 from chart.reservations.network import Network, NetworkLink
+from chart.reservations.windows import FOREVER_US, Commitment, Window, free_windows, peak_bps
 
-# End of an interval that is open.
-FOREVER_US = (1 << 63) - 1
+__all__ = ["FOREVER_US", "Ask", "Commitment", "Granted", "Refused", "Window", "admit", "free_windows", "peak_bps"]
+
 # Smallest rate on the wire (TIA-1039 rate field): 1 kbit/s.
 SMALLEST_RATE_BPS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Commitment:
-    """A rate committed on one link over [start_us, end_us)."""
-
-    rate_bps: int
-    start_us: int
-    end_us: int
-
 
 # Commitments by link id; may leave out those that do not overlap the request.
 Commitments = Mapping[str, Sequence[Commitment]]
 
 
+class Load(Protocol):
+    """What is committed: a `Ledger`, or a list of commitments by link."""
+
+    def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
+        """The greatest sum of committed rates at any instant of [start_us, end_us)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLoad:
+    """Firm commitments, listed."""
+
+    commitments: Commitments
+
+    def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
+        """See `Load`."""
+        return peak_bps(self.commitments.get(link_id, ()), start_us, end_us) if kind == Kind.FIRM else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What admission has to decide. guaranteed_bps 0 asks for the available rate alone."""
+    """What admission has to decide. guaranteed_bps 0 asks for the available rate alone; of a maximum-rate request it is
+    the maximum, and `kind` is SOFT.
+    """
 
     source_node: str
     destination_node: str
@@ -44,6 +59,15 @@ class Ask:
     minimum_bps: int
     start_us: int
     end_us: int = FOREVER_US
+    kind: Kind = Kind.FIRM
+    # Pre-emption: takes from those of a lower rank. 0: background, 1 + priority: foreground.
+    rank: int = 1
+    # Nodes and links that the path must not use.
+    avoid: frozenset[str] = frozenset()
+    # The path is this one and no other (change in service).
+    path: tuple[str, ...] = ()
+    # The path is this one if it still is a path and the rate fits on it (re-admission).
+    prefer: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,41 +97,39 @@ class Refused:
     floor_bps: int = 0
     ceiling_bps: int = 0
     suggestions: tuple[str, ...] = ()
+    # The path that was looked at.
+    link_ids: tuple[str, ...] = ()
 
 
-def peak_bps(commitments: Iterable[Commitment], start_us: int, end_us: int) -> int:
-    """The greatest sum of committed rates at any instant of [start_us, end_us)."""
-    changes: list[tuple[int, int]] = []
-    for one in commitments:
-        if one.start_us < end_us and one.end_us > start_us:
-            changes.append((max(one.start_us, start_us), one.rate_bps))
-            changes.append((min(one.end_us, end_us), -one.rate_bps))
-    # At one instant ends come before starts: intervals are half open.
-    changes.sort()
-    total = peak = 0
-    for _, change in changes:
-        total += change
-        peak = max(peak, total)
-    return peak
+def as_load(load: Load | Commitments) -> Load:
+    """A list of commitments by link as a load."""
+    return ListedLoad(load) if isinstance(load, Mapping) else load
 
 
-def free_bps(link: NetworkLink, commitments: Commitments, start_us: int, end_us: int) -> int:
+def free_bps(link: NetworkLink, load: Load | Commitments, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
     """What may still be committed on a link over the whole interval; 0 when it is over-committed already."""
-    return max(0, link.admissible_bps - peak_bps(commitments.get(link.id, ()), start_us, end_us))
+    committed = as_load(load)
+    firm = committed.peak_bps(link.id, start_us, end_us)
+    soft = committed.peak_bps(link.id, start_us, end_us, Kind.SOFT)
+    both = link.oversubscribable_bps - firm - soft
+    return max(0, both if kind == Kind.SOFT else min(link.admissible_bps - firm, both))
 
 
 def shortest_path_links(network: Network, source: str, destination: str) -> dict[str, list[NetworkLink]]:
     """The links of all fewest-hop paths, by sending node, in the order of distance; empty without a path."""
+    known = network.shortest.get((source, destination))
+    if known is None:
+        known = network.shortest[source, destination] = _shortest_path_links(network, source, destination)
+    return known
+
+
+def _shortest_path_links(network: Network, source: str, destination: str) -> dict[str, list[NetworkLink]]:
     distance = {destination: 0}
-    incoming: dict[str, list[NetworkLink]] = {}
-    for link in network.links.values():
-        if link.capacity_bps > 0:
-            incoming.setdefault(link.to_node, []).append(link)
     frontier = [destination]
     while frontier and source not in distance:
         reached = []
         for node in frontier:
-            for link in incoming.get(node, ()):
+            for link in network.incoming.get(node, ()):
                 if link.from_node not in distance:
                     distance[link.from_node] = distance[node] + 1
                     reached.append(link.from_node)
@@ -132,87 +154,137 @@ def shortest_path_links(network: Network, source: str, destination: str) -> dict
 def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
     """Ids of the links that `admit` may look at, sorted: what a caller has to lock and read."""
     choices = shortest_path_links(network, ask.source_node, ask.destination_node)
-    return sorted(link.id for links in choices.values() for link in links)
+    return sorted({link.id for links in choices.values() for link in links} | set(ask.path) | set(ask.prefer))
 
 
 def widest_shortest_path(
     network: Network, source: str, destination: str, width_bps: Callable[[NetworkLink], int]
 ) -> tuple[NetworkLink, ...]:
     """Of the fewest-hop paths the one whose narrowest link is widest; ties go to the smaller link ids. Empty: no
-    path.
+    path. A link of negative width is not used.
     """
     choices = shortest_path_links(network, source, destination)
+    if choices and all(len(links) == 1 for links in choices.values()):
+        path = tuple(links[0] for links in choices.values())
+        return path if all(width_bps(link) >= 0 for link in path) else ()
     best: dict[str, tuple[int, tuple[NetworkLink, ...]]] = {destination: (FOREVER_US, ())}
     for node in reversed(list(choices)):
         options = []
         for link in choices[node]:
-            width, rest = best[link.to_node]
-            options.append((-min(width, width_bps(link)), link.id, (link, *rest)))
-        narrowest, _, path = min(options)[0:3]
-        best[node] = (-narrowest, path)
+            if link.to_node in best and (link_width := width_bps(link)) >= 0:
+                width, rest = best[link.to_node]
+                options.append((-min(width, link_width), link.id, (link, *rest)))
+        if options:
+            narrowest, _, path = min(options)[0:3]
+            best[node] = (-narrowest, path)
     return best[source][1] if source in best else ()
 
 
-def admit(network: Network, commitments: Commitments, ask: Ask) -> Granted | Refused:
-    """Decide a request. The same for preview and commit."""
-    path = widest_shortest_path(
-        network,
-        ask.source_node,
-        ask.destination_node,
-        lambda link: free_bps(link, commitments, ask.start_us, ask.end_us),
-    )
+def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Refused:
+    """Decide a request. The same for preview and commit.
+
+    When `load` is a list of commitments, a refusal also suggests the next start that fits; with a ledger the caller
+    adds that with `with_windows`, from commitments that it reads for the purpose.
+    """
+    committed = as_load(load)
+    free: dict[str, int] = {}
+
+    def width_bps(link: NetworkLink) -> int:
+        if link.id in ask.avoid or link.from_node in ask.avoid or link.to_node in ask.avoid:
+            return -1
+        known = free.get(link.id)
+        if known is None:
+            known = free[link.id] = free_bps(link, committed, ask.start_us, ask.end_us, ask.kind)
+        return known
+
+    path: tuple[NetworkLink, ...] = ()
+    for wanted in filter(None, (ask.path, ask.prefer)):
+        path = _path_of(network, wanted)
+        if path and (ask.path or min(width_bps(link) for link in path) >= ask.guaranteed_bps):
+            break
+        path = ()
+    if not path and not ask.path:
+        path = widest_shortest_path(network, ask.source_node, ask.destination_node, width_bps)
     if not path:
-        return Refused(
-            "no-path",
-            f"there is no path of links from {ask.source_node} to {ask.destination_node}",
-            "destination",
-            suggestions=("state the links between them (PUT /v1/links/{id}), both directions",),
-        )
-    free = {link.id: free_bps(link, commitments, ask.start_us, ask.end_us) for link in path}
-    bottleneck = min(path, key=lambda link: free[link.id])
-    ceiling = free[bottleneck.id]
+        return _no_path(network, ask)
+    bottleneck = min(path, key=width_bps)
+    ceiling = width_bps(bottleneck)
     if ceiling >= ask.guaranteed_bps:
         return Granted(ask.guaranteed_bps, path, bottleneck, ceiling)
     if ask.minimum_bps and ceiling >= max(ask.minimum_bps, SMALLEST_RATE_BPS):
         return Granted(ceiling, path, bottleneck, ceiling)
-    return _refuse(path, commitments, ask, bottleneck, ceiling)
+    refused = _refuse(path, ask, bottleneck, ceiling)
+    return with_windows(refused, path, load, ask) if isinstance(load, Mapping) else refused
+
+
+def with_windows(refused: Refused, path: Sequence[NetworkLink], commitments: Commitments, ask: Ask) -> Refused:
+    """The refusal, with the next start at which the request would fit among its suggestions."""
+    start_us = next_start_us(path, commitments, ask, ask.minimum_bps or ask.guaranteed_bps)
+    if start_us is None:
+        return refused
+    words = f"start at {rfc3339(start_us)}, when it fits"
+    return dataclasses.replace(refused, suggestions=(*refused.suggestions[:-1], words, refused.suggestions[-1]))
 
 
 def next_start_us(path: Sequence[NetworkLink], commitments: Commitments, ask: Ask, rate_bps: int) -> int | None:
-    """The earliest start after the asked one at which the rate fits for as long as was asked; None: none is known.
-
-    Free rate only grows where a commitment ends, so only those moments need looking at.
-    """
-    length_us = None if ask.end_us == FOREVER_US else ask.end_us - ask.start_us
-    ends = {
-        one.end_us for link in path for one in commitments.get(link.id, ()) if ask.start_us < one.end_us < FOREVER_US
-    }
-    for start_us in sorted(ends):
-        end_us = FOREVER_US if length_us is None else start_us + length_us
-        if all(free_bps(link, commitments, start_us, end_us) >= rate_bps for link in path):
-            return start_us
-    return None
+    """The earliest start after the asked one at which the rate fits for as long as was asked; None: none is known."""
+    later = (one.start_us for one in windows(path, commitments, ask, rate_bps, 2) if one.start_us > ask.start_us)
+    return next(later, None)
 
 
-def _refuse(
-    path: Sequence[NetworkLink], commitments: Commitments, ask: Ask, bottleneck: NetworkLink, ceiling: int
-) -> Refused:
+def windows(path: Sequence[NetworkLink], commitments: Commitments, ask: Ask, rate_bps: int, most: int) -> list[Window]:
+    """The next times, from the asked start on, in which a rate fits on a path for as long as was asked."""
+    length_us = FOREVER_US if ask.end_us == FOREVER_US else ask.end_us - ask.start_us
+    steps = [(commitments.get(link.id, ()), link.admissible_bps) for link in path]
+    return free_windows(steps, ask.start_us, length_us, rate_bps, most)
+
+
+def _path_of(network: Network, link_ids: Sequence[str]) -> tuple[NetworkLink, ...]:
+    """The links of a path; empty when one of them is gone or has no capacity."""
+    found = tuple(network.links[one] for one in link_ids if one in network.links)
+    return found if len(found) == len(link_ids) and all(link.capacity_bps > 0 for link in found) else ()
+
+
+def _no_path(network: Network, ask: Ask) -> Refused:
+    between = f"from {ask.source_node} to {ask.destination_node}"
+    if ask.path:
+        return Refused("no-path", f"the path of the request {between} is no more", "")
+    if ask.avoid and shortest_path_links(network, ask.source_node, ask.destination_node):
+        return Refused(
+            "no-path",
+            f"every fewest-hop path {between} goes over what shall be avoided ({', '.join(sorted(ask.avoid))}), and"
+            " packets take no other",
+            "avoid",
+            suggestions=("leave out of avoid what the path cannot do without",),
+        )
+    return Refused(
+        "no-path",
+        f"there is no path of links {between}",
+        "destination",
+        suggestions=("state the links between them (PUT /v1/links/{id}), both directions",),
+    )
+
+
+def _refuse(path: Sequence[NetworkLink], ask: Ask, bottleneck: NetworkLink, ceiling: int) -> Refused:
     wanted = ask.minimum_bps or ask.guaranteed_bps
+    soft = ask.kind == Kind.SOFT
+    bound = bottleneck.oversubscribable_bps if soft else bottleneck.admissible_bps
+    field = "maximum_bps" if soft else "minimum_bps" if ask.minimum_bps else "guaranteed_bps"
     suggestions = []
     if ceiling >= SMALLEST_RATE_BPS:
-        suggestions.append(f"ask for a guaranteed rate of at most {ceiling} bit/s ({format_bps(ceiling)})")
-        suggestions.append(f"set minimum_bps to {ceiling} or less to take what fits")
-    start_us = next_start_us(path, commitments, ask, wanted)
-    if start_us is not None:
-        suggestions.append(f"start at {rfc3339(start_us)}, when it fits")
+        name = "maximum" if soft else "guaranteed"
+        suggestions.append(f"ask for a {name} rate of at most {ceiling} bit/s ({format_bps(ceiling)})")
+        if not soft:
+            suggestions.append(f"set minimum_bps to {ceiling} or less to take what fits")
     suggestions.append('ask for service "available": no guarantee, the fair rate of the path')
     return Refused(
         "insufficient-capacity",
-        f"link {bottleneck.id} can still commit {format_bps(ceiling)} of the {format_bps(bottleneck.admissible_bps)}"
+        f"link {bottleneck.id} can still commit {format_bps(ceiling)} of the {format_bps(bound)}"
         f" it may commit, {format_bps(wanted)} were asked for",
-        "minimum_bps" if ask.minimum_bps else "guaranteed_bps",
+        field,
         bottleneck.id,
         SMALLEST_RATE_BPS if ceiling >= SMALLEST_RATE_BPS else 0,
         ceiling if ceiling >= SMALLEST_RATE_BPS else 0,
         tuple(suggestions),
+        tuple(link.id for link in path),
     )

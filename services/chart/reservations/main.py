@@ -5,22 +5,41 @@ from __future__ import annotations
 import sys
 
 from chart.common import database, rpc, runtime, telemetry
+from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
 from chart.common.streams import connect
 from chart.reservations import rpc as reservations_rpc
+from chart.reservations.admissions import Admissions
+from chart.reservations.callbacks import Callbacks
+from chart.reservations.in_band import LeaseRule
+from chart.reservations.lease_work import LeaseWork
 from chart.reservations.repository import Repository
 from chart.reservations.service import Timing
 from chart.reservations.settings import ReservationsSettings
-from chart.reservations.streams import NetworkView, Worker
+from chart.reservations.streams import Worker
+from chart.reservations.view import NetworkView
 
 SCHEMA = "reservations"
 
 
 async def serve(settings: ReservationsSettings) -> None:
     """Run the service until cancelled."""
-    timing = Timing(settings.grant_validity_us, settings.confirmation_limit_us, settings.remember_ended_us)
-    view = NetworkView()
+    timing = Timing(
+        settings.grant_validity_us, settings.confirmation_limit_us, settings.remember_ended_us, settings.hold_limit_us
+    )
+    rule = LeaseRule(
+        settings.lease_idle_share,
+        settings.lease_greatest_share,
+        settings.lease_length_us,
+        settings.lease_lifetime_us,
+        settings.clock_error_us,
+    )
+    anywhere = settings.callbacks_anywhere
+    if anywhere is None:
+        anywhere = settings.environment == "development"
+    clock = SystemClock()
+    view = NetworkView(settings.oversubscription)
     broker = connect(settings)
     try:
         async with database.pool(settings) as pool:
@@ -33,13 +52,24 @@ async def serve(settings: ReservationsSettings) -> None:
 
             checks = {"streams": streams_are_read, "database": database_answers}
             repository = Repository(pool, settings.idempotency_us)
-            servicer = reservations_rpc.ReservationsServicer(repository, view, timing)
+            callbacks = Callbacks(pool, clock, anywhere=anywhere)
+            admissions = Admissions(
+                pool, lambda: view.network, settings.idempotency_us, clock, freed=lambda: worker.freed()
+            )
+            worker = Worker(broker, repository, admissions, view, timing, settings.reservations_group)
+            leases = LeaseWork(broker, pool, view, rule, settings.reservations_group, clock)
+            servicer = reservations_rpc.ReservationsServicer(repository, admissions, callbacks, view, timing, clock)
             async with HealthServer(settings.http_listen, checks):
                 # Answers only once the topology is known: before, every request would be refused as unknown.
                 await view.open(broker)
                 async with rpc.serve([reservations_rpc.registration(servicer)], settings):
-                    worker = Worker(broker, repository, view, timing, settings.reservations_group)
-                    await runtime.run_together(worker.run(), OutboxRelay(pool, broker, SCHEMA).run())
+                    await runtime.run_together(
+                        admissions.run(),
+                        worker.run(),
+                        callbacks.run(),
+                        leases.run(),
+                        OutboxRelay(pool, broker, SCHEMA).run(),
+                    )
     finally:
         await broker.close()
 

@@ -7,13 +7,15 @@ stated one, the measured one counts.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from chart.v1 import topology_pb2
 
 DEFAULT_ADMISSION_SHARE = 0.8
+# How much more than the admissible rate maximum-rate requests may be promised together with the guaranteed ones.
+DEFAULT_OVERSUBSCRIPTION = 4.0
 
 Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -27,11 +29,19 @@ class NetworkLink:
     to_node: str
     capacity_bps: int
     admission_share: float = DEFAULT_ADMISSION_SHARE
+    # Propagation delay one way; 0: unknown.
+    delay_us: int = 0
+    oversubscription: float = DEFAULT_OVERSUBSCRIPTION
 
     @property
     def admissible_bps(self) -> int:
         """What may be committed on it at any instant."""
         return int(self.capacity_bps * self.admission_share)
+
+    @property
+    def oversubscribable_bps(self) -> int:
+        """What may be promised at any instant when maximum rates are counted in."""
+        return int(self.capacity_bps * self.admission_share * self.oversubscription)
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,20 @@ class Network:
         for _, link in sorted(self.links.items()):
             found.setdefault(link.from_node, []).append(link)
         return found
+
+    @cached_property
+    def incoming(self) -> dict[str, list[NetworkLink]]:
+        """Links that carry anything, by the node that receives on them."""
+        found: dict[str, list[NetworkLink]] = {}
+        for link in self.links.values():
+            if link.capacity_bps > 0:
+                found.setdefault(link.to_node, []).append(link)
+        return found
+
+    @cached_property
+    def shortest(self) -> dict[tuple[str, str], dict[str, list[NetworkLink]]]:
+        """Links of the fewest-hop paths by source and destination, as far as they were asked for."""
+        return {}
 
     def node_of(self, prefix: Prefix) -> str | None:
         """The node that an address or prefix belongs to, by the longest of the nodes' prefixes that contains it."""
@@ -99,9 +123,11 @@ def own_prefix(text: str) -> Prefix | None:
 def network_of(
     entities: Iterable[tuple[str, topology_pb2.TopologyEntity]],
     measured_capacity_bps: Mapping[tuple[str, str], float] | None = None,
+    down: Container[str] = (),
+    oversubscription: float = DEFAULT_OVERSUBSCRIPTION,
 ) -> Network:
     """The network that topology records describe; `measured_capacity_bps` by (from node, to node) lowers
-    capacities.
+    capacities, links that are `down` have none.
     """
     nodes: dict[str, tuple[Prefix, ...]] = {}
     links: dict[str, NetworkLink] = {}
@@ -114,6 +140,10 @@ def network_of(
             measured = (measured_capacity_bps or {}).get((link.from_node, link.to_node))
             capacity = link.capacity_bps if not measured else min(link.capacity_bps, int(measured))
             share = link.admission_share or DEFAULT_ADMISSION_SHARE
-            links[link.id] = NetworkLink(link.id, link.from_node, link.to_node, capacity, share)
+            if link.id in down:
+                capacity = 0
+            links[link.id] = NetworkLink(
+                link.id, link.from_node, link.to_node, capacity, share, link.delay_us, oversubscription
+            )
     known = {link_id: link for link_id, link in links.items() if link.from_node in nodes and link.to_node in nodes}
     return Network(nodes, known)

@@ -1,50 +1,70 @@
-"""Requests in PostgreSQL: every change with its commitments, audit row and outgoing records in one transaction.
+"""Requests in PostgreSQL: what is read of them, and changes that commit nothing on any link.
 
-Admission locks one row per link of the candidate paths, in id order, reads their commitments and decides; so any
-number of replicas admit at once and no link is ever over-committed. All SQL of the service stands here.
+Whatever commits or frees a rate goes through `admissions`; here are the words of agents, moments that are reached,
+lists, receipts, quotas. Every change stands with its audit row and its outgoing records in one transaction.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from chart.common import audit, outbox
+from psycopg.types.json import Jsonb
+
+from chart.common import audit
 from chart.common.database import Connection, Pool
-from chart.common.rpc_errors import RefusalError, not_found
-from chart.reservations import service
-from chart.reservations.admission import FOREVER_US, Commitment
-from chart.reservations.service import Outcome, Reservation
-from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2, reservations_pb2
+from chart.common.rpc_errors import conflict, not_found
+from chart.reservations import reading, rows, service
+from chart.reservations.profile import BITS, TOP, US
+from chart.reservations.quotas import Quota, Use
+from chart.reservations.reservation import Outcome, Reservation
+from chart.reservations.writing import Changes
+from chart.v1 import reservations_pb2
 
-FLOW_GRANT = "chart.flow-grant.v1"
-RATE_REQUEST = "chart.rate-request.v1"
 SERVICE_ACTOR = "reservations"
-
-_COLUMNS = [column.name for column in dataclasses.fields(Reservation) if column.name != "confirmations"]
-# Built from names of columns only.
-_PLACES = ", ".join(f"%({name})s" for name in _COLUMNS)
-_INSERT = f"INSERT INTO rate_request ({', '.join(_COLUMNS)}) VALUES ({_PLACES})"  # noqa: S608
-_UPDATE = (
-    "UPDATE rate_request SET "  # noqa: S608
-    + ", ".join(f"{name} = %({name})s" for name in _COLUMNS if name != "id")
-    + " WHERE id = %(id)s"
-)
-_SELECT = (
-    f"SELECT {', '.join(_COLUMNS)},"  # noqa: S608
-    " ARRAY(SELECT status FROM confirmation c WHERE c.request_id = r.id) AS statuses FROM rate_request r"
-)
 
 
 @dataclass(frozen=True)
-class IdempotencyKey:
-    """What the caller gave to make a repetition harmless; `key` is not empty."""
+class Filter:
+    """Which requests a list shows; empty: all of them."""
 
-    owner: str
-    key: str
-    body_hash: bytes
+    owner: str = ""
+    lifecycle: int = 0
+    enforcement: int = 0
+    service_state: int = 0
+    callback_state: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    search: str = ""
+    link_id: str = ""
+    updated_since_us: int = 0
+
+    def conditions(self) -> tuple[list[str], dict[str, Any]]:
+        """Conditions of a query and their values."""
+        values: dict[str, Any] = {}
+        found = []
+        for name in ("owner", "lifecycle", "enforcement", "service_state", "callback_state"):
+            if getattr(self, name):
+                found.append(f"{name} = %({name})s")
+                values[name] = getattr(self, name)
+        exact = {key: value for key, value in self.tags.items() if value}
+        if exact:
+            found.append("tags @> %(tags)s")
+            values["tags"] = Jsonb(exact)
+        present = [key for key, value in self.tags.items() if not value]
+        if present:
+            found.append("tags ?& %(present)s")
+            values["present"] = present
+        for number, word in enumerate(self.search.lower().split()):
+            found.append(f"position(%(word{number})s in words) > 0")
+            values[f"word{number}"] = word
+        if self.link_id:
+            found.append("%(link_id)s = ANY(link_ids)")
+            values["link_id"] = self.link_id
+        if self.updated_since_us:
+            found.append("updated_at_us >= %(since)s")
+            values["since"] = self.updated_since_us
+        return found, values
 
 
 class Repository:
@@ -54,42 +74,10 @@ class Repository:
         self._pool = pool
         self._idempotency_us = idempotency_us
 
-    async def create(
-        self,
-        link_ids: Sequence[str],
-        decide: Callable[[dict[str, list[Commitment]]], Outcome],
-        key: IdempotencyKey | None,
-        now_us: int,
-    ) -> tuple[rate_request_pb2.RateRequest, bool]:
-        """Admit and store a request; returns it and whether it is the answer of an earlier call with the same key.
-
-        `decide` gets the commitments of the links from now on while nobody else can change them, and may refuse by
-        raising. `link_ids` empty: nothing to commit, nothing locked.
-
-        Raises:
-            RefusalError: refused, or the key was used for another body.
-        """
-        async with self._pool.connection() as connection, connection.transaction():
-            if key is not None:
-                earlier = await self._claim(connection, key, now_us)
-                if earlier is not None:
-                    return earlier, True
-            await _lock_links(connection, link_ids)
-            outcome = decide(await _commitments(connection, link_ids, now_us))
-            answer = service.rate_request(outcome.reservation)
-            async with connection.pipeline():
-                await _insert(connection, outcome)
-                if key is not None:
-                    await connection.execute(
-                        "UPDATE idempotency_key SET answer = %s WHERE owner = %s AND key = %s",
-                        (answer.SerializeToString(), key.owner, key.key),
-                    )
-        return answer, False
-
-    async def commitments(self, link_ids: Sequence[str], now_us: int) -> dict[str, list[Commitment]]:
-        """What is committed on links from now on, without locking them."""
-        async with self._pool.connection() as connection:
-            return await _commitments(connection, link_ids, now_us)
+    @property
+    def pool(self) -> Pool:
+        """Connections."""
+        return self._pool
 
     async def get(self, request_id: str, owner: str = "") -> Reservation:
         """One request; `owner` empty: anybody's.
@@ -98,232 +86,172 @@ class Repository:
             RefusalError: NOT_FOUND, also when it is somebody else's.
         """
         async with self._pool.connection() as connection:
-            return await _one(connection, request_id, owner)
-
-    async def page(self, owner: str, lifecycle: int, size: int, cursor: str) -> tuple[list[Reservation], str]:
-        """Requests, newest first, and the cursor of the next page ("" at the end)."""
-        async with self._pool.connection() as connection:
-            rows = await connection.execute(
-                _SELECT + " WHERE (%(owner)s = '' OR owner = %(owner)s)"
-                " AND (%(lifecycle)s = 0 OR lifecycle = %(lifecycle)s)"
-                " AND (%(cursor)s = '' OR id < %(cursor)s) ORDER BY id DESC LIMIT %(size)s + 1",
-                {"owner": owner, "lifecycle": lifecycle, "cursor": cursor, "size": size},
+            found = await connection.execute(
+                rows.SELECT + " WHERE id = %s AND (%s = '' OR owner = %s)", (request_id, owner, owner)
             )
-            found = [_reservation(row) for row in await rows.fetchall()]
-        more = len(found) > size
-        found = found[:size]
-        return found, found[-1].id if more else ""
+            row = await found.fetchone()
+        if row is None:
+            raise not_found("rate request", request_id)
+        return rows.reservation_of(row)
 
-    async def change(
-        self, request_id: str, owner: str, actor: str, decide: Callable[[Reservation], Outcome | None]
-    ) -> Reservation:
-        """Change one request while nobody else can; `decide` returns None to leave it as it is.
+    async def page(self, wanted: Filter, size: int, cursor: str) -> tuple[list[Reservation], str]:
+        """Requests, newest first, and the cursor of the next page ("" at the end)."""
+        conditions, values = wanted.conditions()
+        if cursor:
+            conditions.append("id < %(cursor)s")
+        where = " WHERE " + " AND ".join(conditions) if conditions else ""
+        async with self._pool.connection() as connection:
+            found = await connection.execute(
+                rows.SELECT + where + " ORDER BY id DESC LIMIT %(size)s + 1", {**values, "cursor": cursor, "size": size}
+            )
+            page = [rows.reservation_of(row) for row in await found.fetchall()]
+        more = len(page) > size
+        page = page[:size]
+        return page, page[-1].id if more else ""
+
+    async def change_many(
+        self, request_ids: Iterable[str], decide: Callable[[Reservation], Outcome | None], now_us: int
+    ) -> list[tuple[Reservation, Outcome]]:
+        """Change several requests in one transaction; those that are not there are left out. Before and outcome of
+        each. What they commit must not change.
+        """
+        async with self._pool.connection() as connection, connection.transaction():
+            found = await connection.execute(
+                rows.SELECT + " WHERE id = ANY(%s) ORDER BY id FOR UPDATE OF r", (list(request_ids),)
+            )
+            return await _change(connection, await found.fetchall(), decide, now_us)
+
+    async def take_due(
+        self, now_us: int, limit: int, decide: Callable[[Reservation], Outcome | None]
+    ) -> tuple[int, list[str]]:
+        """Change up to `limit` requests whose moment has come and that no other replica works on.
+
+        Returns how many were looked at, and those whose outcome gives back a rate before its time: they are left as
+        they are, `admissions` has to do it.
+        """
+        async with self._pool.connection() as connection, connection.transaction():
+            found = await connection.execute(
+                rows.SELECT + " WHERE due_at_us <= %s ORDER BY due_at_us LIMIT %s FOR UPDATE OF r SKIP LOCKED",
+                (now_us, limit),
+            )
+            due = await found.fetchall()
+            early: list[str] = []
+
+            def decide_here(reservation: Reservation) -> Outcome | None:
+                outcome = decide(reservation)
+                gives_back = outcome is not None and outcome.reservation.commitments != reservation.commitments
+                if gives_back and any(held.end_us > now_us for held in reservation.commitments):
+                    early.append(reservation.id)
+                    return None
+                return outcome
+
+            await _change(connection, due, decide_here, now_us)
+        return len(due), early
+
+    async def lacking(self, limit: int, after: tuple[int, int, str] | None) -> list[tuple[int, int, str]]:
+        """Requests that are to get more, the highest rank and earliest first: rank, when made, id."""
+        async with self._pool.connection() as connection:
+            found = await connection.execute(
+                "SELECT rank, created_at_us, id FROM rate_request WHERE lacking AND (%s::int IS NULL"
+                " OR (-rank, created_at_us, id) > (-%s::int, %s::bigint, %s::text))"
+                " ORDER BY rank DESC, created_at_us, id LIMIT %s",
+                (*((None, 0, 0, "") if after is None else (after[0], *after)), limit),
+            )
+            return [(row["rank"], row["created_at_us"], row["id"]) for row in await found.fetchall()]
+
+    async def receipt(self, request_id: str, owner: str, now_us: int) -> tuple[reservations_pb2.Receipt, bool]:
+        """The stored statement of a request that ended, or one of this moment; whether it is complete.
 
         Raises:
             RefusalError: NOT_FOUND.
         """
-        async with self._pool.connection() as connection, connection.transaction():
-            reservation = await _one(connection, request_id, owner, lock=True)
-            outcome = decide(reservation)
-            if outcome is None:
-                return reservation
-            await _save(connection, reservation, outcome, actor)
-            return outcome.reservation
+        reservation = await self.get(request_id, owner)
+        async with self._pool.connection() as connection:
+            found = await connection.execute("SELECT statement FROM receipt WHERE request_id = %s", (request_id,))
+            row = await found.fetchone()
+        if row is None or reservation.live:
+            return service.receipt(reservation, now_us), False
+        return reservations_pb2.Receipt.FromString(bytes(row["statement"])), True
 
-    async def change_many(
-        self, request_ids: Iterable[str], decide: Callable[[Reservation], Outcome | None]
-    ) -> list[tuple[Reservation, Outcome]]:
-        """Change several requests in one transaction; those that are not there are left out. Before and outcome of
-        each.
-        """
-        changes = []
-        async with self._pool.connection() as connection, connection.transaction():
-            rows = await connection.execute(
-                _SELECT + " WHERE id = ANY(%s) ORDER BY id FOR UPDATE OF r", (list(request_ids),)
-            )
-            found = [_reservation(row) for row in await rows.fetchall()]
-            async with connection.pipeline():
-                for reservation in found:
-                    outcome = decide(reservation)
-                    if outcome is not None:
-                        changes.append((reservation, outcome))
-                        await _save(connection, reservation, outcome, SERVICE_ACTOR)
-        return changes
+    async def quotas(self) -> tuple[dict[str, Quota], Mapping[str, Use]]:
+        """Every quota, and what their owners have."""
+        async with self._pool.connection() as connection:
+            found = await reading.quotas_of(connection, None)
+            return found, await reading.uses_of(connection, found)
 
-    async def take_due(self, now_us: int, limit: int, decide: Callable[[Reservation], Outcome | None]) -> int:
-        """Change up to `limit` requests whose moment has come and that no other replica works on; returns how
-        many.
+    async def put_quota(self, quota: Quota, expected_revision: int, actor: str) -> tuple[Quota, bool]:
+        """Store a quota; returns it and whether it is new.
+
+        Raises:
+            RefusalError: it was changed meanwhile.
         """
         async with self._pool.connection() as connection, connection.transaction():
-            rows = await connection.execute(
-                _SELECT + " WHERE due_at_us <= %s ORDER BY due_at_us LIMIT %s FOR UPDATE OF r SKIP LOCKED",
-                (now_us, limit),
+            rows_found = await connection.execute(
+                "SELECT revision FROM quota WHERE owner = %s FOR UPDATE", (quota.owner,)
             )
-            found = [_reservation(row) for row in await rows.fetchall()]
-            async with connection.pipeline():
-                for reservation in found:
-                    outcome = decide(reservation)
-                    if outcome is not None:
-                        await _save(connection, reservation, outcome, SERVICE_ACTOR)
-        return len(found)
+            row = await rows_found.fetchone()
+            revision = row["revision"] if row else 0
+            if expected_revision and expected_revision != revision:
+                raise conflict(f"the quota has revision {revision}, not {expected_revision}")
+            values = (quota.max_requests, quota.max_total_bps, quota.max_priority_plus_one, quota.horizon_us)
+            await connection.execute(
+                "INSERT INTO quota (owner, revision, max_requests, max_total_bps, max_priority_plus_one, horizon_us)"
+                " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (owner) DO UPDATE SET revision = excluded.revision,"
+                " max_requests = excluded.max_requests, max_total_bps = excluded.max_total_bps,"
+                " max_priority_plus_one = excluded.max_priority_plus_one, horizon_us = excluded.horizon_us",
+                (quota.owner, revision + 1, *values),
+            )
+            detail = dict(
+                zip(("max_requests", "max_total_bps", "max_priority_plus_one", "horizon_us"), values, strict=True)
+            )
+            await audit.add(connection, actor, "quota.put", quota.owner, detail)
+        return Quota(quota.owner, revision + 1, *values), row is None
 
-    async def forget_keys(self, now_us: int) -> None:
-        """Drop idempotency keys that are too old to count."""
+    async def delete_quota(self, owner: str, actor: str) -> None:
+        """Remove a quota.
+
+        Raises:
+            RefusalError: there is none.
+        """
+        async with self._pool.connection() as connection, connection.transaction():
+            found = await connection.execute("DELETE FROM quota WHERE owner = %s RETURNING 1", (owner,))
+            if await found.fetchone() is None:
+                raise not_found("quota", owner)
+            await audit.add(connection, actor, "quota.delete", owner, {})
+
+    async def keep_house(self, now_us: int, *, past: bool) -> None:
+        """Drop idempotency keys that are too old to count; with `past` the blocks of profiles that are over."""
         async with self._pool.connection() as connection:
             await connection.execute(
                 "DELETE FROM idempotency_key WHERE created_at_us < %s", (now_us - self._idempotency_us,)
             )
+            for level in range(TOP if past else 0):
+                # A quarter of an hour late: clocks differ, and nobody asks for the past.
+                last = (now_us // US - 900) >> (BITS * (level + 1))
+                await connection.execute("DELETE FROM profile WHERE level = %s AND number < %s", (level, last))
 
     async def counts(self) -> dict[tuple[int, int], int]:
         """How many live requests there are by lifecycle and enforcement."""
         async with self._pool.connection() as connection:
-            rows = await connection.execute(
+            found = await connection.execute(
                 "SELECT lifecycle, enforcement, count(*) AS number FROM rate_request WHERE lifecycle = ANY(%s)"
                 " GROUP BY 1, 2",
                 (list(service.LIVE),),
             )
-            return {(row["lifecycle"], row["enforcement"]): row["number"] for row in await rows.fetchall()}
-
-    async def _claim(
-        self, connection: Connection, key: IdempotencyKey, now_us: int
-    ) -> rate_request_pb2.RateRequest | None:
-        """Take an idempotency key; the earlier answer when it is taken. Waits for a call under way with the same
-        key.
-        """
-        rows = await connection.execute(
-            "INSERT INTO idempotency_key AS k (owner, key, body_hash, created_at_us) VALUES (%s, %s, %s, %s)"
-            " ON CONFLICT (owner, key) DO UPDATE SET body_hash = excluded.body_hash,"
-            " created_at_us = excluded.created_at_us, answer = NULL WHERE k.created_at_us < %s RETURNING 1",
-            (key.owner, key.key, key.body_hash, now_us, now_us - self._idempotency_us),
-        )
-        if await rows.fetchone() is not None:
-            return None
-        rows = await connection.execute(
-            "SELECT body_hash, answer FROM idempotency_key WHERE owner = %s AND key = %s", (key.owner, key.key)
-        )
-        row = await rows.fetchone()
-        assert row is not None
-        if bytes(row["body_hash"]) != key.body_hash:
-            refusal = reservations_pb2.Refusal(
-                code="idempotency-key-reused",
-                detail="this Idempotency-Key was used in the last 24 h for another request",
-                field="idempotency_key",
-                suggestions=["use a new key for a new request"],
-            )
-            raise RefusalError(refusal)
-        return rate_request_pb2.RateRequest.FromString(bytes(row["answer"]))
+            return {(row["lifecycle"], row["enforcement"]): row["number"] for row in await found.fetchall()}
 
 
-async def _lock_links(connection: Connection, link_ids: Sequence[str]) -> None:
-    """Lock links against other admissions, always in id order."""
-    if not link_ids:
-        return
-    wanted = sorted(link_ids)
-    select = "SELECT id FROM link WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-    rows = await connection.execute(select, (wanted,))
-    if len(await rows.fetchall()) == len(wanted):
-        return
-    await connection.execute(
-        "INSERT INTO link (id) SELECT unnest(%s::text[]) ORDER BY 1 ON CONFLICT DO NOTHING", (wanted,)
-    )
-    await connection.execute(select, (wanted,))
-
-
-async def _commitments(connection: Connection, link_ids: Sequence[str], now_us: int) -> dict[str, list[Commitment]]:
-    found: dict[str, list[Commitment]] = {link_id: [] for link_id in link_ids}
-    if not found:
-        return found
-    # What began before now counts from now on, so that all open-ended commitments of a link become one row.
-    rows = await connection.execute(
-        "SELECT link_id, sum(rate_bps)::bigint AS rate_bps, greatest(start_us, %s) AS start_us, end_us FROM commitment"
-        " WHERE link_id = ANY(%s) AND end_us > %s GROUP BY 1, 3, 4",
-        (now_us, list(link_ids), now_us),
-    )
-    for row in await rows.fetchall():
-        found[row["link_id"]].append(Commitment(row["rate_bps"], row["start_us"], row["end_us"]))
-    return found
-
-
-async def _one(connection: Connection, request_id: str, owner: str, *, lock: bool = False) -> Reservation:
-    rows = await connection.execute(
-        _SELECT + " WHERE id = %s AND (%s = '' OR owner = %s)" + (" FOR UPDATE OF r" if lock else ""),
-        (request_id, owner, owner),
-    )
-    row = await rows.fetchone()
-    if row is None:
-        raise not_found("rate request", request_id)
-    return _reservation(row)
-
-
-async def _insert(connection: Connection, outcome: Outcome) -> None:
-    reservation = outcome.reservation
-    await connection.execute(_INSERT, _values(reservation))
-    if reservation.granted_bps:
-        await connection.execute(
-            "INSERT INTO commitment (request_id, link_id, rate_bps, start_us, end_us)"
-            " SELECT %s, unnest(%s::text[]), %s, %s, %s",
-            (
-                reservation.id,
-                list(reservation.link_ids),
-                reservation.granted_bps,
-                reservation.start_us,
-                reservation.end_us,
-            ),
-        )
-    await _tell(connection, outcome, reservation.owner or SERVICE_ACTOR)
-
-
-async def _save(connection: Connection, before: Reservation, outcome: Outcome, actor: str) -> None:
-    after = outcome.reservation
-    await connection.execute(_UPDATE, _values(after))
-    for node, status in after.confirmations.items():
-        if before.confirmations.get(node) is not status:
-            await connection.execute(
-                "INSERT INTO confirmation (request_id, node, status) VALUES (%s, %s, %s)"
-                " ON CONFLICT (request_id, node) DO UPDATE SET status = excluded.status",
-                (after.id, node, status.SerializeToString()),
-            )
-    if outcome.frees_capacity:
-        await connection.execute("DELETE FROM commitment WHERE request_id = %s", (after.id,))
-    await _tell(connection, outcome, actor)
-
-
-async def _tell(connection: Connection, outcome: Outcome, actor: str) -> None:
-    """Queue the records of a change; they continue the trace of the call that asked for the rate."""
-    reservation = outcome.reservation
-    headers = {"traceparent": reservation.traceparent} if reservation.traceparent else {}
-    if outcome.grant:
-        record = service.grant_record(reservation) if outcome.grant == "put" else None
-        await outbox.add(connection, FLOW_GRANT, reservation.id, record, headers)
-    if outcome.forget:
-        await outbox.add(connection, RATE_REQUEST, reservation.id, None, headers)
-    elif outcome.announce:
-        await outbox.add(connection, RATE_REQUEST, reservation.id, service.rate_request(reservation), headers)
-    if outcome.action:
-        detail: dict[str, Any] = {
-            "revision": reservation.revision,
-            "granted_bps": reservation.granted_bps,
-            "links": list(reservation.link_ids),
-            "start_us": reservation.start_us,
-            "end_us": None if reservation.end_us == FOREVER_US else reservation.end_us,
-        }
-        await audit.add(connection, actor, outcome.action, reservation.id, detail)
-
-
-def _values(reservation: Reservation) -> dict[str, Any]:
-    values = {name: getattr(reservation, name) for name in _COLUMNS}
-    values["specification"] = reservation.specification.SerializeToString()
-    values["selector"] = reservation.selector.SerializeToString()
-    values["link_ids"] = list(reservation.link_ids)
-    values["confirming_nodes"] = list(reservation.confirming_nodes)
-    return values
-
-
-def _reservation(row: dict[str, Any]) -> Reservation:
-    statuses = [grant_status_pb2.GrantStatus.FromString(bytes(status)) for status in row["statuses"]]
-    values = {name: row[name] for name in _COLUMNS}
-    values["specification"] = rate_request_pb2.RateRequestSpecification.FromString(bytes(row["specification"]))
-    values["selector"] = flow_grant_pb2.FlowSelector.FromString(bytes(row["selector"]))
-    values["link_ids"] = tuple(row["link_ids"])
-    values["confirming_nodes"] = tuple(row["confirming_nodes"])
-    return Reservation(**values, confirmations={status.node: status for status in statuses})
+async def _change(
+    connection: Connection, found: list[Any], decide: Callable[[Reservation], Outcome | None], now_us: int
+) -> list[tuple[Reservation, Outcome]]:
+    changes = Changes()
+    done = []
+    for row in found:
+        reservation = rows.reservation_of(row)
+        outcome = decide(reservation)
+        if outcome is not None:
+            done.append((reservation, outcome))
+            changes.save(reservation, outcome, SERVICE_ACTOR, now_us)
+    async with connection.pipeline():
+        await changes.write(connection)
+    return done

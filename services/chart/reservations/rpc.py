@@ -1,4 +1,4 @@
-"""gRPC of reservations: ask for a rate, preview, follow, list, release."""
+"""gRPC of reservations: ask for a rate, hold, commit, change, release, preview, follow, list; paths and capacities."""
 
 from __future__ import annotations
 
@@ -9,84 +9,140 @@ from prometheus_client import Counter
 from ulid import ULID
 
 from chart.common import rpc, telemetry
-from chart.common.clock import Clock, SystemClock
+from chart.common.clock import Clock
 from chart.common.rpc import Registration
-from chart.common.rpc_errors import RefusalError, invalid
-from chart.reservations import admission, service, validation
-from chart.reservations.admission import Commitment, Refused
-from chart.reservations.repository import IdempotencyKey, Repository
-from chart.reservations.service import Outcome, Timing
-from chart.reservations.streams import NetworkView
+from chart.common.rpc_errors import RefusalError, conflict, invalid
+from chart.reservations import engine, quotas, rates, reading, service, validation
+from chart.reservations.admission import FOREVER_US, Refused
+from chart.reservations.admissions import Admissions
+from chart.reservations.callbacks import Callbacks
+from chart.reservations.jobs import Alter, Create, IdempotencyKey, Step
+from chart.reservations.quotas import Use
+from chart.reservations.rates import Change
+from chart.reservations.repository import Filter, Repository
+from chart.reservations.reservation import Reservation, Timing, wanted_bps
+from chart.reservations.rpc_network import NetworkCalls
+from chart.reservations.view import NetworkView
 from chart.v1 import reservations_pb2 as pb
 from chart.v1 import reservations_pb2_grpc
-from chart.v1.rate_request_pb2 import RateRequestSpecification
+from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
 
 DEFAULT_PAGE = 50
 LARGEST_PAGE = 500
 LONGEST_KEY = 255
+LONGEST_SEARCH = 200
 
 ASKED = Counter("chart_reservations_requests_total", "Requests for a rate, by outcome", ["outcome"])
 
 _log = structlog.get_logger("chart.reservations")
 
 
-class ReservationsServicer(reservations_pb2_grpc.ReservationsServicer):
+class ReservationsServicer(NetworkCalls, reservations_pb2_grpc.ReservationsServicer):
     """Answers from topology, policy and the database."""
 
-    def __init__(self, repository: Repository, view: NetworkView, timing: Timing, clock: Clock | None = None) -> None:
-        self._repository = repository
-        self._view = view
+    def __init__(
+        self,
+        repository: Repository,
+        admissions: Admissions,
+        callbacks: Callbacks,
+        view: NetworkView,
+        timing: Timing,
+        clock: Clock,
+    ) -> None:
+        super().__init__(repository, view, clock)
+        self._admissions = admissions
+        self._callbacks = callbacks
         self._timing = timing
-        self._clock = clock or SystemClock()
 
     async def CreateRateRequest(  # noqa: N802 - named by the interface
         self, request: pb.CreateRateRequestRequest, context: Any
     ) -> pb.CreateRateRequestResponse:
-        """Admit and commit a request."""
+        """Admit and commit a request, or hold it."""
         now_us = self._clock.now_us()
         if len(request.idempotency_key) > LONGEST_KEY:
             raise invalid("idempotency_key", f"at most {LONGEST_KEY} characters")
-        network = self._view.network
         try:
             checked = self._check(request.specification, now_us)
-            # A request without a guarantee commits nothing, so it need not wait for anybody.
-            locked = admission.candidate_link_ids(network, checked.ask) if checked.ask.guaranteed_bps else []
-            identity = str(ULID())
-            traceparent = telemetry.inject({}).get("traceparent", "")
-
-            def decide(commitments: dict[str, list[Commitment]]) -> Outcome:
-                decision = admission.admit(network, commitments, checked.ask)
-                if isinstance(decision, Refused):
-                    raise service.refusal_error(decision)
-                return service.create(identity, request.owner, checked, decision, now_us, traceparent, self._timing)
-
             key = None
             if request.idempotency_key:
                 fingerprint = validation.body_hash(request.specification)
                 key = IdempotencyKey(request.owner, request.idempotency_key, fingerprint)
-            answer, replayed = await self._repository.create(locked, decide, key, now_us)
+            traceparent = telemetry.inject({}).get("traceparent", "")
+            job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key)
+            result = await self._admissions.submit(job)
         except RefusalError as error:
             ASKED.labels(outcome=error.refusal.code).inc()
             _log.info("refused a request", code=error.refusal.code, reason=error.refusal.detail, owner=request.owner)
             raise
-        ASKED.labels(outcome="replayed" if replayed else "granted").inc()
-        if not replayed:
-            _log.info("granted a request", request=answer.id, bps=answer.granted_bps, path=list(answer.link_ids))
-        return pb.CreateRateRequestResponse(rate_request=answer, replayed=replayed)
+        ASKED.labels(outcome="replayed" if result.replayed else "granted").inc()
+        if result.replayed is not None:
+            return pb.CreateRateRequestResponse(rate_request=result.replayed, replayed=True)
+        assert result.request is not None
+        answer = service.rate_request(result.request)
+        _log.info(
+            "granted a request",
+            request=answer.id,
+            bps=answer.granted_bps,
+            path=list(answer.link_ids),
+            instead_of=list(result.decision.losers),
+        )
+        return pb.CreateRateRequestResponse(rate_request=answer)
 
     async def PreviewRateRequest(  # noqa: N802
         self, request: pb.PreviewRateRequestRequest, context: Any
     ) -> pb.PreviewRateRequestResponse:
         """What CreateRateRequest would answer now."""
         now_us = self._clock.now_us()
-        network = self._view.network
         try:
             checked = self._check(request.specification, now_us)
+            ask = checked.ask
+            priority = checked.specification.preemption_priority
+            await self._check_quota(request.owner, ask.guaranteed_bps, priority, ask.end_us, now_us)
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
-        links = admission.candidate_link_ids(network, checked.ask)
-        commitments = await self._repository.commitments(links, now_us)
-        return service.preview(admission.admit(network, commitments, checked.ask))
+        found = await reading.preview(self._repository.pool, self._view.network, ask, now_us)
+        answer = service.preview(found.decision, found.windows, len(found.losers))
+        if checked.ask.kind:
+            answer.granted_bps = 0
+        return answer
+
+    async def CommitRateRequest(  # noqa: N802
+        self, request: pb.CommitRateRequestRequest, context: Any
+    ) -> pb.CommitRateRequestResponse:
+        """Commit a held request; one that is committed already stays as it is."""
+        now_us = self._clock.now_us()
+        await self._repository.get(request.id, request.owner)
+        actor = request.owner or rpc.actor(context)
+        step = Step(request.id, actor, lambda one: service.commit(one, now_us, self._timing))
+        committed = (await self._admissions.submit(step)).request
+        assert committed is not None
+        if committed.lifecycle not in (Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE):
+            raise _ended(committed, "committed")
+        return pb.CommitRateRequestResponse(rate_request=service.rate_request(committed))
+
+    async def ChangeRateRequest(  # noqa: N802
+        self, request: pb.ChangeRateRequestRequest, context: Any
+    ) -> pb.ChangeRateRequestResponse:
+        """Change in service."""
+        now_us = self._clock.now_us()
+        before = await self._repository.get(request.id, request.owner)
+        change = _change(request)
+        self._check_change(before, change, request.expected_revision, now_us)
+        asked = rates.asked_anew(before, change)
+        if request.preview:
+            return await self._preview_change(before, asked, change, now_us)
+
+        def permitted(one: Reservation) -> None:
+            self._check_change(one, change, request.expected_revision, now_us)
+
+        actor = request.owner or rpc.actor(context)
+        result = await self._admissions.submit(Alter(request.id, actor, change, self._timing, permitted))
+        assert result.request is not None
+        _log.info("changed a request", request=request.id, bps=result.request.granted_bps, actor=actor)
+        answer = pb.ChangeRateRequestResponse(rate_request=service.rate_request(result.request))
+        if result.decision.granted is not None:
+            answer.preview.CopyFrom(service.preview(result.decision.granted, [], len(result.decision.losers)))
+        return answer
 
     async def GetRateRequest(  # noqa: N802
         self, request: pb.GetRateRequestRequest, context: Any
@@ -100,9 +156,23 @@ class ReservationsServicer(reservations_pb2_grpc.ReservationsServicer):
     ) -> pb.ListRateRequestsResponse:
         """Requests, newest first, in pages."""
         size = min(request.page_size or DEFAULT_PAGE, LARGEST_PAGE)
-        if "\x00" in request.cursor:
-            raise invalid("cursor", "not a cursor of an earlier page")
-        found, cursor = await self._repository.page(request.owner, request.lifecycle, size, request.cursor)
+        for name in ("cursor", "search", "link_id"):
+            if "\x00" in getattr(request, name):
+                raise invalid(name, "no NUL" if name != "cursor" else "not a cursor of an earlier page")
+        if len(request.search) > LONGEST_SEARCH:
+            raise invalid("search", f"at most {LONGEST_SEARCH} characters")
+        wanted = Filter(
+            request.owner,
+            request.lifecycle,
+            request.enforcement,
+            request.service_state,
+            request.callback_state,
+            dict(request.tags),
+            request.search,
+            request.link_id,
+            request.updated_since_us,
+        )
+        found, cursor = await self._repository.page(wanted, size, request.cursor)
         return pb.ListRateRequestsResponse(
             rate_requests=[service.rate_request(one) for one in found], next_cursor=cursor
         )
@@ -112,18 +182,135 @@ class ReservationsServicer(reservations_pb2_grpc.ReservationsServicer):
     ) -> pb.ReleaseRateRequestResponse:
         """Give a rate back; a request that has ended stays as it is."""
         now_us = self._clock.now_us()
+        await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        released = await self._repository.change(
-            request.id, request.owner, actor, lambda one: service.release(one, now_us, self._timing)
-        )
+        step = Step(request.id, actor, lambda one: service.release(one, now_us, self._timing))
+        released = (await self._admissions.submit(step)).request
+        assert released is not None
         _log.info("released a request", request=request.id)
         return pb.ReleaseRateRequestResponse(rate_request=service.rate_request(released))
+
+    async def GetReceipt(self, request: pb.GetReceiptRequest, context: Any) -> pb.GetReceiptResponse:  # noqa: N802
+        """What was granted and delivered."""
+        receipt, complete = await self._repository.receipt(request.id, request.owner, self._clock.now_us())
+        return pb.GetReceiptResponse(receipt=receipt, complete=complete)
+
+    async def ListCallbacks(  # noqa: N802
+        self, request: pb.ListCallbacksRequest, context: Any
+    ) -> pb.ListCallbacksResponse:
+        """Notices, newest first, in pages."""
+        if request.request_id:
+            await self._repository.get(request.request_id, request.owner)
+        size = min(request.page_size or DEFAULT_PAGE, LARGEST_PAGE)
+        found, cursor = await self._callbacks.page(
+            request.request_id, request.owner, request.state, size, request.cursor
+        )
+        return pb.ListCallbacksResponse(callbacks=found, next_cursor=cursor)
+
+    async def RetryCallback(  # noqa: N802
+        self, request: pb.RetryCallbackRequest, context: Any
+    ) -> pb.RetryCallbackResponse:
+        """Send a notice again."""
+        actor = request.owner or rpc.actor(context)
+        return pb.RetryCallbackResponse(callback=await self._callbacks.retry(request.id, request.owner, actor))
+
+    async def GetCallbackSecret(  # noqa: N802
+        self, request: pb.GetCallbackSecretRequest, context: Any
+    ) -> pb.GetCallbackSecretResponse:
+        """The secret that an application's notices are signed with."""
+        return await self._callbacks.secret(request.owner, rotate=request.rotate, actor=rpc.actor(context))
+
+    async def PutQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.PutQuotaResponse:  # noqa: N802
+        """State what an application may have."""
+        quota, created = await self._repository.put_quota(
+            quotas.checked(request.quota), request.expected_revision, rpc.actor(context)
+        )
+        return pb.PutQuotaResponse(quota=quotas.message(quota), created=created)
+
+    async def DeleteQuota(self, request: pb.DeleteQuotaRequest, context: Any) -> pb.DeleteQuotaResponse:  # noqa: N802
+        """Remove a quota."""
+        await self._repository.delete_quota(request.owner, rpc.actor(context))
+        return pb.DeleteQuotaResponse()
+
+    async def ListQuotas(self, request: pb.ListQuotasRequest, context: Any) -> pb.ListQuotasResponse:  # noqa: N802
+        """Every quota with what its owner has."""
+        found, uses = await self._repository.quotas()
+        ordered = [found[owner] for owner in sorted(found)]
+        return pb.ListQuotasResponse(
+            quotas=[quotas.message(one) for one in ordered],
+            uses=[
+                pb.QuotaUse(requests=use.requests, total_bps=use.total_bps)
+                for use in (uses.get(one.owner, Use()) for one in ordered)
+            ],
+        )
 
     def _check(self, specification: RateRequestSpecification, now_us: int) -> validation.CheckedRequest:
         network = self._view.network
         checked = validation.check(specification, network, 0, now_us)
         ceiling_bps = self._view.max_guaranteed_bps(checked.ask.source_node)
         return validation.check(specification, network, ceiling_bps, now_us) if ceiling_bps else checked
+
+    def _check_change(self, one: Reservation, change: Change, expected_revision: int, now_us: int) -> None:
+        """Raise what stands against a change."""
+        if expected_revision and one.revision != expected_revision:
+            raise conflict(f"the request has revision {one.revision}, not {expected_revision}")
+        if not one.live or now_us >= one.end_us:
+            raise _ended(one, "changed")
+        ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
+        validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
+
+    async def _check_quota(self, owner: str, rate_bps: int, priority: int, end_us: int, now_us: int) -> None:
+        async with self._repository.pool.connection() as connection:
+            known = await reading.quotas_of(connection, [owner])
+            quota = quotas.of(owner, known)
+            if quota is None:
+                return
+            use = (await reading.uses_of(connection, [owner])).get(owner, Use())
+        quotas.check(quota, use, rate_bps, priority, end_us, now_us)
+
+    async def _preview_change(
+        self, before: Reservation, asked: Reservation, change: Change, now_us: int
+    ) -> pb.ChangeRateRequestResponse:
+        if not change.of_rate or not wanted_bps(asked.specification):
+            return pb.ChangeRateRequestResponse(
+                preview=pb.PreviewRateRequestResponse(granted=True, granted_bps=before.granted_bps)
+            )
+        ask = engine.ask_for_change(before, asked, now_us)
+        found = await reading.preview(
+            self._repository.pool, self._view.network, ask, now_us, before.id, before.commitments
+        )
+        assert isinstance(found.decision, Refused) or found.decision.links
+        answer = service.preview(found.decision, found.windows, len(found.losers))
+        return pb.ChangeRateRequestResponse(preview=answer)
+
+
+def _ended(one: Reservation, what: str) -> RefusalError:
+    name = Lifecycle.Name(Lifecycle.ValueType(one.lifecycle)).removeprefix("LIFECYCLE_")
+    refusal = pb.Refusal(
+        code="request-ended",
+        detail=f"the request is {name}{': ' + one.reason if one.reason else ''}; it cannot be {what}",
+        suggestions=["ask for a new one; `chart request clone` takes over its values"],
+    )
+    return RefusalError(refusal)
+
+
+def _change(request: pb.ChangeRateRequestRequest) -> Change:
+    """What is set in a call."""
+
+    def stated(name: str) -> Any:
+        return getattr(request, name) if request.HasField(name) else None  # type: ignore[arg-type]  # one of its fields
+
+    end_us = stated("end_us")
+    return Change(
+        stated("guaranteed_bps"),
+        stated("minimum_bps"),
+        stated("maximum_bps"),
+        FOREVER_US if end_us == 0 else end_us,
+        stated("preemption_priority"),
+        stated("description"),
+        stated("callback_url"),
+        dict(request.tags.tags) if request.HasField("tags") else None,
+    )
 
 
 def registration(servicer: ReservationsServicer) -> Registration:

@@ -8,101 +8,32 @@ out; the repository stores both in one transaction.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from chart.common import leases
-from chart.common.rpc_errors import RefusalError
-from chart.reservations.admission import FOREVER_US, Granted, Refused
+from chart.reservations.admission import FOREVER_US, Granted
+from chart.reservations.ledger import Kind
+from chart.reservations.messages import grant_record, preview, rate_request, receipt, refusal_error, refusal_message
+from chart.reservations.reservation import LIVE, Outcome, PastRate, Reservation, Timing, kind_of
 from chart.reservations.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
 from chart.reservations.validation import CheckedRequest
-from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2, reservations_pb2
+from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
-from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, RateRequestSpecification, ServiceState
+from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 
-LIVE = (Lifecycle.LIFECYCLE_HELD, Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Time limits, microseconds."""
-
-    grant_validity_us: int = 60_000_000
-    confirmation_limit_us: int = 10_000_000
-    remember_ended_us: int = 24 * 3600 * 1_000_000
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """One request."""
-
-    id: str
-    revision: int
-    owner: str
-    specification: RateRequestSpecification
-    selector: flow_grant_pb2.FlowSelector
-    lifecycle: int
-    enforcement: int
-    service_state: int
-    callback_state: int
-    granted_bps: int
-    link_ids: tuple[str, ...]
-    confirming_nodes: tuple[str, ...]
-    start_us: int
-    end_us: int
-    created_at_us: int
-    updated_at_us: int
-    enforced_at_us: int
-    reason: str
-    # Of the newest grant record, and of the first record with the same content: a renewal needs no new confirmation.
-    generation: int
-    content_generation: int
-    grant_issued_at_us: int
-    grant_valid_until_us: int
-    # Until when the nodes have to confirm; 0 when nothing is waited for.
-    confirm_by_us: int
-    # The next moment at which `at_due` has something to do; FOREVER_US: none.
-    due_at_us: int
-    # Of the call that asked for it; travels with every grant record.
-    traceparent: str
-    confirmations: Mapping[str, grant_status_pb2.GrantStatus] = field(default_factory=dict)
-
-    @property
-    def active(self) -> bool:
-        """Whether its grant is in force."""
-        return self.lifecycle == Lifecycle.LIFECYCLE_ACTIVE
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A changed reservation, and what has to be told."""
-
-    reservation: Reservation
-    # A grant record: "put", "tombstone", or "" for none.
-    grant: str = ""
-    # Whether chart.rate-request.v1 gets the request anew (or, for "forget", its tombstone).
-    announce: bool = True
-    forget: bool = False
-    frees_capacity: bool = False
-    action: str = ""
-
-
-def refusal_error(refused: Refused) -> RefusalError:
-    """The refusal as an error of the call."""
-    return RefusalError(refusal_message(refused))
-
-
-def refusal_message(refused: Refused) -> reservations_pb2.Refusal:
-    """The refusal as a message."""
-    return reservations_pb2.Refusal(
-        code=refused.code,
-        detail=refused.detail,
-        field=refused.field,
-        bottleneck_link_id=refused.bottleneck_link_id,
-        floor_bps=refused.floor_bps,
-        ceiling_bps=refused.ceiling_bps,
-        suggestions=refused.suggestions,
-    )
+__all__ = [
+    "LIVE",
+    "Outcome",
+    "PastRate",
+    "Reservation",
+    "Timing",
+    "grant_record",
+    "preview",
+    "rate_request",
+    "receipt",
+    "refusal_error",
+    "refusal_message",
+]
 
 
 def create(
@@ -114,19 +45,21 @@ def create(
     traceparent: str,
     timing: Timing,
 ) -> Outcome:
-    """A request that admission let through; its grant goes out at once unless it starts later."""
+    """A request that admission let through; its grant goes out at once unless it is held or starts later."""
     nodes = dict.fromkeys(link.from_node for link in granted.links)
+    soft = kind_of(checked.specification) == Kind.SOFT
+    hold = checked.specification.hold
     reservation = Reservation(
         id=request_id,
         revision=1,
         owner=owner,
         specification=checked.specification,
         selector=checked.selector,
-        lifecycle=Lifecycle.LIFECYCLE_RESERVED,
+        lifecycle=Lifecycle.LIFECYCLE_HELD if hold else Lifecycle.LIFECYCLE_RESERVED,
         enforcement=Enforcement.ENFORCEMENT_PENDING,
         service_state=ServiceState.SERVICE_STATE_GRANTED,
         callback_state=CallbackState.CALLBACK_STATE_NONE,
-        granted_bps=granted.granted_bps,
+        granted_bps=0 if soft else granted.granted_bps,
         link_ids=granted.link_ids,
         confirming_nodes=tuple(nodes),
         start_us=checked.ask.start_us,
@@ -142,11 +75,40 @@ def create(
         confirm_by_us=0,
         due_at_us=checked.ask.start_us,
         traceparent=traceparent,
+        hold_until_us=now_us + timing.hold_limit_us if hold else 0,
+        source_node=checked.ask.source_node,
+        destination_node=checked.ask.destination_node,
     )
+    committed = reservation.commitments_for(granted.link_ids, granted.granted_bps, now_us)
+    reservation = dataclasses.replace(reservation, commitments=committed)
+    if hold:
+        due_at_us = min(reservation.hold_until_us, reservation.end_us)
+        held = dataclasses.replace(reservation, reason="held, waits to be committed", due_at_us=due_at_us)
+        return Outcome(held, action="rate-request.hold")
     if checked.ask.start_us <= now_us:
         return dataclasses.replace(_activate(reservation, now_us, timing, bump=False), action="rate-request.create")
     waiting = dataclasses.replace(reservation, reason="waits for its start")
     return Outcome(waiting, action="rate-request.create")
+
+
+def commit(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
+    """Commit a held request; None when it is committed already or has ended.
+
+    What the rate is committed for does not change: a start that passed meanwhile is now.
+    """
+    later = reservation.start_us > now_us
+    event = LifecycleEvent.COMMIT_FOR_LATER if later else LifecycleEvent.COMMIT_NOW
+    lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
+    if lifecycle is None or now_us >= min(reservation.hold_until_us, reservation.end_us):
+        return None
+    if later:
+        changed = dataclasses.replace(
+            reservation, lifecycle=lifecycle, reason="waits for its start", due_at_us=reservation.start_us
+        )
+        return Outcome(_revised(changed, now_us), action="rate-request.commit")
+    return dataclasses.replace(
+        _activate(reservation, now_us, timing, bump=True, event=event), action="rate-request.commit"
+    )
 
 
 def release(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
@@ -161,6 +123,10 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
             return None
         forgotten = dataclasses.replace(reservation, due_at_us=FOREVER_US)
         return Outcome(forgotten, announce=False, forget=True)
+    if reservation.lifecycle == Lifecycle.LIFECYCLE_HELD:
+        if now_us < min(reservation.hold_until_us, reservation.end_us):
+            return None
+        return _end(reservation, LifecycleEvent.HOLD_TIMEOUT, "was not committed in time", now_us, timing)
     if now_us >= reservation.end_us:
         return _end(reservation, LifecycleEvent.END, "its end was reached", now_us, timing)
     if not reservation.active:
@@ -224,8 +190,32 @@ def on_statuses(
     return merged
 
 
-def _activate(reservation: Reservation, now_us: int, timing: Timing, *, bump: bool) -> Outcome:
-    lifecycle = LIFECYCLE.next(reservation.lifecycle, LifecycleEvent.START)
+def reissue(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
+    """What a change of rate, path or end of a request has to tell: a new grant that has to be confirmed, if it is in
+    force.
+    """
+    if not reservation.active:
+        return Outcome(_revised(reservation, now_us))
+    enforcement = ENFORCEMENT.next(reservation.enforcement, EnforcementEvent.AGAIN_OPEN)
+    changed = dataclasses.replace(
+        reservation,
+        enforcement=reservation.enforcement if enforcement is None else enforcement,
+        content_generation=reservation.generation + 1,
+        confirm_by_us=now_us + timing.confirmation_limit_us,
+    )
+    changed = _revised(_issue(changed, now_us, timing), now_us)
+    return Outcome(dataclasses.replace(changed, due_at_us=_due_at(changed)), grant="put")
+
+
+def _activate(
+    reservation: Reservation,
+    now_us: int,
+    timing: Timing,
+    *,
+    bump: bool,
+    event: LifecycleEvent = LifecycleEvent.START,
+) -> Outcome:
+    lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
     assert lifecycle is not None
     changed = dataclasses.replace(
         reservation,
@@ -250,6 +240,8 @@ def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: i
         reason=reason,
         confirm_by_us=0,
         due_at_us=now_us + timing.remember_ended_us,
+        ended_at_us=now_us,
+        commitments=(),
     )
     # A tombstone even if the grant never went out: harmless, and a record on its way cannot be left behind.
     verb = "release" if event == LifecycleEvent.RELEASE else "expire"
@@ -287,6 +279,7 @@ def _revised(reservation: Reservation, now_us: int) -> Reservation:
 def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: bool = False) -> Reservation:
     """Enforcement that follows from what the nodes said."""
     event, reason = judge(reservation, timed_out=timed_out)
+    reason = "; ".join(filter(None, (reservation.service_reason, reason)))
     state = ENFORCEMENT.next(reservation.enforcement, event) if event is not None else None
     if state is None:
         return dataclasses.replace(reservation, reason=reason)
@@ -311,6 +304,9 @@ def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[Enforce
     for node in reservation.confirming_nodes:
         status = reservation.confirmations.get(node)
         state = status.state if status is not None else GrantState.GRANT_STATE_UNSPECIFIED
+        if status is not None and status.generation < reservation.content_generation:
+            # Said of an earlier rate or path.
+            state = GrantState.GRANT_STATE_UNSPECIFIED
         if state == GrantState.GRANT_STATE_FAILED:
             assert status is not None
             failed.append(f"{node}: {status.reason or 'failed without a reason'}")
@@ -332,69 +328,3 @@ def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[Enforce
     if watching:
         return EnforcementEvent.AGAIN_OPEN, "; ".join(watching)
     return EnforcementEvent.ALL_APPLIED, ""
-
-
-def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
-    """The record of chart.flow-grant.v1."""
-    specification = reservation.specification
-    maximum_bps = specification.maximum_bps
-    return flow_grant_pb2.FlowGrant(
-        request_id=reservation.id,
-        generation=reservation.generation,
-        selector=reservation.selector,
-        link_ids=reservation.link_ids,
-        service=specification.service,
-        guaranteed_bps=reservation.granted_bps,
-        maximum_bps=maximum_bps,
-        preemption_priority=specification.preemption_priority,
-        delay_priority=specification.delay_priority,
-        burst_tolerance=specification.burst_tolerance,
-        valid_from_us=reservation.start_us,
-        valid_until_us=reservation.grant_valid_until_us,
-        with_available_rate=not maximum_bps or maximum_bps > reservation.granted_bps,
-    )
-
-
-def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
-    """The request as its owner and chart.rate-request.v1 get it."""
-    return rate_request_pb2.RateRequest(
-        id=reservation.id,
-        revision=reservation.revision,
-        owner=reservation.owner,
-        specification=reservation.specification,
-        lifecycle=Lifecycle.ValueType(reservation.lifecycle),
-        enforcement=Enforcement.ValueType(reservation.enforcement),
-        service_state=ServiceState.ValueType(reservation.service_state),
-        callback_state=CallbackState.ValueType(reservation.callback_state),
-        granted_bps=reservation.granted_bps,
-        link_ids=reservation.link_ids,
-        selector=reservation.selector,
-        created_at_us=reservation.created_at_us,
-        updated_at_us=reservation.updated_at_us,
-        enforced_at_us=reservation.enforced_at_us,
-        confirmations=[
-            reservation.confirmations[node]
-            for node in reservation.confirming_nodes
-            if node in reservation.confirmations
-        ],
-        confirming_nodes=reservation.confirming_nodes,
-        reason=reservation.reason,
-    )
-
-
-def preview(decision: Granted | Refused) -> reservations_pb2.PreviewRateRequestResponse:
-    """A decision as the answer to a preview."""
-    if isinstance(decision, Granted):
-        return reservations_pb2.PreviewRateRequestResponse(
-            granted=True,
-            granted_bps=decision.granted_bps,
-            link_ids=decision.link_ids,
-            bottleneck_link_id=decision.bottleneck.id,
-            ceiling_bps=decision.ceiling_bps,
-        )
-    return reservations_pb2.PreviewRateRequestResponse(
-        granted=False,
-        refusal=refusal_message(decision),
-        bottleneck_link_id=decision.bottleneck_link_id,
-        ceiling_bps=decision.ceiling_bps,
-    )

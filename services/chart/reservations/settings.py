@@ -21,3 +21,16 @@ class ReservationsSettings(BaseServiceSettings):
     remember_ended_us: int = Field(default=24 * 3600 * 1_000_000, ge=1_000_000)
     # Consumer group that shares grant statuses among replicas.
     reservations_group: str = "reservations"
+    # What maximum-rate requests may be promised together with guaranteed ones, in multiples of what may be committed.
+    oversubscription: float = Field(default=4.0, ge=1, le=1000)
+    # A held request that is not committed by then is given up.
+    hold_limit_us: int = Field(default=900 * 1_000_000, ge=1_000_000)
+    # Callbacks to plain HTTP and to addresses that are not public; never in production unless this is set.
+    callbacks_anywhere: bool | None = None
+    # Leases for in-band requests: share of what a link may commit while nobody draws, and at most; length, lifetime of
+    # one in-band commitment, greatest error of a clock.
+    lease_idle_share: float = Field(default=0.1, ge=0, le=1)
+    lease_greatest_share: float = Field(default=0.5, ge=0, le=1)
+    lease_length_us: int = Field(default=20_000_000, ge=4_000_000)
+    lease_lifetime_us: int = Field(default=3_000_000, ge=100_000)
+    clock_error_us: int = Field(default=1_000_000, ge=0)

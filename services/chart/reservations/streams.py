@@ -1,10 +1,12 @@
-"""The streams of reservations: topology, policy, estimates and grant statuses in; the outbox carries everything
-out.
+"""What a replica does by itself: take the words of agents, act when a moment is reached, give rates back to those who
+lost them, admit anew when the network changes. The outbox carries everything out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 from typing import cast
 
 import psycopg
@@ -14,20 +16,21 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
-from chart.common.streams import Broker, CompactedState, Record, StreamUnavailable, Subscription
-from chart.reservations import service
-from chart.reservations.network import Network, network_of
-from chart.reservations.repository import Repository
+from chart.common.rpc_errors import RefusalError
+from chart.common.streams import Broker, Record, Subscription
+from chart.reservations import loading, service
+from chart.reservations.admission import FOREVER_US
+from chart.reservations.admissions import ANY_RANK, Admissions
+from chart.reservations.jobs import Readmit, Relieve, Step
+from chart.reservations.network import Network
+from chart.reservations.repository import SERVICE_ACTOR, Repository
 from chart.reservations.service import Outcome, Reservation, Timing
-from chart.v1 import estimate_pb2, grant_status_pb2, policy_pb2, topology_pb2
+from chart.reservations.view import ESTIMATE, NODE_STATE, TOPOLOGY, NetworkView
+from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
 from chart.v1.rate_request_pb2 import Enforcement, Lifecycle
 
-TOPOLOGY = "chart.topology.v1"
-POLICY = "chart.policy.v1"
-ESTIMATE = "chart.estimate.v1"
 GRANT_STATUS = "chart.grant-status.v1"
-CAPACITY_METRIC = "capacity_bps"
 
 DUE_EVERY_S = 0.2
 DUE_BATCH = 100
@@ -42,6 +45,12 @@ RETRY_S = 1.0
 # Counters of a grant whose state does not change are stored this often.
 COUNTERS_EVERY_US = 5_000_000
 REMEMBERED_STATUSES = 200_000
+# How often requests that lack their rate are tried again although nothing is known to be freed, and how many at once.
+RESTORE_EVERY_S = 2.0
+RESTORE_BATCH = 50
+# Links that are looked at in one transaction when the network changed.
+RELIEVE_LINKS = 16
+FORGET_PAST_EVERY = 60
 
 STATUSES = Counter("chart_reservations_grant_statuses_total", "Grant statuses taken", ["state"])
 LIVE = Gauge("chart_reservations_live_requests", "Requests by lifecycle and enforcement", ["lifecycle", "enforcement"])
@@ -55,62 +64,6 @@ CONFIRMED = Histogram(
 _log = structlog.get_logger("chart.reservations")
 
 
-class NetworkView:
-    """Topology and policy as they are now; the network is rebuilt when a record changed."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, CompactedState] = {}
-        self._network: Network | None = None
-
-    async def open(self, broker: Broker) -> None:
-        """Read the states to their ends.
-
-        Raises:
-            StreamUnavailable: one could not be read.
-        """
-        for topic in (TOPOLOGY, POLICY, ESTIMATE):
-            self._states[topic] = await broker.compacted(topic)
-
-    @property
-    def ready(self) -> bool:
-        """Whether everything is held."""
-        return len(self._states) == 3 and all(state.ready for state in self._states.values())
-
-    async def follow(self, topic: str) -> None:
-        """Drop the built network whenever the topic changes.
-
-        Raises:
-            StreamUnavailable: the state can no longer be followed.
-        """
-        async for _ in self._states[topic].subscribe_changes():
-            self._network = None
-        # The state ended under us: without it every decision would be about the past. The supervisor starts us anew.
-        msg = f"the state of {topic} is no longer followed"
-        raise StreamUnavailable(msg)
-
-    @property
-    def network(self) -> Network:
-        """The network of this moment."""
-        if self._network is None:
-            entities = cast("list[tuple[str, topology_pb2.TopologyEntity]]", self._states[TOPOLOGY].items())
-            estimates = (cast(estimate_pb2.Estimate, value) for _, value in self._states[ESTIMATE].items())
-            measured = {
-                (one.source_node, one.destination_node): one.value
-                for one in estimates
-                if one.metric == CAPACITY_METRIC and one.value > 0
-            }
-            self._network = network_of(entities, measured)
-        return self._network
-
-    def max_guaranteed_bps(self, node: str) -> int:
-        """Greatest guaranteed rate of one request from a node, by its own policy or the default one; 0: no bound."""
-        for identity in (node, "default"):
-            policy = cast("policy_pb2.Policy | None", self._states[POLICY].get(identity))
-            if policy is not None and policy.max_guaranteed_bps:
-                return policy.max_guaranteed_bps
-        return 0
-
-
 class Worker:
     """What a replica does by itself: take statuses, and act when a moment is reached."""
 
@@ -118,6 +71,7 @@ class Worker:
         self,
         broker: Broker,
         repository: Repository,
+        admissions: Admissions,
         view: NetworkView,
         timing: Timing,
         group: str,
@@ -125,6 +79,8 @@ class Worker:
     ) -> None:
         self._broker = broker
         self._repository = repository
+        self._admissions = admissions
+        self._freed = asyncio.Event()
         self._view = view
         self._timing = timing
         self._group = group
@@ -136,10 +92,17 @@ class Worker:
         await runtime.run_together(
             self._view.follow(TOPOLOGY),
             self._view.follow(ESTIMATE),
+            self._view.follow(NODE_STATE),
             self.take_statuses(),
             self._act_when_due(),
+            self._restore_when_freed(),
+            self._follow_network(),
             self._keep_house(),
         )
+
+    def freed(self) -> None:
+        """Something was given back: somebody may get it."""
+        self._freed.set()
 
     async def take_statuses(self) -> None:
         """Follow chart.grant-status.v1 in batches; a status is committed after its effect is."""
@@ -192,7 +155,7 @@ class Worker:
         for (request_id, _), status in fresh.items():
             by_request.setdefault(request_id, []).append(status)
         changes = await self._repository.change_many(
-            by_request, lambda one: service.on_statuses(one, by_request[one.id], now_us, self._timing)
+            by_request, lambda one: service.on_statuses(one, by_request[one.id], now_us, self._timing), now_us
         )
         for before, outcome in changes:
             if outcome.announce:
@@ -229,20 +192,105 @@ class Worker:
     async def act(self, now_us: int) -> int:
         """Handle requests whose moment has come; returns how many, at most a batch."""
 
+        frees = False
+
         def decide(reservation: Reservation) -> Outcome | None:
+            nonlocal frees
             outcome = service.at_due(reservation, now_us, self._timing)
+            frees = frees or (outcome is not None and outcome.frees_capacity)
             if outcome is not None and outcome.reservation.enforcement != reservation.enforcement:
                 _log.warning("a request is not enforced", request=reservation.id, reason=outcome.reservation.reason)
             return outcome
 
-        handled = await self._repository.take_due(now_us, DUE_BATCH, decide)
+        handled, early = await self._repository.take_due(now_us, DUE_BATCH, decide)
         DUE.inc(handled)
+        if frees:
+            self.freed()
+        for request_id in early:
+            # Gives a rate back before its time (a hold that was not committed): links have to be locked for that.
+            step = Step(request_id, SERVICE_ACTOR, lambda one: service.at_due(one, now_us, self._timing))
+            await self._admissions.submit(step)
         return handled
 
-    async def _keep_house(self) -> None:
+    async def _restore_when_freed(self) -> None:
+        """Try requests that lack their rate whenever something was freed, and from time to time."""
         while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._freed.wait(), RESTORE_EVERY_S)
+            self._freed.clear()
             try:
-                await self._repository.forget_keys(self._clock.now_us())
+                await self.restore()
+            except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+                _log.warning("restoring rates waits for the database", reason=str(error))
+                await self._clock.sleep(RETRY_S)
+
+    async def restore(self) -> int:
+        """Give every request that lacks its rate what there is, the highest rank first; returns how many got more."""
+        got = 0
+        after: tuple[int, int, str] | None = None
+        while True:
+            found = await self._repository.lacking(RESTORE_BATCH, after)
+            for _, _, request_id in found:
+                try:
+                    result = await self._admissions.submit(Readmit(request_id, self._timing))
+                except RefusalError:
+                    continue
+                if result.decision.outcomes:
+                    got += 1
+                    _log.info(
+                        "a request has its rate again",
+                        request=request_id,
+                        bps=result.request.granted_bps if result.request else 0,
+                        others=result.decision.losers,
+                    )
+            if len(found) < RESTORE_BATCH:
+                return got
+            after = found[-1]
+
+    async def _follow_network(self) -> None:
+        """Admit anew what goes over links that failed or shrank."""
+        async for before, after in self._view.changes():
+            while True:
+                try:
+                    await self.relieve(before, after)
+                    break
+                except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+                    _log.warning("a change of the network waits for the database", reason=str(error))
+                    await self._clock.sleep(RETRY_S)
+            self.freed()
+
+    async def relieve(self, before: Network, after: Network) -> None:
+        """Look at the links that may commit less than before; with nothing known before, at all of them."""
+        async with self._repository.pool.connection() as connection:
+            found = await connection.execute("SELECT DISTINCT link_id FROM commitment")
+            used = [row["link_id"] for row in await found.fetchall()]
+        shrunk = []
+        for link_id in sorted(used):
+            old, new = before.links.get(link_id), after.links.get(link_id)
+            if new is None or not before.links or old is None or new.admissible_bps < old.admissible_bps:
+                shrunk.append(link_id)
+        for begin in range(0, len(shrunk), RELIEVE_LINKS):
+            some = tuple(shrunk[begin : begin + RELIEVE_LINKS])
+            async with self._repository.pool.connection() as connection:
+                now_us = self._clock.now_us()
+                holders = await loading.holder_ids(connection, some, ANY_RANK, now_us, FOREVER_US)
+            if not holders:
+                continue
+            result = await self._admissions.submit(Relieve(some, tuple(sorted(holders)), self._timing))
+            for outcome in result.decision.outcomes:
+                one = outcome.reservation
+                _log.warning(
+                    "a link failed or shrank: a request was admitted anew",
+                    request=one.id,
+                    bps=one.granted_bps,
+                    path=list(one.link_ids),
+                    reason=one.service_reason,
+                )
+
+    async def _keep_house(self) -> None:
+        for turn in itertools.count():
+            try:
+                await self._repository.keep_house(self._clock.now_us(), past=turn % FORGET_PAST_EVERY == 0)
                 counts = await self._repository.counts()
             except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
                 _log.warning("housekeeping waits for the database", reason=str(error))

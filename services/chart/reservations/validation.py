@@ -9,13 +9,15 @@ import difflib
 import hashlib
 import ipaddress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from chart.common.rpc_errors import RefusalError, invalid
 from chart.common.units import format_bps, rfc3339
 from chart.reservations.admission import FOREVER_US, SMALLEST_RATE_BPS, Ask
 from chart.reservations.network import Network, Prefix
+from chart.reservations.reservation import Reservation, kind_of, rank_of, wanted_bps
 from chart.v1.flow_grant_pb2 import FlowSelector, ServiceType
-from chart.v1.rate_request_pb2 import RateRequestSpecification
+from chart.v1.rate_request_pb2 import RateRequestSpecification, TrafficClass
 
 # Greatest rate of the TIA-1039 rate field.
 LARGEST_RATE_BPS = 4_290_000_000_000
@@ -25,6 +27,8 @@ START_GRACE_US = 60_000_000
 PORT_PROTOCOLS = {6: "TCP", 17: "UDP", 33: "DCCP", 132: "SCTP"}
 MAXIMUM_TAGS = 32
 MAXIMUM_TEXT = 1024
+MAXIMUM_URL = 2000
+MAXIMUM_AVOID = 32
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ def check(asked: RateRequestSpecification, network: Network, max_guaranteed_bps:
     _check_service(specification)
     _check_rates(specification, max_guaranteed_bps)
     _check_small_fields(specification)
+    _check_class(specification)
+    _check_callback_url(specification.callback_url)
     start_us, end_us = _interval(specification, now_us)
     source_node, source_prefix = _endpoint(specification.source, "source", network)
     destination_node, destination_prefix = _endpoint(specification.destination, "destination", network)
@@ -60,12 +66,45 @@ def check(asked: RateRequestSpecification, network: Network, max_guaranteed_bps:
     ask = Ask(
         source_node,
         destination_node,
-        specification.guaranteed_bps,
-        specification.minimum_bps,
+        wanted_bps(specification),
+        _least(specification),
         start_us,
         end_us,
+        kind_of(specification),
+        rank_of(specification),
+        _avoided(specification, network, source_node, destination_node),
     )
     return CheckedRequest(specification, selector, ask)
+
+
+def check_changed(asked: Reservation, of_rate: bool, max_guaranteed_bps: int, now_us: int) -> None:
+    """Check a request as its owner wants it to become.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT, with the field.
+    """
+    specification = asked.specification
+    _check_small_fields(specification)
+    _check_callback_url(specification.callback_url)
+    if of_rate:
+        _check_service(specification)
+        _check_rates(specification, max_guaranteed_bps)
+        _check_class(specification)
+        if asked.end_us <= max(asked.start_us, now_us):
+            raise invalid(
+                "end_us", "the end is not after the start, or in the past", "release the request to end it now"
+            )
+        if asked.end_us != FOREVER_US and asked.end_us > now_us + 2 * HORIZON_US:
+            raise invalid("end_us", "more than ten years ahead", "leave it open to keep the rate until it is released")
+
+
+def node_of(text: str, field: str, network: Network) -> str:
+    """The node that an id, an address or a prefix stands for.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT: there is none.
+    """
+    return _endpoint(text, field, network)[0]
 
 
 def body_hash(asked: RateRequestSpecification) -> bytes:
@@ -91,6 +130,8 @@ def _check_service(specification: RateRequestSpecification) -> None:
         raise invalid("guaranteed_bps", f"the {name} service needs a rate", 'state one, or ask for "available"')
     if service == ServiceType.SERVICE_TYPE_MAXIMUM and not specification.maximum_bps:
         raise invalid("maximum_bps", "the maximum service needs a maximum rate")
+    if service == ServiceType.SERVICE_TYPE_MAXIMUM and rate_bps:
+        raise invalid("guaranteed_bps", "the maximum service guarantees no rate", 'leave it out, or ask for "variable"')
 
 
 def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: int) -> None:
@@ -114,6 +155,58 @@ def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: in
         raise invalid("minimum_bps", "the minimum is above the guaranteed rate that is asked for")
     if specification.maximum_bps and specification.maximum_bps < specification.guaranteed_bps:
         raise invalid("maximum_bps", "the maximum is below the guaranteed rate")
+
+
+def _check_class(specification: RateRequestSpecification) -> None:
+    """Fills in the foreground class."""
+    if specification.traffic_class == TrafficClass.TRAFFIC_CLASS_UNSPECIFIED:
+        specification.traffic_class = TrafficClass.TRAFFIC_CLASS_FOREGROUND
+    if specification.traffic_class not in TrafficClass.values():
+        raise invalid("traffic_class", f"there is no class {specification.traffic_class}", "foreground", "background")
+    background = specification.traffic_class == TrafficClass.TRAFFIC_CLASS_BACKGROUND
+    if background and not specification.guaranteed_bps:
+        raise invalid(
+            "guaranteed_bps",
+            "background takes what foreground leaves, up to a guaranteed rate: state how much it can use",
+            'for no guarantee at all ask for service "available"',
+        )
+    if background and specification.preemption_priority:
+        raise invalid("preemption_priority", "background takes from nobody: it has no priority", "leave it out")
+
+
+def _check_callback_url(url: str) -> None:
+    if not url:
+        return
+    if len(url) > MAXIMUM_URL:
+        raise invalid("callback_url", f"at most {MAXIMUM_URL} characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = None, None
+    plain = all(33 <= ord(character) < 127 for character in url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or not plain or port == 0:
+        raise invalid("callback_url", "must be an http or https address", "https://application.example/chart")
+    if parts.username is not None or parts.password is not None:
+        raise invalid("callback_url", "must not contain a user or password: callbacks are signed instead")
+
+
+def _least(specification: RateRequestSpecification) -> int:
+    """The smallest rate that is worth granting, 0: only all of it. Background takes whatever there is."""
+    background = specification.traffic_class == TrafficClass.TRAFFIC_CLASS_BACKGROUND
+    return specification.minimum_bps or (min(SMALLEST_RATE_BPS, specification.guaranteed_bps) if background else 0)
+
+
+def _avoided(specification: RateRequestSpecification, network: Network, source: str, target: str) -> frozenset[str]:
+    if len(specification.avoid) > MAXIMUM_AVOID:
+        raise invalid("avoid", f"at most {MAXIMUM_AVOID} nodes and links")
+    for one in specification.avoid:
+        if one in (source, target):
+            raise invalid("avoid", f"{one} is an end of the path")
+        if one not in network.nodes and one not in network.links:
+            close = difflib.get_close_matches(one, [*network.nodes, *network.links], n=3)
+            raise invalid("avoid", f"{one!r} is no known node or link", *close)
+    return frozenset(specification.avoid)
 
 
 def _out_of_bounds(field: str, detail: str, ceiling_bps: int, code: str = "invalid-value") -> RefusalError:

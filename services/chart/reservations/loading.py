@@ -1,0 +1,178 @@
+"""What admission reads: locked links, their profiles, the requests concerned. SQL only.
+
+Locks are always taken in this order, each kind by id: idempotency keys, owners with a quota, links, requests. So no two
+transactions wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from chart.common.database import Connection
+from chart.reservations import rows
+from chart.reservations.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.profile import Block, Key, seconds
+from chart.reservations.reservation import Reservation
+from chart.reservations.windows import Commitment
+from chart.reservations.writing import Changes, array
+
+# Blocks that a replica remembers; at 0.7 kB each. With more, it begins anew.
+MOST_BLOCKS = 100_000
+
+# Link and interval in seconds that a decision looks at.
+Span = tuple[str, int, int]
+
+
+@dataclass
+class Remembered:
+    """Profiles of links as they were at a version, so that what did not change need not be read again."""
+
+    versions: dict[str, int] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=lambda: Ledger(complete=False))
+
+    def forget(self, link_ids: Iterable[str]) -> None:
+        """Links that somebody else changed, or whose change failed."""
+        for link_id in link_ids:
+            self.versions.pop(link_id, None)
+            for kind in Kind:
+                self.ledger.tracks.pop((link_id, kind), None)
+
+    def shrink(self) -> None:
+        """Keep within bounds."""
+        if sum(len(track) for track in self.ledger.tracks.values()) > MOST_BLOCKS:
+            self.versions.clear()
+            self.ledger.tracks.clear()
+
+
+async def lock_links(connection: Connection, link_ids: Collection[str], known: Remembered, changes: Changes) -> None:
+    """Lock links against other admissions, forget what changed since it was read, and mend what has to be."""
+    if not link_ids:
+        return
+    wanted = array(sorted(link_ids))
+    select = "SELECT id, version, stale FROM link WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE"
+    found = await (await connection.execute(select, (wanted,))).fetchall()
+    if len(found) < len(set(link_ids)):
+        await connection.execute(
+            "INSERT INTO link (id) SELECT unnest(%s::text[]) ORDER BY 1 ON CONFLICT DO NOTHING", (wanted,)
+        )
+        found = await (await connection.execute(select, (wanted,))).fetchall()
+    for row in found:
+        if known.versions.get(row["id"]) != row["version"]:
+            known.forget([row["id"]])
+            known.versions[row["id"]] = row["version"]
+    stale = [row["id"] for row in found if row["stale"]]
+    if stale:
+        await _make_anew(connection, stale, known, changes)
+
+
+async def _make_anew(connection: Connection, link_ids: list[str], known: Remembered, changes: Changes) -> None:
+    """Profiles from the commitments: of links that are new here, or that a version before changed."""
+    rows_found = await connection.execute(
+        "SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment WHERE link_id = ANY(%s::text[])",
+        (array(link_ids),),
+    )
+    made = Ledger()
+    made.add(
+        LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
+        for row in await rows_found.fetchall()
+    )
+    await connection.execute("DELETE FROM profile WHERE link_id = ANY(%s::text[])", (array(link_ids),))
+    for link_id in link_ids:
+        known.forget([link_id])
+        for kind in Kind:
+            track = made.track(link_id, kind)
+            known.ledger.tracks[link_id, kind] = track
+            changes.profile((link_id, kind), {k: b for k, b in track.take_changes().items() if b is not None})
+    # The version grows when it is written; until then nobody else can look.
+    versions = await connection.execute("SELECT id, version FROM link WHERE id = ANY(%s::text[])", (array(link_ids),))
+    known.versions.update({row["id"]: row["version"] for row in await versions.fetchall()})
+
+
+async def load_profiles(connection: Connection, spans: Collection[Span], ledger: Ledger) -> None:
+    """Read the blocks that decisions about these spans look at and that are not known yet."""
+    wanted: dict[tuple[str, int, int, int], None] = {}
+    for link_id, start, end in spans:
+        for kind in Kind:
+            for level, number in ledger.track(link_id, kind).missing(start, end):
+                wanted[link_id, int(kind), level, number] = None
+    if not wanted:
+        return
+    columns = list(zip(*wanted, strict=True))
+    found = await connection.execute(
+        "SELECT p.link_id, p.kind, p.level, p.number, p.cells FROM profile p JOIN unnest(%s::text[], %s::smallint[],"
+        " %s::smallint[], %s::bigint[]) AS t(link_id, kind, level, number) ON (p.link_id, p.kind, p.level, p.number)"
+        " = (t.link_id, t.kind, t.level, t.number)",
+        [array(column) for column in columns],
+    )
+    for row in await found.fetchall():
+        key = (row["link_id"], row["kind"], row["level"], row["number"])
+        wanted.pop(key, None)
+        ledger.track(key[0], Kind(key[1])).put((key[2], key[3]), Block.unpack(bytes(row["cells"])))
+    for link_id, kind_number, level, number in wanted:
+        ledger.track(link_id, Kind(kind_number)).put((level, number), None)
+
+
+async def load_requests(connection: Connection, request_ids: Collection[str], *, lock: bool) -> dict[str, Reservation]:
+    """Requests by id, locked if wanted."""
+    if not request_ids:
+        return {}
+    suffix = " FOR UPDATE OF r" if lock else ""
+    found = await connection.execute(
+        rows.SELECT + " WHERE id = ANY(%s::text[]) ORDER BY id" + suffix, (array(sorted(request_ids)),)
+    )
+    return {row["id"]: rows.reservation_of(row) for row in await found.fetchall()}
+
+
+async def holder_ids(
+    connection: Connection, link_ids: Collection[str], below_rank: int, start_us: int, end_us: int
+) -> list[str]:
+    """Requests of a lower rank that have something committed on links in an interval."""
+    found = await connection.execute(
+        "SELECT DISTINCT request_id FROM commitment WHERE link_id = ANY(%s::text[]) AND rank < %s"
+        " AND end_us > %s - 1000000 AND start_us - 1000000 < %s AND request_id NOT LIKE 'lease:%%'",
+        (array(sorted(link_ids)), below_rank, start_us, end_us),
+    )
+    return [row["request_id"] for row in await found.fetchall()]
+
+
+async def links_of(connection: Connection, request_ids: Collection[str]) -> dict[str, set[str]]:
+    """The links of requests: where they have something committed, and their paths."""
+    found = await connection.execute(
+        "SELECT r.id, r.link_ids, ARRAY(SELECT link_id FROM commitment c WHERE c.request_id = r.id) AS held"
+        " FROM rate_request r WHERE id = ANY(%s::text[])",
+        (array(sorted(request_ids)),),
+    )
+    return {row["id"]: {*row["link_ids"], *row["held"]} for row in await found.fetchall()}
+
+
+async def commitments(
+    connection: Connection, link_ids: Collection[str], now_us: int, kind: Kind | None = Kind.FIRM
+) -> dict[str, list[Commitment]]:
+    """What is committed on links from now on, to whole seconds outwards as profiles count."""
+    found: dict[str, list[Commitment]] = {link_id: [] for link_id in link_ids}
+    if not found:
+        return found
+    # What began before now counts from now on, so that all open-ended commitments of a link become one row.
+    rows_found = await connection.execute(
+        "SELECT link_id, sum(rate_bps)::bigint AS rate_bps, greatest(start_us, %s) AS start_us, end_us FROM commitment"
+        " WHERE link_id = ANY(%s::text[]) AND end_us > %s AND (%s::int IS NULL OR kind = %s) GROUP BY 1, 3, 4",
+        (now_us, array(link_ids), now_us, None if kind is None else int(kind), None if kind is None else int(kind)),
+    )
+    for row in await rows_found.fetchall():
+        start_us = row["start_us"] // 1_000_000 * 1_000_000
+        end_us = min((1 << 63) - 1, -(-row["end_us"] // 1_000_000) * 1_000_000)
+        found[row["link_id"]].append(Commitment(row["rate_bps"], start_us, end_us))
+    return found
+
+
+def spans_of(one: Reservation) -> list[Span]:
+    """What giving back a request's commitments changes."""
+    return [(held.link_id, *seconds(held.start_us, held.end_us)) for held in one.commitments]
+
+
+def take_changes(ledger: Ledger) -> dict[tuple[str, Kind], dict[Key, Block | None]]:
+    """Blocks that decisions changed, by link and kind."""
+    found = {track: ledger.tracks[track].take_changes() for track in sorted(ledger.touched) if track in ledger.tracks}
+    ledger.touched.clear()
+    return {track: changed for track, changed in found.items() if changed}

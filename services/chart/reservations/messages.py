@@ -1,0 +1,169 @@
+"""Reservations and decisions as the messages of streams and calls."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chart.common.rpc_errors import RefusalError
+from chart.reservations.admission import Granted, Refused, Window
+from chart.reservations.reservation import Reservation
+from chart.v1 import flow_grant_pb2, rate_request_pb2, reservations_pb2
+from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
+
+
+class _Rate(NamedTuple):
+    from_us: int
+    granted_bps: int
+    service_state: int
+
+
+def refusal_error(refused: Refused) -> RefusalError:
+    """The refusal as an error of the call."""
+    return RefusalError(refusal_message(refused))
+
+
+def refusal_message(refused: Refused) -> reservations_pb2.Refusal:
+    """The refusal as a message."""
+    return reservations_pb2.Refusal(
+        code=refused.code,
+        detail=refused.detail,
+        field=refused.field,
+        bottleneck_link_id=refused.bottleneck_link_id,
+        floor_bps=refused.floor_bps,
+        ceiling_bps=refused.ceiling_bps,
+        suggestions=refused.suggestions,
+    )
+
+
+def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
+    """The record of chart.flow-grant.v1."""
+    specification = reservation.specification
+    maximum_bps = specification.maximum_bps
+    return flow_grant_pb2.FlowGrant(
+        request_id=reservation.id,
+        generation=reservation.generation,
+        selector=reservation.selector,
+        link_ids=reservation.link_ids,
+        service=specification.service,
+        guaranteed_bps=reservation.granted_bps,
+        maximum_bps=maximum_bps,
+        preemption_priority=specification.preemption_priority,
+        delay_priority=specification.delay_priority,
+        burst_tolerance=specification.burst_tolerance,
+        valid_from_us=reservation.start_us,
+        valid_until_us=reservation.grant_valid_until_us,
+        with_available_rate=not maximum_bps or maximum_bps > reservation.granted_bps,
+    )
+
+
+def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
+    """The request as its owner and chart.rate-request.v1 get it."""
+    held = reservation.lifecycle == Lifecycle.LIFECYCLE_HELD
+    return rate_request_pb2.RateRequest(
+        id=reservation.id,
+        revision=reservation.revision,
+        owner=reservation.owner,
+        specification=reservation.specification,
+        lifecycle=Lifecycle.ValueType(reservation.lifecycle),
+        enforcement=Enforcement.ValueType(reservation.enforcement),
+        service_state=ServiceState.ValueType(reservation.service_state),
+        callback_state=CallbackState.ValueType(reservation.callback_state),
+        granted_bps=reservation.granted_bps,
+        link_ids=reservation.link_ids,
+        selector=reservation.selector,
+        created_at_us=reservation.created_at_us,
+        updated_at_us=reservation.updated_at_us,
+        enforced_at_us=reservation.enforced_at_us,
+        confirmations=[
+            reservation.confirmations[node]
+            for node in reservation.confirming_nodes
+            if node in reservation.confirmations
+        ],
+        confirming_nodes=reservation.confirming_nodes,
+        reason=reservation.reason,
+        hold_until_us=reservation.hold_until_us if held else 0,
+        start_us=reservation.start_us,
+        end_us=reservation.end_us,
+    )
+
+
+def preview(
+    decision: Granted | Refused, windows: list[Window] | None = None, preempts: int = 0
+) -> reservations_pb2.PreviewRateRequestResponse:
+    """A decision as the answer to a preview."""
+    found = [
+        reservations_pb2.FreeWindow(start_us=one.start_us, end_us=one.end_us, free_bps=one.free_bps)
+        for one in windows or ()
+    ]
+    if isinstance(decision, Granted):
+        return reservations_pb2.PreviewRateRequestResponse(
+            granted=True,
+            granted_bps=decision.granted_bps,
+            link_ids=decision.link_ids,
+            bottleneck_link_id=decision.bottleneck.id,
+            ceiling_bps=decision.ceiling_bps,
+            windows=found,
+            preempts=preempts,
+        )
+    return reservations_pb2.PreviewRateRequestResponse(
+        granted=False,
+        refusal=refusal_message(decision),
+        link_ids=decision.link_ids,
+        bottleneck_link_id=decision.bottleneck_link_id,
+        ceiling_bps=decision.ceiling_bps,
+        floor_bps=decision.floor_bps,
+        windows=found,
+    )
+
+
+def receipt(reservation: Reservation, now_us: int) -> reservations_pb2.Receipt:
+    """What was granted and delivered, as far as it is known now."""
+    began_us = max(reservation.created_at_us, reservation.start_us)
+    until_us = reservation.ended_at_us or min(now_us, reservation.end_us)
+    rates = _intervals(reservation, began_us)
+    ends = [one.from_us for one in rates[1:]] + [until_us]
+    bits = sum(
+        one.granted_bps * max(0, end - max(one.from_us, began_us)) // 1_000_000
+        for one, end in zip(rates, ends, strict=True)
+    )
+    return reservations_pb2.Receipt(
+        request_id=reservation.id,
+        owner=reservation.owner,
+        specification=reservation.specification,
+        link_ids=reservation.link_ids,
+        lifecycle=Lifecycle.ValueType(reservation.lifecycle),
+        reason=reservation.reason,
+        created_at_us=reservation.created_at_us,
+        start_us=reservation.start_us,
+        ended_at_us=reservation.ended_at_us,
+        enforced_at_us=reservation.enforced_at_us,
+        rates=[
+            reservations_pb2.GrantedRate(
+                from_us=one.from_us,
+                granted_bps=one.granted_bps,
+                service_state=ServiceState.ValueType(one.service_state),
+            )
+            for one in rates
+        ],
+        nodes=[
+            reservations_pb2.ReceiptNode(
+                node=node,
+                sent_bytes=status.sent_bytes,
+                delivered_bytes=status.delivered_bytes,
+                applied_at_us=status.applied_at_us,
+            )
+            for node, status in sorted(reservation.confirmations.items())
+        ],
+        granted_bits=bits,
+        stated_at_us=now_us,
+    )
+
+
+def _intervals(reservation: Reservation, began_us: int) -> list[_Rate]:
+    """Every rate with the moment from which it held."""
+    found = []
+    from_us = began_us
+    for one in reservation.history:
+        found.append(_Rate(from_us, one.granted_bps, one.service_state))
+        from_us = max(from_us, one.until_us)
+    return [*found, _Rate(from_us, reservation.granted_bps, reservation.service_state)]

@@ -1,0 +1,295 @@
+"""What a transaction writes: requests, commitments, profiles, notices, receipts, audit and outgoing records, each table
+by one statement over arrays, all sent together. Half of it is never there: it is one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ulid import ULID
+
+from chart.common import audit, telemetry
+from chart.common.database import Connection
+from chart.reservations import messages, notices, rows
+from chart.reservations.admission import FOREVER_US
+from chart.reservations.ledger import LinkCommitment, Track
+from chart.reservations.profile import Block, Key
+from chart.reservations.reservation import Outcome, Reservation
+from chart.v1 import audit_pb2
+
+FLOW_GRANT = "chart.flow-grant.v1"
+RATE_REQUEST = "chart.rate-request.v1"
+SERVICE_ACTOR = "reservations"
+
+_TYPES = ", ".join(f"%s::{rows.TYPES.get(name, 'bigint').replace('jsonb', 'text')}[]" for name in rows.COLUMNS)
+
+
+def _column(name: str) -> str:
+    if name in rows.JOINED:
+        return f"string_to_array(t.{name}, E'\\x1f')"
+    return f"t.{name}::jsonb" if rows.TYPES.get(name) == "jsonb" else f"t.{name}"
+
+
+# Built from names of columns only.
+_TABLE = f"unnest({_TYPES}) AS t({', '.join(rows.COLUMNS)})"
+_INSERT = (
+    f"INSERT INTO rate_request ({', '.join(rows.COLUMNS)})"  # noqa: S608
+    f" SELECT {', '.join(_column(name) for name in rows.COLUMNS)} FROM {_TABLE}"
+)
+_UPDATE = (
+    f"UPDATE rate_request r SET {', '.join(f'{name} = {_column(name)}' for name in rows.COLUMNS if name != 'id')}"  # noqa: S608
+    f" FROM {_TABLE} WHERE r.id = t.id"
+)
+
+
+class Changes:
+    """Everything that one transaction is going to write."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Reservation | None] = {}
+        self._last: dict[str, Reservation] = {}
+        self._confirmations: list[tuple[str, str, bytes]] = []
+        self._outbox: list[tuple[str, str, bytes | None, str]] = []
+        self._audit: list[tuple[Any, ...]] = []
+        self._callbacks: list[tuple[Any, ...]] = []
+        self._receipts: dict[str, tuple[str, bytes, int]] = {}
+        self._blocks: list[tuple[str, int, int, int, bytes | None]] = []
+        self._answers: list[tuple[str, str, bytes]] = []
+        self._links: set[str] = set()
+        self._leases: list[tuple[Any, ...]] = []
+        self._commitments: list[tuple[str, int, LinkCommitment]] = []
+        self._freed: list[str] = []
+
+    def save(self, before: Reservation | None, outcome: Outcome, actor: str, now_us: int) -> Reservation:
+        """Note a changed request and all that has to be told about it; returns it as it will be stored."""
+        outcome, event = notices.noted(before, outcome)
+        after = outcome.reservation
+        self._first.setdefault(after.id, before)
+        self._last[after.id] = after
+        if before is not None:
+            for node, status in after.confirmations.items():
+                if before.confirmations.get(node) is not status:
+                    self._confirmations.append((after.id, node, status.SerializeToString()))
+        if event:
+            identity = f"msg_{ULID()}"
+            body = notices.body(event, after)
+            row = (identity, after.id, after.owner, event, after.specification.callback_url, body)
+            self._callbacks.append((*row, after.updated_at_us, after.traceparent))
+        if after.ended_at_us and not outcome.forget:
+            statement = messages.receipt(after, now_us).SerializeToString()
+            self._receipts[after.id] = (after.owner, statement, now_us)
+        self._tell(outcome, actor)
+        return after
+
+    def answer(self, owner: str, key: str, message: bytes) -> None:
+        """Keep what an idempotency key answers."""
+        self._answers.append((owner, key, message))
+
+    def profile(self, track: Track, changed: dict[Key, Block | None]) -> None:
+        """Store blocks of a link's profile; None: empty now."""
+        link_id, kind = track
+        self._links.add(link_id)
+        for (level, number), block in changed.items():
+            self._blocks.append((link_id, int(kind), level, number, None if block is None else block.pack()))
+
+    def lease(self, link_id: str, commitments: Iterable[LinkCommitment], row: tuple[Any, ...]) -> None:
+        """Store a link's lease: (link id, generation, rate, issued, valid until, pieces as JSON, drawn)."""
+        holder = rows.lease_holder(link_id)
+        self._freed.append(holder)
+        self._commitments += [(holder, 0, one) for one in commitments]
+        self._leases.append(row)
+
+    def publish(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
+        """Queue a record of a stream."""
+        self._outbox.append((topic, key, payload, json.dumps(headers)))
+
+    @property
+    def touched_links(self) -> set[str]:
+        """Links whose profile changes."""
+        return self._links
+
+    async def write(self, connection: Connection) -> None:
+        """Send everything; the caller commits. Inside of `connection.pipeline()` nothing waits in between."""
+        inserted = [one for identity, one in self._last.items() if self._first[identity] is None]
+        updated = [one for identity, one in self._last.items() if self._first[identity] is not None]
+        for statement, found in ((_INSERT, inserted), (_UPDATE, updated)):
+            if found:
+                await _many(connection, statement, [tuple(rows.values(one)) for one in found])
+        await self._write_commitments(connection)
+        await self._write_profile(connection)
+        await self._write_notices(connection)
+        await _many(
+            connection,
+            "UPDATE idempotency_key k SET answer = t.answer FROM unnest(%s::text[], %s::text[], %s::bytea[])"
+            " AS t(owner, key, answer) WHERE k.owner = t.owner AND k.key = t.key",
+            self._answers,
+        )
+        await _many(
+            connection,
+            "INSERT INTO audit (id, at, actor, action, subject, detail, trace_id) SELECT id, to_timestamp(at), actor,"
+            " action, subject, detail::jsonb, trace_id FROM unnest(%s::text[], %s::float8[], %s::text[], %s::text[],"
+            " %s::text[], %s::text[], %s::text[]) AS t(id, at, actor, action, subject, detail, trace_id)",
+            self._audit,
+        )
+        if self._outbox:
+            await _many(
+                connection,
+                "INSERT INTO outbox (topic, key, payload, headers) SELECT topic, key, payload, headers::jsonb FROM"
+                " unnest(%s::text[], %s::text[], %s::bytea[], %s::text[]) AS t(topic, key, payload, headers)",
+                self._outbox,
+            )
+            await connection.execute("SELECT pg_notify('outbox_' || current_schema(), '')")
+
+    async def _write_commitments(self, connection: Connection) -> None:
+        freed = list(self._freed)
+        made = list(self._commitments)
+        for identity, after in self._last.items():
+            before = self._first[identity]
+            held = before.commitments if before is not None else ()
+            same_rank = before is None or before.rank == after.rank
+            if held == after.commitments and same_rank:
+                continue
+            if held:
+                freed.append(identity)
+            made += [(identity, after.rank, one) for one in after.commitments]
+        if freed:
+            await connection.execute("SELECT set_config('chart.profiled', 'on', true)")
+            await connection.execute("DELETE FROM commitment WHERE request_id = ANY(%s::text[])", (array(freed),))
+        await _many(
+            connection,
+            "INSERT INTO commitment (request_id, link_id, rate_bps, start_us, end_us, kind, rank, profiled)"
+            " SELECT *, true FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],"
+            " %s::smallint[], %s::smallint[])",
+            [
+                (identity, one.link_id, one.rate_bps, one.start_us, one.end_us, int(one.kind), rank)
+                for identity, rank, one in made
+            ],
+        )
+
+    async def _write_profile(self, connection: Connection) -> None:
+        await _many(
+            connection,
+            "DELETE FROM profile p USING unnest(%s::text[], %s::smallint[], %s::smallint[], %s::bigint[])"
+            " AS t(link_id, kind, level, number) WHERE (p.link_id, p.kind, p.level, p.number)"
+            " = (t.link_id, t.kind, t.level, t.number)",
+            [one[:4] for one in self._blocks if one[4] is None],
+        )
+        await _many(
+            connection,
+            "INSERT INTO profile (link_id, kind, level, number, cells) SELECT * FROM unnest(%s::text[], %s::smallint[],"
+            " %s::smallint[], %s::bigint[], %s::bytea[]) ON CONFLICT (link_id, kind, level, number)"
+            " DO UPDATE SET cells = excluded.cells",
+            [one for one in self._blocks if one[4] is not None],
+        )
+        if self._links:
+            await connection.execute(
+                "UPDATE link SET version = version + 1, stale = false WHERE id = ANY(%s::text[])",
+                (array(sorted(self._links)),),
+            )
+        await _many(
+            connection,
+            "INSERT INTO lease SELECT link_id, generation, rate_bps, issued_at_us, valid_until_us, pieces::jsonb,"
+            " drawn_bps FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[],"
+            " %s::bigint[]) AS t(link_id, generation, rate_bps, issued_at_us, valid_until_us, pieces, drawn_bps)"
+            " ON CONFLICT (link_id) DO UPDATE SET generation = excluded.generation, rate_bps = excluded.rate_bps,"
+            " issued_at_us = excluded.issued_at_us, valid_until_us = excluded.valid_until_us,"
+            " pieces = excluded.pieces, drawn_bps = excluded.drawn_bps",
+            self._leases,
+        )
+
+    async def _write_notices(self, connection: Connection) -> None:
+        assert notices.PENDING == 2
+        await _many(
+            connection,
+            "INSERT INTO confirmation (request_id, node, status) SELECT * FROM unnest(%s::text[], %s::text[],"
+            " %s::bytea[]) ON CONFLICT (request_id, node) DO UPDATE SET status = excluded.status",
+            list({one[:2]: one for one in self._confirmations}.values()),
+        )
+        await _many(
+            connection,
+            "INSERT INTO callback (id, request_id, owner, event, url, body, state, created_at_us, next_attempt_us,"
+            " traceparent) SELECT id, request_id, owner, event, url, body, 2, at, at, traceparent"
+            " FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[],"
+            " %s::text[]) AS t(id, request_id, owner, event, url, body, at, traceparent)",
+            self._callbacks,
+        )
+        await _many(
+            connection,
+            "INSERT INTO receipt (request_id, owner, statement, stated_at_us) SELECT * FROM unnest(%s::text[],"
+            " %s::text[], %s::bytea[], %s::bigint[]) ON CONFLICT (request_id) DO UPDATE SET"
+            " statement = excluded.statement, stated_at_us = excluded.stated_at_us",
+            [(identity, *row) for identity, row in self._receipts.items()],
+        )
+
+    def _tell(self, outcome: Outcome, actor: str) -> None:
+        """Queue the records of a change; they continue the trace of the call that asked for the rate."""
+        after = outcome.reservation
+        headers = {"traceparent": after.traceparent} if after.traceparent else telemetry.inject({})
+        if outcome.grant == "put":
+            grant = messages.grant_record(after)
+            headers["type"] = grant.DESCRIPTOR.full_name
+            self.publish(FLOW_GRANT, after.id, grant.SerializeToString(), headers)
+        elif outcome.grant:
+            self.publish(FLOW_GRANT, after.id, None, headers)
+        if outcome.forget:
+            headers.pop("type", None)
+            self.publish(RATE_REQUEST, after.id, None, headers)
+        elif outcome.announce:
+            headers["type"] = "chart.v1.RateRequest"
+            self.publish(RATE_REQUEST, after.id, messages.rate_request(after).SerializeToString(), headers)
+        if outcome.action:
+            self.audit(actor, outcome.action, after, headers)
+
+    def audit(self, actor: str, action: str, after: Reservation, headers: dict[str, str]) -> None:
+        """Note who did it."""
+        detail = json.dumps(
+            {
+                "revision": after.revision,
+                "granted_bps": after.granted_bps,
+                "links": after.link_ids,
+                "start_us": after.start_us,
+                "end_us": None if after.end_us == FOREVER_US else after.end_us,
+            }
+        )
+        trace = after.traceparent.split("-")[1] if after.traceparent.count("-") == 3 else ""
+        record = audit_pb2.AuditRecord(
+            id=str(ULID()),
+            at_us=time.time_ns() // 1000,
+            service=telemetry.service_name(),
+            actor=actor,
+            action=action,
+            subject=after.id,
+            detail_json=detail,
+            trace_id=trace,
+        )
+        self._audit.append((record.id, record.at_us / 1e6, actor, action, after.id, detail, trace))
+        headers["type"] = record.DESCRIPTOR.full_name
+        self.publish(audit.TOPIC, after.id, record.SerializeToString(), headers)
+
+
+async def _many(connection: Connection, statement: str, found: list[tuple[Any, ...]]) -> None:
+    """Run a statement over arrays, one per column; nothing when there is no row."""
+    if found:
+        await connection.execute(statement, [array(column) for column in zip(*found, strict=True)])
+
+
+def array(column: Iterable[Any]) -> str:
+    """Numbers, texts or bytes as a literal of PostgreSQL for an array of them.
+
+    Several times quicker than converting each element, and of one type whatever the numbers are, so that the statement
+    stays prepared.
+    """
+    return "{" + ",".join(map(_element, column)) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bytes):
+        return '"\\\\x' + value.hex() + '"'
+    return str(value)

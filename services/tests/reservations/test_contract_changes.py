@@ -1,0 +1,227 @@
+"""Reservations on a real PostgreSQL and Kafka: holds, changes, pre-emption, callbacks, quotas, profiles, paths."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+from support.postgres import PostgresServer
+from support.reservations import LINKS, MEGA, Platform, ask, running
+from support.waiting import eventually
+
+from chart.common import rpc
+from chart.common.rpc import RefusalError
+from chart.reservations.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.profile import Block
+from chart.v1 import rate_request_pb2 as rr
+from chart.v1 import reservations_pb2 as pb
+from chart.v1 import topology_pb2
+
+pytestmark = pytest.mark.contract
+S = 1_000_000
+
+
+@pytest_asyncio.fixture
+async def world(kafka_bootstrap: str, postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[tuple[Platform, Any]]:
+    async with running(kafka_bootstrap, postgres, tmp_path) as platform:
+        replica = platform.replica("one")
+        replica.start()
+        channel, stub = replica.stub()
+        try:
+            yield platform, stub
+        finally:
+            await channel.close()
+            replica.process.stop()
+
+
+async def create(stub: Any, specification: rr.RateRequestSpecification, owner: str = "alice") -> rr.RateRequest:
+    with rpc.refusals():
+        request = pb.CreateRateRequestRequest(specification=specification, owner=owner)
+        found: rr.RateRequest = (await stub.CreateRateRequest(request)).rate_request
+        return found
+
+
+async def get(stub: Any, identity: str) -> rr.RateRequest:
+    found: rr.RateRequest = (await stub.GetRateRequest(pb.GetRateRequestRequest(id=identity))).rate_request
+    return found
+
+
+def check_profiles(platform: Platform) -> None:
+    """The stored profiles are what the stored commitments add up to."""
+    now_s = time.time_ns() // 10**9
+    with psycopg.connect(platform.database_url) as connection:
+        stored, made = Ledger(), Ledger()
+        for link_id, kind, level, number, cells in connection.execute("SELECT * FROM profile").fetchall():
+            stored.track(link_id, Kind(kind)).put((level, number), Block.unpack(cells))
+        rows = connection.execute("SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment").fetchall()
+        made.add(LinkCommitment(*row[:4], Kind(row[4])) for row in rows)
+    for link_id in LINKS:
+        for start, length in ((now_s, 1), (now_s, 1 << 30), (now_s + 3000, 600), (now_s + 3600, 7200)):
+            peaks = [one.track(link_id).peak_bps(start, start + length) for one in (stored, made)]
+            assert peaks[0] == peaks[1], (link_id, start - now_s, length)
+
+
+async def test_hold_commit_change_and_receipt(world: tuple[Platform, Any]) -> None:
+    platform, stub = world
+    held = await create(stub, ask(30 * MEGA, hold=True))
+    assert (held.lifecycle, held.hold_until_us > held.created_at_us) == (rr.LIFECYCLE_HELD, True)
+    assert held.id not in platform.grants
+    committed = (await stub.CommitRateRequest(pb.CommitRateRequestRequest(id=held.id, owner="alice"))).rate_request
+    assert committed.lifecycle == rr.LIFECYCLE_ACTIVE
+    await eventually(lambda: held.id in platform.grants)
+    look = pb.ChangeRateRequestRequest(id=held.id, guaranteed_bps=70 * MEGA, preview=True)
+    assert (await stub.ChangeRateRequest(look)).preview.granted
+    raised = (
+        await stub.ChangeRateRequest(pb.ChangeRateRequestRequest(id=held.id, guaranteed_bps=70 * MEGA))
+    ).rate_request
+    assert (raised.granted_bps, raised.link_ids) == (70 * MEGA, held.link_ids)
+    with pytest.raises(RefusalError) as caught, rpc.refusals():
+        await stub.ChangeRateRequest(pb.ChangeRateRequestRequest(id=held.id, guaranteed_bps=90 * MEGA))
+    assert caught.value.refusal.ceiling_bps == 80 * MEGA
+    with pytest.raises(RefusalError) as caught, rpc.refusals():
+        await stub.ChangeRateRequest(pb.ChangeRateRequestRequest(id=held.id, expected_revision=1, description="x"))
+    assert caught.value.refusal.code == "revision-conflict"
+    check_profiles(platform)
+    await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=held.id))
+    answer = await stub.GetReceipt(pb.GetReceiptRequest(id=held.id))
+    assert answer.complete
+    assert [one.granted_bps for one in answer.receipt.rates] == [30 * MEGA, 70 * MEGA]
+    check_profiles(platform)
+
+
+async def test_preemption_is_told_and_undone(world: tuple[Platform, Any]) -> None:
+    platform, stub = world
+    with receiver(fail=1) as (address, received):
+        low = await create(stub, ask(50 * MEGA, callback_url=address))
+        secret = (await stub.GetCallbackSecret(pb.GetCallbackSecretRequest(owner="alice"))).secret
+        preview = pb.PreviewRateRequestRequest(specification=ask(60 * MEGA, preemption_priority=5))
+        assert (await stub.PreviewRateRequest(preview)).preempts == 1
+        high = await create(stub, ask(60 * MEGA, preemption_priority=5))
+        lost = await get(stub, low.id)
+        assert (lost.service_state, lost.granted_bps) == (rr.SERVICE_STATE_PREEMPTED, 0)
+        await eventually(lambda: platform.grants.get(low.id).guaranteed_bps == 0)  # type: ignore[union-attr]
+        check_profiles(platform)
+        await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=high.id))
+
+        async def restored() -> bool:
+            return (await get(stub, low.id)).service_state == rr.SERVICE_STATE_GRANTED
+
+        await eventually(restored)
+
+        def told() -> list[str]:
+            return [json.loads(body)["type"].removeprefix("rate-request.") for _, body in received]
+
+        await eventually(lambda: told()[-3:] == ["granted", "preempted", "restored"], 15)
+        assert told().count("granted") == 2, "the first answer was 503"
+        for headers, body in received:
+            signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+            key = base64.b64decode(secret.removeprefix("whsec_"))
+            expected = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+            assert expected in headers["webhook-signature"].split(" ")
+
+        async def delivered() -> bool:
+            return (await get(stub, low.id)).callback_state == rr.CALLBACK_STATE_DELIVERED
+
+        await eventually(delivered)
+        listed = (await stub.ListCallbacks(pb.ListCallbacksRequest(request_id=low.id))).callbacks
+        assert [one.attempts for one in listed] == [1, 1, 2]
+    check_profiles(platform)
+
+
+async def test_a_failed_link_degrades_and_its_return_restores(world: tuple[Platform, Any]) -> None:
+    platform, stub = world
+    made = await create(stub, ask(50 * MEGA))
+    link = topology_pb2.Link(id=LINKS[1], from_node="resb", to_node="resc", capacity_bps=50 * MEGA)
+
+    async def becomes(state: int) -> bool:
+        return (await get(stub, made.id)).service_state == state
+
+    await platform.broker.publish("chart.topology.v1", LINKS[1], topology_pb2.TopologyEntity(link=link))
+    await eventually(lambda: becomes(rr.SERVICE_STATE_DEGRADED), 15)
+    assert "resb:to-resc" in (await get(stub, made.id)).reason
+    link.capacity_bps = 100 * MEGA
+    await platform.broker.publish("chart.topology.v1", LINKS[1], topology_pb2.TopologyEntity(link=link))
+    await eventually(lambda: becomes(rr.SERVICE_STATE_GRANTED), 15)
+    check_profiles(platform)
+
+
+async def test_quota_filters_paths_and_capacity(world: tuple[Platform, Any]) -> None:
+    _, stub = world
+    await stub.PutQuota(pb.PutQuotaRequest(quota=pb.Quota(owner="bob", max_requests=2, max_total_bps=30 * MEGA)))
+    made = await create(stub, ask(20 * MEGA, tags={"site": "lab"}, description="Nightly copy"), "bob")
+    with pytest.raises(RefusalError) as caught:
+        await create(stub, ask(20 * MEGA), "bob")
+    assert (caught.value.refusal.code, caught.value.refusal.ceiling_bps) == ("quota-exceeded", 10 * MEGA)
+    await create(stub, ask(5 * MEGA), "bob")
+    with pytest.raises(RefusalError):
+        await create(stub, ask(MEGA), "bob")
+    listed = await stub.ListQuotas(pb.ListQuotasRequest())
+    assert (listed.uses[0].requests, listed.uses[0].total_bps) == (2, 25 * MEGA)
+    for wanted in ({"tags": {"site": "lab"}}, {"tags": {"site": ""}}, {"search": "nightly COPY"}):
+        found = await stub.ListRateRequests(pb.ListRateRequestsRequest(**wanted))
+        assert [one.id for one in found.rate_requests] == [made.id]
+    assert not (await stub.ListRateRequests(pb.ListRateRequestsRequest(tags={"site": "x"}))).rate_requests
+    paths = (await stub.FindPaths(pb.FindPathsRequest(source="resa", destination="resc"))).paths
+    assert list(paths[0].link_ids) == list(LINKS)
+    assert paths[0].free_bps == 55 * MEGA
+    capacity = await stub.GetLinkCapacity(pb.GetLinkCapacityRequest(link_id=LINKS[0]))
+    assert [one.committed_bps for one in capacity.steps] == [25 * MEGA]
+
+
+async def test_profiles_are_made_anew_when_an_older_version_wrote(world: tuple[Platform, Any]) -> None:
+    platform, stub = world
+    await create(stub, ask(10 * MEGA))
+    with psycopg.connect(platform.database_url) as connection:
+        # As the version before this one does it: it knows no profiles.
+        for link_id in LINKS:
+            connection.execute(
+                "INSERT INTO commitment (request_id, link_id, rate_bps, start_us, end_us)"
+                " VALUES ('old', %s, %s, 0, %s)",
+                (link_id, 60 * MEGA, (1 << 63) - 1),
+            )
+    with pytest.raises(RefusalError) as caught:
+        await create(stub, ask(20 * MEGA))
+    assert caught.value.refusal.ceiling_bps == 10 * MEGA
+    check_profiles(platform)
+    with psycopg.connect(platform.database_url) as connection:
+        connection.execute("DELETE FROM commitment WHERE request_id = 'old'")
+    await create(stub, ask(20 * MEGA))
+    check_profiles(platform)
+
+
+@contextmanager
+def receiver(fail: int) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """An application that answers 503 to the first calls."""
+    received: list[tuple[dict[str, str], bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(503 if len(received) <= fail else 204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/chart", received
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
