@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands import network, receipt, request, sensing, tunnels
+from chart_client.commands import admission, network, receipt, request, sensing, tunnels
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
 from chart_client.commands.doctor import doctor
 from chart_client.commands.explain import explain
@@ -61,6 +61,9 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         app.add_typer(getattr(network, name), name=name)
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
+    app.add_typer(admission.quota, name="quota")
+    app.add_typer(admission.callback, name="callback")
+    app.command()(admission.path)
     for name in ("sensing", "estimate", "snapshot", "alert"):
         app.add_typer(getattr(sensing, name), name=name)
     app.command()(network.events)
@@ -71,7 +74,19 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.command()(version)
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
     own = {
-        *("request", "node", "link", "policy", "measurement", "tunnels", "receipt", "events"),
+        *(
+            "request",
+            "node",
+            "link",
+            "policy",
+            "measurement",
+            "tunnels",
+            "receipt",
+            "events",
+            "path",
+            "quota",
+            "callback",
+        ),
         *("sensing", "estimate", "snapshot", "alert"),
         *("explain", "run", "doctor", "token", "version"),
     }

@@ -175,8 +175,8 @@ class RateRequests(_Resource):
         return self._one(RateRequest, "POST", _path("rate-requests", request_id, "commit"))
 
     def change(self, request_id: str, *, revision: int | None = None, **fields: Any) -> RateRequest:
-        """Raise, lower, extend or shorten a request in service: guaranteed_bps, minimum_bps, maximum_bps, end, priority,
-        callback_url, tags, description. What is not named stays; `end=None` keeps the rate until it is released.
+        """Raise, lower, extend or shorten a request in service: guaranteed_bps, minimum_bps, maximum_bps, end,
+        priority, callback_url, tags, description. What is not named stays; `end=None`: until it is released.
 
         Raises:
             RefusedError: it does not fit; everything is as before.
@@ -195,8 +195,10 @@ class RateRequests(_Resource):
     def clone(self, request_id: str, **changes: Any) -> RateRequest:
         """Ask anew for what a request asked for, with other values where they are given; it starts now."""
         asked = self.get(request_id).request
-        taken = ("guaranteed_bps", "service", "protocol", "source_port", "destination_port", "dscp", "minimum_bps")
-        taken += ("maximum_bps", "priority", "traffic_class", "callback_url", "avoid", "tags", "description")
+        taken = [
+            *("guaranteed_bps", "service", "protocol", "source_port", "destination_port", "dscp", "minimum_bps"),
+            *("maximum_bps", "priority", "traffic_class", "callback_url", "avoid", "tags", "description"),
+        ]
         fields = {name: getattr(asked, name) for name in taken}
         if asked.duration_s and not asked.start:
             fields["duration_s"] = asked.duration_s

@@ -30,6 +30,7 @@ class Confirmation(Model):
     kernel_rate_bps: int = 0
     matching_flows: int = 0
     sent_bytes: int = 0
+    delivered_bytes: int = 0
 
 
 class RequestedRate(Model):
@@ -52,6 +53,10 @@ class RequestedRate(Model):
     start: datetime | None = None
     end: datetime | None = None
     duration_s: int | None = None
+    traffic_class: str = "foreground"
+    hold: bool = False
+    callback_url: str | None = None
+    avoid: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
     description: str = ""
 
@@ -74,6 +79,9 @@ class RateRequest(Model):
     created_at: datetime
     updated_at: datetime
     enforced_at: datetime | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    hold_until: datetime | None = None
     request: RequestedRate
 
 
@@ -92,6 +100,14 @@ class Problem(Model):
     request_id: str | None = None
 
 
+class Window(Model):
+    """A time in which a rate fits."""
+
+    start: datetime
+    end: datetime | None = None
+    free_bps: int
+
+
 class Preview(Model):
     """What a request would get."""
 
@@ -99,8 +115,107 @@ class Preview(Model):
     granted_bps: int
     path: list[str]
     bottleneck_link_id: str | None = None
+    floor_bps: int | None = None
     ceiling_bps: int | None = None
+    preempts: int = 0
+    windows: list[Window] = Field(default_factory=list)
     refusal: Problem | None = None
+
+
+class GrantedRate(Model):
+    """What was granted from a moment on."""
+
+    start: datetime
+    granted_bps: int
+    service_state: str
+
+
+class ReceiptNode(Model):
+    """Counters of one agent."""
+
+    node: str
+    sent_bytes: int
+    delivered_bytes: int
+    applied_at: datetime | None = None
+
+
+class Receipt(Model):
+    """What was granted and delivered; not complete while the request lasts."""
+
+    request_id: str
+    owner: str
+    complete: bool
+    lifecycle: str
+    reason: str = ""
+    path: list[str]
+    start: datetime
+    ended_at: datetime | None = None
+    enforced_at: datetime | None = None
+    granted_bits: int
+    rates: list[GrantedRate]
+    nodes: list[ReceiptNode]
+    stated_at: datetime
+
+
+class Callback(Model):
+    """A notice to an application, and what became of it."""
+
+    id: str
+    request_id: str
+    event: str
+    url: str
+    state: str
+    attempts: int
+    created_at: datetime
+    next_attempt_at: datetime | None = None
+    delivered_at: datetime | None = None
+    last_error: str = ""
+    body: str = ""
+
+
+class FoundPath(Model):
+    """A path between two nodes."""
+
+    kinds: list[str]
+    links: list[str]
+    nodes: list[str]
+    free_bps: int
+    admissible_bps: int
+    bottleneck_link_id: str
+    delay_us: int | None = None
+
+
+class CapacityStep(Model):
+    """From start until the next step."""
+
+    start: datetime
+    committed_bps: int
+    maximum_bps: int = 0
+    free_bps: int
+
+
+class LinkCapacity(Model):
+    """What a link has committed over a time."""
+
+    link_id: str
+    capacity_bps: int
+    admissible_bps: int
+    lease_bps: int = 0
+    in_band_bps: int = 0
+    steps: list[CapacityStep]
+
+
+class Quota(Model):
+    """What one application may have at once; None: no bound."""
+
+    application: str
+    revision: int
+    max_requests: int | None = None
+    max_total_bps: int | None = None
+    max_priority: int | None = None
+    horizon_s: int | None = None
+    used_requests: int | None = None
+    used_total_bps: int | None = None
 
 
 class MapPosition(Model):

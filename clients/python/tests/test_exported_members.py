@@ -8,6 +8,11 @@ import sys
 import chart_client
 
 SURFACE = {
+    "Callback",
+    "FoundPath",
+    "LinkCapacity",
+    "Quota",
+    "Receipt",
     "ChartError",
     "Client",
     "Confirmation",

@@ -14,12 +14,15 @@ from chart.gateway.context import Gateway
 from chart.gateway.middleware import Envelope
 from chart.gateway.routes import (
     authorisations,
+    callbacks,
     events,
     history,
     links,
     nodes,
     operations,
+    paths,
     policies,
+    quotas,
     rate_requests,
     session,
     tunnels,
@@ -36,6 +39,7 @@ documents (RFC 9457) that name the field at fault and what would be accepted.
 """
 _TAGS = [
     {"name": "rate requests", "description": "Ask for a rate, follow it, release it."},
+    {"name": "callbacks", "description": "What applications are told by signed POSTs."},
     {"name": "network", "description": "Nodes and links with their live state."},
     {"name": "authorisations", "description": "Who may ask for what, and signed receipts of what was delivered."},
     {"name": "policy", "description": "What operators decide: off, observe, enforce."},
@@ -63,7 +67,11 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False},
         generate_unique_id_function=lambda route: route.name,
     )
-    modules = (rate_requests, authorisations, nodes, links, policies, tunnels, history, events, session, operations)
+    modules = (
+        authorisations,
+        *(rate_requests, callbacks, nodes, links, paths, policies, quotas, tunnels, history),
+        *(events, session, operations),
+    )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:
         app.include_router(router)

@@ -17,6 +17,7 @@ from chart.gateway.schemas.rate_requests import (
     RequestedRate,
     ServiceState,
     ServiceType,
+    TrafficClass,
 )
 from chart.v1 import (
     archive_pb2,
@@ -33,6 +34,8 @@ from chart.v1 import (
 
 ProtocolName = Literal["tcp", "udp"]
 PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17}
+# Any end from here on is an open one: reservations says so with the greatest number there is.
+OPEN_END_US = 1 << 62
 PROTOCOL_NAMES = {number: name for name, number in PROTOCOL_NUMBERS.items()}
 
 
@@ -73,6 +76,10 @@ def specification(body: RateRequestBody) -> rate_request_pb2.RateRequestSpecific
         duration_us=(body.duration_s or 0) * 1_000_000,
         tags=body.tags,
         description=body.description,
+        traffic_class=rate_request_pb2.TrafficClass.Value(f"TRAFFIC_CLASS_{body.traffic_class.upper()}"),
+        hold=body.hold,
+        callback_url=body.callback_url or "",
+        avoid=body.avoid,
     )
 
 
@@ -102,9 +109,21 @@ def requested_rate(request: rate_request_pb2.RateRequest) -> RequestedRate:
         start=timestamp_or_none(asked.start_us),
         end=timestamp_or_none(asked.end_us),
         duration_s=max(0, round((asked.end_us - begin_us) / 1e6)) if asked.end_us else None,
+        traffic_class=cast(
+            TrafficClass,
+            _suffix(rate_request_pb2.TrafficClass, asked.traffic_class, "TRAFFIC_CLASS_", "FOREGROUND").lower(),
+        ),
+        hold=asked.hold,
+        callback_url=asked.callback_url or None,
+        avoid=list(asked.avoid),
         tags=dict(asked.tags),
         description=asked.description,
     )
+
+
+def end_or_none(end_us: int) -> str | None:
+    """An end; null when it is open."""
+    return timestamp(end_us) if 0 < end_us < OPEN_END_US else None
 
 
 def service_name(service: int) -> ServiceType:
@@ -122,6 +141,7 @@ def confirmation(status: grant_status_pb2.GrantStatus) -> Confirmation:
         kernel_rate_bps=status.kernel_rate_bps,
         matching_flows=status.matching_flows,
         sent_bytes=status.sent_bytes,
+        delivered_bytes=status.delivered_bytes,
     )
 
 
@@ -148,6 +168,9 @@ def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
         created_at=timestamp(request.created_at_us),
         updated_at=timestamp(request.updated_at_us),
         enforced_at=timestamp_or_none(request.enforced_at_us),
+        start=timestamp(request.start_us or request.created_at_us),
+        end=end_or_none(request.end_us),
+        hold_until=timestamp_or_none(request.hold_until_us),
         request=requested_rate(request),
     )
 

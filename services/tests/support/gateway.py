@@ -119,6 +119,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
     requests: dict[str, Any] = field(default_factory=dict)
     by_key: dict[tuple[str, str], tuple[bytes, str]] = field(default_factory=dict)
     enforce: bool = True
+    quotas: dict[str, Any] = field(default_factory=dict)
 
     def _free_bps(self) -> int:
         active = [one for one in self.requests.values() if one.lifecycle == rr.LIFECYCLE_ACTIVE]
@@ -211,6 +212,100 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
         found.revision += 1
         await self.broker.publish("chart.rate-request.v1", found.id, found)
         return reservations_pb2.ReleaseRateRequestResponse(rate_request=found)
+
+    async def CommitRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return reservations_pb2.CommitRateRequestResponse(rate_request=self._find(request.id, request.owner))
+
+    async def ChangeRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        found = self._find(request.id, request.owner)
+        if request.expected_revision and request.expected_revision != found.revision:
+            raise conflict(f"revision {found.revision}")
+        if request.guaranteed_bps > self._free_bps() + found.granted_bps:
+            refusal = reservations_pb2.Refusal(code="insufficient-capacity", detail="less left", field="guaranteed_bps")
+            if not request.preview:
+                raise RefusalError(refusal)
+            return reservations_pb2.ChangeRateRequestResponse(
+                preview=reservations_pb2.PreviewRateRequestResponse(refusal=refusal)
+            )
+        if not request.preview:
+            if request.HasField("guaranteed_bps"):
+                found.granted_bps = found.specification.guaranteed_bps = request.guaranteed_bps
+            found.specification.end_us = request.end_us
+            found.revision += 1
+        preview = reservations_pb2.PreviewRateRequestResponse(granted=True, granted_bps=found.granted_bps)
+        return reservations_pb2.ChangeRateRequestResponse(rate_request=found, preview=preview)
+
+    async def GetReceipt(self, request: Any, context: Any) -> Any:  # noqa: N802
+        found = self._find(request.id, request.owner)
+        receipt = reservations_pb2.Receipt(
+            request_id=found.id, owner=found.owner, lifecycle=found.lifecycle, created_at_us=NOW_US, start_us=NOW_US
+        )
+        receipt.rates.add(from_us=NOW_US, granted_bps=found.granted_bps, service_state=found.service_state)
+        receipt.nodes.add(node="alpha", sent_bytes=10, delivered_bytes=9, applied_at_us=NOW_US)
+        return reservations_pb2.GetReceiptResponse(receipt=receipt)
+
+    async def ListCallbacks(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return reservations_pb2.ListCallbacksResponse(callbacks=[self._callback()])
+
+    async def RetryCallback(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.id != "msg_1":
+            raise not_found("callback", request.id)
+        return reservations_pb2.RetryCallbackResponse(callback=self._callback())
+
+    def _callback(self) -> Any:
+        return reservations_pb2.Callback(
+            id="msg_1",
+            request_id="request-1",
+            event="rate-request.granted",
+            url="http://127.0.0.1:9/",
+            state=rr.CALLBACK_STATE_PENDING,
+            created_at_us=NOW_US,
+            next_attempt_us=NOW_US,
+            body="{}",
+        )
+
+    async def GetCallbackSecret(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return reservations_pb2.GetCallbackSecretResponse(secret="whsec_AAAA", created_at_us=NOW_US)
+
+    async def PutQuota(self, request: Any, context: Any) -> Any:  # noqa: N802
+        before = self.quotas.get(request.quota.owner)
+        if request.expected_revision and (before is None or before.revision != request.expected_revision):
+            raise conflict("another revision")
+        request.quota.revision = before.revision + 1 if before else 1
+        self.quotas[request.quota.owner] = request.quota
+        return reservations_pb2.PutQuotaResponse(quota=request.quota, created=before is None)
+
+    async def DeleteQuota(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self.quotas.pop(request.owner, None) is None:
+            raise not_found("quota", request.owner)
+        return reservations_pb2.DeleteQuotaResponse()
+
+    async def ListQuotas(self, request: Any, context: Any) -> Any:  # noqa: N802
+        found = list(self.quotas.values())
+        return reservations_pb2.ListQuotasResponse(
+            quotas=found, uses=[reservations_pb2.QuotaUse(requests=1, total_bps=5) for _ in found]
+        )
+
+    async def FindPaths(self, request: Any, context: Any) -> Any:  # noqa: N802
+        for name in ("source", "destination"):
+            if getattr(request, name) not in ("alpha", "delta"):
+                raise invalid(name, f"{getattr(request, name)!r} is no known node", code="unknown-node")
+        path = reservations_pb2.FoundPath(
+            kinds=[reservations_pb2.PATH_KIND_WIDEST_SHORTEST],
+            link_ids=["alpha:to-delta"],
+            node_ids=["alpha", "delta"],
+            free_bps=self._free_bps(),
+            admissible_bps=CAPACITY_BPS,
+            bottleneck_link_id="alpha:to-delta",
+        )
+        return reservations_pb2.FindPathsResponse(paths=[path])
+
+    async def GetLinkCapacity(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.link_id != "alpha:to-delta":
+            raise not_found("link", request.link_id)
+        answer = reservations_pb2.GetLinkCapacityResponse(capacity_bps=CAPACITY_BPS, admissible_bps=CAPACITY_BPS)
+        answer.steps.add(start_us=request.start_us or NOW_US, free_bps=self._free_bps())
+        return answer
 
 
 class MemoryArchive(sensing.MemoryBackplane):

@@ -4,91 +4,6 @@
  */
 
 export interface paths {
-    "/v1/rate-requests": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List rate requests
-         * @description Newest first. An application sees its own, people see all.
-         */
-        get: operations["list_rate_requests"];
-        put?: never;
-        /**
-         * Ask for a rate
-         * @description Commits at once: 201 means that the rate is reserved on every link of the path. Whether the nodes enforce it is
-         *     told by `enforcement`, which turns from PENDING to ENFORCED within a second; follow it with GET or on /v1/events.
-         */
-        post: operations["create_rate_request"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/rate-requests:preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * What a request would get
-         * @description The same answer that POST would give now, without committing anything.
-         */
-        post: operations["preview_rate_request"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/rate-requests/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * One rate request
-         * @description With the confirmations of every node on its path.
-         */
-        get: operations["get_rate_request"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/rate-requests/{id}/release": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Give the rate back
-         * @description Its flows go on under the kernel's own congestion control. Releasing twice is the same as once.
-         */
-        post: operations["release_rate_request"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/authorisations": {
         parameters: {
             query?: never;
@@ -168,6 +83,219 @@ export interface paths {
         get: operations["get_receipt_keys"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List rate requests
+         * @description Newest first. An application sees its own, people see all.
+         */
+        get: operations["list_rate_requests"];
+        put?: never;
+        /**
+         * Ask for a rate
+         * @description Commits at once: 201 means that the rate is reserved on every link of the path. Whether the nodes enforce it is
+         *     told by `enforcement`, which turns from PENDING to ENFORCED within a second; follow it with GET or on /v1/events.
+         */
+        post: operations["create_rate_request"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests:preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a request would get
+         * @description The same answer that POST would give now, without committing anything.
+         */
+        post: operations["preview_rate_request"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One rate request
+         * @description With the confirmations of every node on its path.
+         */
+        get: operations["get_rate_request"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change a request in service
+         * @description Raise, lower, extend, shorten; the flow is not dropped. Refused, everything stays as it is.
+         */
+        patch: operations["change_rate_request"];
+        trace?: never;
+    };
+    "/v1/rate-requests/{id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give the rate back
+         * @description Its flows go on under the kernel's own congestion control. Releasing twice is the same as once.
+         */
+        post: operations["release_rate_request"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests/{id}/commit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Commit a held request
+         * @description It has its rate from its start on, or now. Committing twice is the same as once; a hold ends after 900 s.
+         */
+        post: operations["commit_rate_request"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests/{id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a change would get
+         * @description The same answer that PATCH would give now, without changing anything.
+         */
+        post: operations["preview_change"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests/{id}/receipt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was granted and delivered
+         * @description From the agents' counters; complete once the request has ended.
+         */
+        get: operations["get_receipt"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List callbacks
+         * @description Newest first. DEAD ones were given up after a day of tries.
+         */
+        get: operations["list_callbacks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/{id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a callback again
+         * @description Also one that was given up, or delivered.
+         */
+        post: operations["retry_callback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callback-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The secret that your callbacks are signed with
+         * @description Of the application that asks. docs/applications.md shows how to check a signature.
+         */
+        get: operations["get_callback_secret"];
+        put?: never;
+        /**
+         * Replace the secret
+         * @description The former one signs too for a day, so that no callback fails while it is being replaced.
+         */
+        post: operations["replace_callback_secret"];
         delete?: never;
         options?: never;
         head?: never;
@@ -270,6 +398,47 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/paths/{source}/{destination}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Paths between two nodes
+         * @description The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, with
+         *     what may still be committed on each over the whole time.
+         */
+        get: operations["list_paths"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/links/{id}/capacity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a link has committed
+         * @description Over a time, as steps: guaranteed and maximum rates, and what is free.
+         */
+        get: operations["get_link_capacity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/policies": {
         parameters: {
             query?: never;
@@ -362,6 +531,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/quotas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List quotas
+         * @description By application. An application sees its own and the default one.
+         */
+        get: operations["list_quotas"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/quotas/{application}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One quota
+         * @description With what the application has now.
+         */
+        get: operations["get_quota"];
+        /**
+         * State a quota
+         * @description Holds for what is asked from now on; what was granted stays.
+         */
+        put: operations["put_quota"];
+        post?: never;
+        /**
+         * Remove a quota
+         * @description The application follows the default quota again.
+         */
+        delete: operations["delete_quota"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tunnels": {
         parameters: {
             query?: never;
@@ -405,6 +622,280 @@ export interface paths {
          * @description What is stated is forgotten. When its lease is over the tunnel goes down to one connection.
          */
         delete: operations["delete_tunnel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/estimates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Estimates for all pairs
+         * @description Measured pairs as they are, the others as inferred; each with method, age and a 90 % prediction interval.
+         */
+        get: operations["estimates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/next-pairs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What to measure next
+         * @description The pairs that lower the uncertainty of all estimates most, best first.
+         */
+        get: operations["next_pairs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sensing-runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a sensor once
+         * @description Shares a run that is under way; a stored result younger than the tolerance answers at once.
+         *
+         *     A run for which the link's probing budget has no room is refused with the reason.
+         */
+        post: operations["run_once"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/nodes/{id}/sensing-report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a node's pod measures and skips
+         * @description Counts of runs, budgets of links, and every run that was not made with its reason.
+         */
+        get: operations["sensing_report"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/roll-ups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Minutes or hours of a path
+         * @description Count, mean, quantiles, least and greatest, and loss; default: an hour of minutes, a day of hours.
+         */
+        get: operations["roll_ups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/baselines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What is usual on each path
+         * @description Since the path's last change.
+         */
+        get: operations["baselines"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/path-changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lasting changes of paths
+         * @description The newest first.
+         */
+        get: operations["path_changes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Snapshots of all pairs
+         * @description The newest first.
+         */
+        get: operations["list_snapshots"];
+        put?: never;
+        /**
+         * Take a snapshot now
+         * @description Measured values, and estimates where nothing was measured.
+         */
+        post: operations["take_snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One snapshot
+         * @description Its rows by source, destination and metric. Read further pages by the id, not by `latest`.
+         */
+        get: operations["get_snapshot"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{id}/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One snapshot as a file
+         * @description CSV or Parquet with the columns source, destination, metric, value, unit, method, interval ends, time.
+         */
+        get: operations["download_snapshot"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alert-rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Alert rules
+         * @description By id.
+         */
+        get: operations["list_alert_rules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alert-rules/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One alert rule
+         * @description When somebody is told.
+         */
+        get: operations["get_alert_rule"];
+        /**
+         * State an alert rule
+         * @description A rule without nodes holds for every path of its metric, each with an alert of its own.
+         */
+        put: operations["put_alert_rule"];
+        post?: never;
+        /**
+         * Remove an alert rule
+         * @description What it fired is resolved.
+         */
+        delete: operations["delete_alert_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Alerts
+         * @description The newest first; also those that were resolved.
+         */
+        get: operations["list_alerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -751,6 +1242,145 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Alert
+         * @description A rule's condition that held long enough on a path.
+         */
+        Alert: {
+            /** Id */
+            id: string;
+            /** Rule */
+            rule: string;
+            /**
+             * Subject
+             * @description `<source>,<destination>,<metric>`.
+             */
+            subject: string;
+            /** Summary */
+            summary: string;
+            /** Value */
+            value: number;
+            /** Threshold */
+            threshold: number;
+            /**
+             * Fired At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            fired_at: string;
+            /** Resolved At */
+            resolved_at: string | null;
+        };
+        /**
+         * AlertRule
+         * @description A rule in force.
+         */
+        AlertRule: {
+            /** Id */
+            id: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "above" | "below" | "no_data" | "change";
+            /** Metric */
+            metric: string;
+            /** Source Node */
+            source_node: string | null;
+            /** Destination Node */
+            destination_node: string | null;
+            /** Statistic */
+            statistic: string | null;
+            /** Threshold */
+            threshold: number;
+            /** For S */
+            for_s: number;
+            /** Description */
+            description: string;
+        };
+        /**
+         * AlertRuleBody
+         * @description When somebody shall be told.
+         */
+        AlertRuleBody: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "above" | "below" | "no_data" | "change";
+            /**
+             * Metric
+             * @example rtt_us
+             */
+            metric: string;
+            /**
+             * Source Node
+             * @description null: any.
+             */
+            source_node?: string | null;
+            /**
+             * Destination Node
+             * @description null: any.
+             */
+            destination_node?: string | null;
+            /**
+             * Statistic
+             * @description Of the last whole minute; latest: the newest result.
+             * @default p50
+             * @enum {string}
+             */
+            statistic: "latest" | "mean" | "p50" | "p95" | "p99" | "minimum" | "maximum" | "loss_ratio";
+            /**
+             * Threshold
+             * @description Of a change: the relative difference.
+             * @default 0
+             */
+            threshold: number;
+            /**
+             * For S
+             * @description above, below: how long it must hold; no_data: how long silent; change: how long it is told.
+             * @default 0
+             */
+            for_s: number;
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+        };
+        /**
+         * AlertRules
+         * @description By id.
+         */
+        AlertRules: {
+            /** Items */
+            items: components["schemas"]["AlertRule"][];
+        };
+        /**
+         * Alerts
+         * @description The newest first.
+         */
+        Alerts: {
+            /** Items */
+            items: components["schemas"]["Alert"][];
+        };
+        /**
+         * ApplicationUse
+         * @description What an application has on a pod.
+         */
+        ApplicationUse: {
+            /** Application */
+            application: string;
+            /** Configurations */
+            configurations: number;
+            /** Used Bytes */
+            used_bytes: number;
+        };
+        /**
          * Authorisation
          * @description A time-bound grant for an address.
          */
@@ -810,6 +1440,149 @@ export interface components {
             items: components["schemas"]["Authorisation"][];
         };
         /**
+         * Baseline
+         * @description What is usual on a path since its last change.
+         */
+        Baseline: {
+            /** Source Node */
+            source_node: string;
+            /** Destination Node */
+            destination_node: string;
+            /** Metric */
+            metric: string;
+            /** Unit */
+            unit: string;
+            /** Median */
+            median: number;
+            /**
+             * Spread
+             * @description 1.4826 times the median absolute deviation of the minutes' medians.
+             */
+            spread: number;
+            /** Minutes */
+            minutes: number;
+            /**
+             * Since
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            since: string;
+            /**
+             * Computed At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            computed_at: string;
+        };
+        /**
+         * Baselines
+         * @description By source, destination and metric.
+         */
+        Baselines: {
+            /** Items */
+            items: components["schemas"]["Baseline"][];
+        };
+        /**
+         * Callback
+         * @description A notice to the application, and what became of it.
+         */
+        Callback: {
+            /**
+             * Id
+             * @description Also in the header webhook-id.
+             */
+            id: string;
+            /** Request Id */
+            request_id: string;
+            /**
+             * Event
+             * @example rate-request.preempted
+             */
+            event: string;
+            /** Url */
+            url: string;
+            /**
+             * State
+             * @description DEAD: given up; it can be sent again.
+             * @enum {string}
+             */
+            state: "NONE" | "PENDING" | "DELIVERED" | "DEAD";
+            /** Attempts */
+            attempts: number;
+            /**
+             * Created At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            created_at: string;
+            /** Next Attempt At */
+            next_attempt_at: string | null;
+            /** Delivered At */
+            delivered_at: string | null;
+            /** Last Error */
+            last_error: string;
+            /**
+             * Body
+             * @description What is sent, JSON.
+             */
+            body: string;
+        };
+        /**
+         * CallbackPage
+         * @description One page of notices, newest first.
+         */
+        CallbackPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["Callback"][];
+        };
+        /**
+         * CallbackSecret
+         * @description What an application checks callbacks with.
+         */
+        CallbackSecret: {
+            /**
+             * Secret
+             * @description whsec_ and the key in base64.
+             * @example whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+             */
+            secret: string;
+            /**
+             * Created At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            created_at: string;
+        };
+        /**
+         * CapacityStep
+         * @description From start until the next step.
+         */
+        CapacityStep: {
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /**
+             * Committed Bps
+             * @description Guaranteed rates and the lease for in-band requests.
+             */
+            committed_bps: number;
+            /**
+             * Maximum Bps
+             * @description Maximum rates, which may be oversubscribed.
+             */
+            maximum_bps: number;
+            /** Free Bps */
+            free_bps: number;
+        };
+        /**
          * Confirmation
          * @description What a node on the path said of the grant.
          */
@@ -841,6 +1614,120 @@ export interface components {
              * @description Sent under the grant since it was applied.
              */
             sent_bytes: number;
+            /**
+             * Delivered Bytes
+             * @description Acknowledged by the receiver, as far as the sending node knows.
+             */
+            delivered_bytes: number;
+        };
+        /**
+         * Estimate
+         * @description What a pair's metric is taken to be.
+         */
+        Estimate: {
+            /** Source Node */
+            source_node: string;
+            /** Destination Node */
+            destination_node: string;
+            /**
+             * Metric
+             * @example rtt_us
+             */
+            metric: string;
+            /** Value */
+            value: number;
+            /**
+             * Unit
+             * @example us
+             */
+            unit: string;
+            /**
+             * Method
+             * @description measured, composition, landmark, signature or factorisation.
+             */
+            method: string;
+            /**
+             * Interval Low
+             * @description Lower end of the 90 % prediction interval.
+             */
+            interval_low: number;
+            /** Interval High */
+            interval_high: number;
+            /**
+             * Estimated At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            estimated_at: string;
+            /**
+             * Age S
+             * @description Since what it rests on was measured or computed.
+             */
+            age_s: number;
+        };
+        /**
+         * EstimatePage
+         * @description Estimates by source, destination and metric.
+         */
+        EstimatePage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["Estimate"][];
+        };
+        /**
+         * FoundPath
+         * @description A path between two nodes.
+         */
+        FoundPath: {
+            /**
+             * Kinds
+             * @description In which respects it is the best: widest-shortest is what a request gets, shortest has the least delay, disjoint shares no link with the first.
+             */
+            kinds: ("widest-shortest" | "shortest" | "widest" | "fewest-hops" | "disjoint")[];
+            /** Links */
+            links: string[];
+            /** Nodes */
+            nodes: string[];
+            /**
+             * Free Bps
+             * @description What may still be committed over the whole time, bits per second.
+             */
+            free_bps: number;
+            /**
+             * Admissible Bps
+             * @description What could be committed if nothing were, bits per second.
+             */
+            admissible_bps: number;
+            /** Bottleneck Link Id */
+            bottleneck_link_id: string;
+            /**
+             * Delay Us
+             * @description Propagation delay, microseconds; null: that of a link is not stated.
+             */
+            delay_us: number | null;
+        };
+        /**
+         * GrantedRate
+         * @description What was granted from a moment on.
+         */
+        GrantedRate: {
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /** Granted Bps */
+            granted_bps: number;
+            /**
+             * Service State
+             * @enum {string}
+             */
+            service_state: "GRANTED" | "PREEMPTED" | "DEGRADED";
         };
         /**
          * Link
@@ -915,6 +1802,47 @@ export interface components {
             tags?: {
                 [key: string]: string;
             };
+        };
+        /**
+         * LinkBudget
+         * @description What a pod may send on a link in a minute, and what it sent in the last one.
+         */
+        LinkBudget: {
+            /** Link */
+            link: string;
+            /** Capacity Bps */
+            capacity_bps: number;
+            /** Limit Bytes */
+            limit_bytes: number;
+            /** Used Bytes */
+            used_bytes: number;
+        };
+        /**
+         * LinkCapacity
+         * @description What a link has committed over a time, as steps.
+         */
+        LinkCapacity: {
+            /** Link Id */
+            link_id: string;
+            /** Capacity Bps */
+            capacity_bps: number;
+            /**
+             * Admissible Bps
+             * @description What may be committed at any instant.
+             */
+            admissible_bps: number;
+            /**
+             * Lease Bps
+             * @description Of what is committed: what in-band requests may draw now.
+             */
+            lease_bps: number;
+            /**
+             * In Band Bps
+             * @description What they do draw.
+             */
+            in_band_bps: number;
+            /** Steps */
+            steps: components["schemas"]["CapacityStep"][];
         };
         /**
          * LinkLoad
@@ -1095,6 +2023,36 @@ export interface components {
             items: components["schemas"]["Measurement"][];
         };
         /**
+         * NextPair
+         * @description A pair that should be measured next.
+         */
+        NextPair: {
+            /** Source Node */
+            source_node: string;
+            /** Destination Node */
+            destination_node: string;
+            /** Metric */
+            metric: string;
+            /**
+             * Reason
+             * @description landmark, unknown or uncertain.
+             */
+            reason: string;
+            /**
+             * Relative Width
+             * @description Width of its interval over its estimate; 0 without an estimate.
+             */
+            relative_width: number;
+        };
+        /**
+         * NextPairs
+         * @description What to measure next, best first.
+         */
+        NextPairs: {
+            /** Items */
+            items: components["schemas"]["NextPair"][];
+        };
+        /**
          * Node
          * @description A host or network element.
          */
@@ -1206,6 +2164,46 @@ export interface components {
             stale: boolean;
         };
         /**
+         * PathChange
+         * @description A lasting change of a path's level.
+         */
+        PathChange: {
+            /** Source Node */
+            source_node: string;
+            /** Destination Node */
+            destination_node: string;
+            /** Metric */
+            metric: string;
+            /** Unit */
+            unit: string;
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /** Before */
+            before: number;
+            /** After */
+            after: number;
+        };
+        /**
+         * PathChanges
+         * @description The newest first.
+         */
+        PathChanges: {
+            /** Items */
+            items: components["schemas"]["PathChange"][];
+        };
+        /**
+         * PathList
+         * @description Paths to choose from, that of a request first.
+         */
+        PathList: {
+            /** Items */
+            items: components["schemas"]["FoundPath"][];
+        };
+        /**
          * Policy
          * @description A policy in force.
          */
@@ -1292,10 +2290,25 @@ export interface components {
              */
             bottleneck_link_id: string | null;
             /**
+             * Floor Bps
+             * @description Least guaranteed rate that would be granted; null: none would.
+             */
+            floor_bps: number | null;
+            /**
              * Ceiling Bps
              * @description Greatest guaranteed rate that would be granted; null: unknown.
              */
             ceiling_bps: number | null;
+            /**
+             * Preempts
+             * @description How many requests of lower priority would lose their guarantee.
+             */
+            preempts: number;
+            /**
+             * Windows
+             * @description The next times in which it fits without taking it from anybody.
+             */
+            windows: components["schemas"]["Window"][];
             /** @description The problem document that the request would get; null when granted. */
             refusal: components["schemas"]["Problem"] | null;
         };
@@ -1371,6 +2384,80 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * Quota
+         * @description A quota, and what its application has now.
+         */
+        Quota: {
+            /**
+             * Application
+             * @description Subject of the application's token; default: everybody without their own.
+             */
+            application: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /** Max Requests */
+            max_requests: number | null;
+            /** Max Total Bps */
+            max_total_bps: number | null;
+            /** Max Priority */
+            max_priority: number | null;
+            /** Horizon S */
+            horizon_s: number | null;
+            /**
+             * Used Requests
+             * @description null for default.
+             */
+            used_requests: number | null;
+            /** Used Total Bps */
+            used_total_bps: number | null;
+        };
+        /**
+         * QuotaBody
+         * @description What one application may have at once; null: no bound.
+         * @example {
+         *       "max_requests": 100,
+         *       "max_total_bps": 500000000
+         *     }
+         */
+        QuotaBody: {
+            /**
+             * Max Requests
+             * @description Live requests.
+             */
+            max_requests?: number | null;
+            /**
+             * Max Total Bps
+             * @description Sum of their guaranteed rates, bits per second.
+             */
+            max_total_bps?: number | null;
+            /**
+             * Max Priority
+             * @description Greatest priority.
+             */
+            max_priority?: number | null;
+            /**
+             * Horizon S
+             * @description How far ahead a request may end; with one, every request needs an end.
+             */
+            horizon_s?: number | null;
+        };
+        /**
+         * QuotaPage
+         * @description One page of quotas, by application.
+         */
+        QuotaPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["Quota"][];
+        };
+        /**
          * RateRequest
          * @description A rate request and its four states: lifecycle, enforcement, service, callback.
          */
@@ -1444,6 +2531,22 @@ export interface components {
             updated_at: string;
             /** Enforced At */
             enforced_at: string | null;
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /**
+             * End
+             * @description null: until released.
+             */
+            end: string | null;
+            /**
+             * Hold Until
+             * @description While HELD: until when it may be committed; null otherwise.
+             */
+            hold_until: string | null;
             request: components["schemas"]["RequestedRate"];
         };
         /**
@@ -1503,7 +2606,7 @@ export interface components {
             cgroup_id?: number | null;
             /**
              * Service
-             * @description `guaranteed`: exactly guaranteed_bps. `variable`: guaranteed_bps plus the available rate of the path. `maximum`: the available rate, at most maximum_bps. `available`: the available rate of the path.
+             * @description `guaranteed`: exactly guaranteed_bps. `variable`: guaranteed_bps plus the available rate of the path. `maximum`: the available rate, at most maximum_bps, on links that may be oversubscribed. `available`: the available rate of the path.
              * @default variable
              * @enum {string}
              */
@@ -1560,6 +2663,84 @@ export interface components {
              */
             duration_s?: number | null;
             /**
+             * Traffic Class
+             * @description `foreground`: latency-sensitive, its rate is fixed. `background`: bulk, takes what foreground leaves, up to guaranteed_bps, and is told each time its rate changes.
+             * @default foreground
+             * @enum {string}
+             */
+            traffic_class: "foreground" | "background";
+            /**
+             * Hold
+             * @description Keep the rate for 900 s and wait for /commit, instead of committing at once.
+             * @default false
+             */
+            hold: boolean;
+            /**
+             * Callback Url
+             * @description Where changes are told by signed POSTs; null: nowhere.
+             */
+            callback_url?: string | null;
+            /**
+             * Avoid
+             * @description Ids of nodes and links that the path must not use.
+             */
+            avoid?: string[];
+            /**
+             * Tags
+             * @description Free key-value pairs.
+             * @example {
+             *       "site": "lab"
+             *     }
+             */
+            tags?: {
+                [key: string]: string;
+            };
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+        };
+        /**
+         * RateRequestChange
+         * @description What shall be different; what is left out stays as it is. The flow is not dropped, the path stays.
+         * @example {
+         *       "guaranteed_bps": 80000000
+         *     }
+         */
+        RateRequestChange: {
+            /**
+             * Guaranteed Bps
+             * @description Guaranteed rate, bits per second.
+             * @default 0
+             */
+            guaranteed_bps: number;
+            /**
+             * Minimum Bps
+             * @description Accept this much; null: all or nothing.
+             */
+            minimum_bps?: number | null;
+            /**
+             * Maximum Bps
+             * @description null: none.
+             */
+            maximum_bps?: number | null;
+            /**
+             * End
+             * @description Extend or shorten; null: until released.
+             */
+            end?: string | null;
+            /**
+             * Priority
+             * @default 0
+             */
+            priority: number;
+            /**
+             * Callback Url
+             * @description null: tell nobody.
+             */
+            callback_url?: string | null;
+            /**
              * Tags
              * @description Free key-value pairs.
              * @example {
@@ -1589,6 +2770,64 @@ export interface components {
             items: components["schemas"]["RateRequest"][];
         };
         /**
+         * Receipt
+         * @description What was granted, and what was delivered by the agents' counters.
+         */
+        Receipt: {
+            /** Request Id */
+            request_id: string;
+            /** Owner */
+            owner: string;
+            /**
+             * Complete
+             * @description false: the request lasts still, these are the figures of this moment.
+             */
+            complete: boolean;
+            /**
+             * Lifecycle
+             * @enum {string}
+             */
+            lifecycle: "HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED";
+            /** Reason */
+            reason: string;
+            /** Path */
+            path: string[];
+            /**
+             * Created At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            created_at: string;
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Enforced At */
+            enforced_at: string | null;
+            /**
+             * Granted Bits
+             * @description Guaranteed rate times the time it was granted; a decimal number.
+             */
+            granted_bits: string;
+            /**
+             * Rates
+             * @description Every rate that it had, oldest first.
+             */
+            rates: components["schemas"]["GrantedRate"][];
+            /** Nodes */
+            nodes: components["schemas"]["ReceiptNode"][];
+            /**
+             * Stated At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            stated_at: string;
+        };
+        /**
          * ReceiptKey
          * @description An Ed25519 public key (RFC 8037).
          */
@@ -1613,6 +2852,20 @@ export interface components {
         ReceiptKeys: {
             /** Keys */
             keys: components["schemas"]["ReceiptKey"][];
+        };
+        /**
+         * ReceiptNode
+         * @description Counters of one agent.
+         */
+        ReceiptNode: {
+            /** Node */
+            node: string;
+            /** Sent Bytes */
+            sent_bytes: number;
+            /** Delivered Bytes */
+            delivered_bytes: number;
+            /** Applied At */
+            applied_at: string | null;
         };
         /**
          * RequestedRate
@@ -1666,12 +2919,148 @@ export interface components {
             end: string | null;
             /** Duration S */
             duration_s: number | null;
+            /**
+             * Traffic Class
+             * @enum {string}
+             */
+            traffic_class: "foreground" | "background";
+            /** Hold */
+            hold: boolean;
+            /** Callback Url */
+            callback_url: string | null;
+            /** Avoid */
+            avoid: string[];
             /** Tags */
             tags: {
                 [key: string]: string;
             };
             /** Description */
             description: string;
+        };
+        /**
+         * RollUp
+         * @description One minute or hour of a path; numbers are null where every run failed.
+         */
+        RollUp: {
+            /**
+             * At
+             * Format: date-time
+             * @description Its start.
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /**
+             * Count
+             * @description Good results.
+             */
+            count: number;
+            /** Failed */
+            failed: number;
+            /** Mean */
+            mean: number | null;
+            /** P50 */
+            p50: number | null;
+            /** P95 */
+            p95: number | null;
+            /** P99 */
+            p99: number | null;
+            /** Minimum */
+            minimum: number | null;
+            /** Maximum */
+            maximum: number | null;
+            /**
+             * Loss Ratio
+             * @description Probes lost over probes sent; null when none were counted.
+             */
+            loss_ratio: number | null;
+        };
+        /**
+         * RollUps
+         * @description Roll-ups of one path, oldest first.
+         */
+        RollUps: {
+            /** Unit */
+            unit: string;
+            /** Items */
+            items: components["schemas"]["RollUp"][];
+        };
+        /**
+         * RunBody
+         * @description One run of a sensor, now; a stored or running result within the tolerance answers as well.
+         */
+        RunBody: {
+            /**
+             * Source Node
+             * @description The node whose pod runs the sensor.
+             * @example bravo
+             */
+            source_node: string;
+            /**
+             * Destination Node
+             * @example bravo
+             */
+            destination_node: string;
+            /**
+             * Destination Address
+             * @example 10.1.0.3
+             */
+            destination_address: string;
+            /**
+             * Sensor
+             * @example ping
+             */
+            sensor: string;
+            /**
+             * Parameters
+             * @example {
+             *       "count": "10"
+             *     }
+             */
+            parameters?: {
+                [key: string]: string;
+            };
+            /**
+             * Tolerance Ms
+             * @description A younger stored result answers.
+             * @default 0
+             */
+            tolerance_ms: number;
+            /**
+             * Priority
+             * @default 0
+             */
+            priority: number;
+        };
+        /**
+         * RunResult
+         * @description One metric of a run.
+         */
+        RunResult: {
+            /** Metric */
+            metric: string;
+            /** Value */
+            value: number;
+            /** Unit */
+            unit: string;
+            /**
+             * Measured At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            measured_at: string;
+            /**
+             * Error
+             * @description Why the run failed; empty when value is good.
+             */
+            error: string;
+        };
+        /**
+         * RunResults
+         * @description What a run gave.
+         */
+        RunResults: {
+            /** Items */
+            items: components["schemas"]["RunResult"][];
         };
         /**
          * SensingConfiguration
@@ -1783,6 +3172,47 @@ export interface components {
             items: components["schemas"]["SensingConfiguration"][];
         };
         /**
+         * SensingReport
+         * @description What a pod measures, merges, delays and skips.
+         */
+        SensingReport: {
+            /** Node */
+            node: string;
+            /** Configurations */
+            configurations: number;
+            /**
+             * Groups
+             * @description Different measurements that the configurations come to.
+             */
+            groups: number;
+            /** Started Runs */
+            started_runs: number;
+            /** Merged Runs */
+            merged_runs: number;
+            /** Answered From Store */
+            answered_from_store: number;
+            /** Skipped Runs */
+            skipped_runs: {
+                [key: string]: number;
+            };
+            /** Delayed Runs */
+            delayed_runs: {
+                [key: string]: number;
+            };
+            /** Start Lateness P50 Us */
+            start_lateness_p50_us: number;
+            /** Start Lateness P99 Us */
+            start_lateness_p99_us: number;
+            /** Start Lateness Max Us */
+            start_lateness_max_us: number;
+            /** Links */
+            links: components["schemas"]["LinkBudget"][];
+            /** Skips */
+            skips: components["schemas"]["SkippedRun"][];
+            /** Applications */
+            applications: components["schemas"]["ApplicationUse"][];
+        };
+        /**
          * Series
          * @description History of one metric of one subject.
          */
@@ -1857,6 +3287,107 @@ export interface components {
         SignedReceipt: {
             /** Receipt */
             receipt: string;
+        };
+        /**
+         * SkippedRun
+         * @description A run that was not made, and why.
+         */
+        SkippedRun: {
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /**
+             * Group
+             * @description Sensor, destination, address and parameters.
+             */
+            group: string;
+            /** Reason */
+            reason: string;
+            /** Detail */
+            detail: string;
+            /** Count */
+            count: number;
+        };
+        /**
+         * Snapshot
+         * @description All pairs at one time.
+         */
+        Snapshot: {
+            /** Id */
+            id: string;
+            /**
+             * Taken At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            taken_at: string;
+            /**
+             * Reason
+             * @description schedule, or who asked.
+             */
+            reason: string;
+            /** Metrics */
+            metrics: string[];
+            /** Nodes */
+            nodes: number;
+            /** Rows */
+            rows: number;
+        };
+        /**
+         * SnapshotPage
+         * @description A snapshot's rows by source, destination and metric.
+         */
+        SnapshotPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            snapshot: components["schemas"]["Snapshot"];
+            /** Items */
+            items: components["schemas"]["SnapshotRow"][];
+        };
+        /**
+         * SnapshotRow
+         * @description One pair's metric in a snapshot.
+         */
+        SnapshotRow: {
+            /** Source Node */
+            source_node: string;
+            /** Destination Node */
+            destination_node: string;
+            /** Metric */
+            metric: string;
+            /** Value */
+            value: number;
+            /** Unit */
+            unit: string;
+            /**
+             * Method
+             * @description measured, or the method of the estimate.
+             */
+            method: string;
+            /** Interval Low */
+            interval_low: number | null;
+            /** Interval High */
+            interval_high: number | null;
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+        };
+        /**
+         * Snapshots
+         * @description The newest first.
+         */
+        Snapshots: {
+            /** Items */
+            items: components["schemas"]["Snapshot"][];
         };
         /**
          * Token
@@ -2302,6 +3833,28 @@ export interface components {
             /** Connection Changes */
             connection_changes: number;
         };
+        /**
+         * Window
+         * @description A time in which the rate fits for as long as was asked.
+         */
+        Window: {
+            /**
+             * Start
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            start: string;
+            /**
+             * End
+             * @description null: open.
+             */
+            end: string | null;
+            /**
+             * Free Bps
+             * @description What is free over all of it, bits per second.
+             */
+            free_bps: number;
+        };
     };
     responses: never;
     parameters: never;
@@ -2311,11 +3864,469 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    list_authorisations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuthorisationList"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_authorisation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AuthorisationBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Authorisation"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_authorisation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_signed_receipt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedReceipt"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_receipt_keys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReceiptKeys"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_rate_requests: {
         parameters: {
             query?: {
                 /** @description Only those in this state. */
                 lifecycle?: ("HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED") | null;
+                /** @description Only those in this state. */
+                enforcement?: ("PENDING" | "ENFORCED" | "FAILED") | null;
+                /** @description Only those in this state. */
+                service_state?: ("GRANTED" | "PREEMPTED" | "DEGRADED") | null;
+                /** @description Only those in this state. */
+                callback_state?: ("NONE" | "PENDING" | "DELIVERED" | "DEAD") | null;
+                /** @description Only those with this tag: name=value, or name for any value. */
+                tag?: string[] | null;
+                /** @description Words of id, owner, source, destination, description or tags, any case. */
+                q?: string | null;
+                /** @description Only those whose path has this link. */
+                link?: string | null;
+                /** @description Only those of this application (people). */
+                owner?: string | null;
+                /** @description Only those that changed since then. */
+                updated_since?: string | null;
                 /** @description Greatest number of items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
@@ -2724,6 +4735,143 @@ export interface operations {
             };
         };
     };
+    change_rate_request: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description Id of the rate request. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RateRequestChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description The revision. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RateRequest"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource has another revision than If-Match says. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     release_rate_request: {
         parameters: {
             query?: never;
@@ -2836,11 +4984,14 @@ export interface operations {
             };
         };
     };
-    list_authorisations: {
+    commit_rate_request: {
         parameters: {
             query?: never;
             header?: never;
-            path?: never;
+            path: {
+                /** @description Id of the rate request. */
+                id: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -2848,10 +4999,12 @@ export interface operations {
             /** @description Successful Response */
             200: {
                 headers: {
+                    /** @description The revision. */
+                    ETag?: string;
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuthorisationList"];
+                    "application/json": components["schemas"]["RateRequest"];
                 };
             };
             /** @description No token, or one that is not accepted. */
@@ -2874,8 +5027,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
-            422: {
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2883,83 +5036,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
-            429: {
-                headers: {
-                    /** @description Seconds. */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The gateway failed. */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
-            503: {
-                headers: {
-                    /** @description Seconds. */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    create_authorisation: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["AuthorisationBody"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Authorisation"];
-                };
-            };
-            /** @description The body is not JSON. */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description No token, or one that is not accepted. */
-            401: {
-                headers: {
-                    /** @description RFC 6750. */
-                    "WWW-Authenticate"?: string;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The token's roles do not allow it. */
-            403: {
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3018,23 +5096,39 @@ export interface operations {
             };
         };
     };
-    delete_authorisation: {
+    preview_change: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the rate request. */
                 id: string;
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RateRequestChange"];
+            };
+        };
         responses: {
             /** @description Successful Response */
-            204: {
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["Preview"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description No token, or one that is not accepted. */
             401: {
@@ -3058,6 +5152,24 @@ export interface operations {
             };
             /** @description There is no such resource (or it belongs to another application). */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3107,11 +5219,12 @@ export interface operations {
             };
         };
     };
-    get_signed_receipt: {
+    get_receipt: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the rate request. */
                 id: string;
             };
             cookie?: never;
@@ -3124,7 +5237,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SignedReceipt"];
+                    "application/json": components["schemas"]["Receipt"];
                 };
             };
             /** @description No token, or one that is not accepted. */
@@ -3198,7 +5311,206 @@ export interface operations {
             };
         };
     };
-    get_receipt_keys: {
+    list_callbacks: {
+        parameters: {
+            query?: {
+                /** @description Only of this rate request. */
+                request?: string | null;
+                /** @description Only those in this state. */
+                state?: ("NONE" | "PENDING" | "DELIVERED" | "DEAD") | null;
+                /** @description Greatest number of items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    retry_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the notice. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Callback"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_callback_secret: {
         parameters: {
             query?: never;
             header?: never;
@@ -3213,7 +5525,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptKeys"];
+                    "application/json": components["schemas"]["CallbackSecret"];
                 };
             };
             /** @description No token, or one that is not accepted. */
@@ -3229,6 +5541,95 @@ export interface operations {
             };
             /** @description The token's roles do not allow it. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    replace_callback_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackSecret"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4100,6 +6501,195 @@ export interface operations {
             };
         };
     };
+    list_paths: {
+        parameters: {
+            query?: {
+                /** @description null: now. */
+                from?: string | null;
+                /** @description null: for ever. */
+                until?: string | null;
+                /** @description Ids of nodes and links that they must not use. */
+                avoid?: string[] | null;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a node. */
+                source: string;
+                /** @description Id of a node. */
+                destination: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PathList"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_link_capacity: {
+        parameters: {
+            query?: {
+                /** @description null: now. */
+                from?: string | null;
+                /** @description null: for ever. */
+                until?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description `<from>:<interface>`. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkCapacity"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_policies: {
         parameters: {
             query?: {
@@ -4825,6 +7415,408 @@ export interface operations {
             };
         };
     };
+    list_quotas: {
+        parameters: {
+            query?: {
+                /** @description Greatest number of items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuotaPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_quota: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Subject of the application's token, or `default` for every one without a quota of its own. */
+                application: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quota"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_quota: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description Subject of the application's token, or `default` for every one without a quota of its own. */
+                application: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QuotaBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quota"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quota"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource has another revision than If-Match says. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_quota: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Subject of the application's token, or `default` for every one without a quota of its own. */
+                application: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_tunnels: {
         parameters: {
             query?: {
@@ -5187,6 +8179,1486 @@ export interface operations {
             };
             /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    estimates: {
+        parameters: {
+            query?: {
+                source?: string | null;
+                destination?: string | null;
+                metric?: string | null;
+                /** @description Greatest number of items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EstimatePage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    next_pairs: {
+        parameters: {
+            query: {
+                metric: string;
+                count?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NextPairs"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    run_once: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunResults"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sensing_report: {
+        parameters: {
+            query?: {
+                /** @description Skipped runs to tell, the newest first. */
+                skips?: number;
+            };
+            header?: never;
+            path: {
+                /** @description DNS label. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SensingReport"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    roll_ups: {
+        parameters: {
+            query: {
+                source: string;
+                destination: string;
+                metric: string;
+                resolution?: "minute" | "hour";
+                from?: string | null;
+                until?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RollUps"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    baselines: {
+        parameters: {
+            query?: {
+                source?: string | null;
+                destination?: string | null;
+                metric?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Baselines"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    path_changes: {
+        parameters: {
+            query?: {
+                source?: string | null;
+                destination?: string | null;
+                metric?: string | null;
+                from?: string | null;
+                until?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PathChanges"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_snapshots: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshots"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    take_snapshot: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshot"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_snapshot: {
+        parameters: {
+            query?: {
+                metric?: string | null;
+                /** @description Greatest number of items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description `latest`, or an id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    download_snapshot: {
+        parameters: {
+            query?: {
+                format?: "csv" | "parquet";
+                metric?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description `latest`, or an id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                    "application/vnd.apache.parquet": string;
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_alert_rules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRules"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description DNS label. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRule"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description DNS label. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AlertRuleBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRule"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRule"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource has another revision than If-Match says. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description DNS label. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_alerts: {
+        parameters: {
+            query?: {
+                /** @description Only those that fire now. */
+                firing?: boolean;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alerts"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

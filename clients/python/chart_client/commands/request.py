@@ -20,7 +20,7 @@ from chart_client.commands.common import (
     rate_option,
     session,
 )
-from chart_client.models import RateRequest
+from chart_client.models import Preview, RateRequest
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
@@ -39,6 +39,11 @@ Priority = Annotated[int, typer.Option(min=0, max=255, help="Higher takes from l
 Duration = Annotated[int | None, typer.Option("--duration", min=1, help="Seconds; until released when left out.")]
 Start = Annotated[datetime | None, typer.Option(help="Local time; now when left out.")]
 Description = Annotated[str, typer.Option()]
+Tag = Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")]
+Background = Annotated[
+    bool, typer.Option("--background", help="Bulk: takes what others leave, up to --rate; told each change.")
+]
+Avoid = Annotated[list[str] | None, typer.Option(help="Node or link that the path must not use; repeatable.")]
 RequestId = Annotated[str, typer.Argument(help="Id of the request.", metavar="REQUEST")]
 
 
@@ -54,6 +59,8 @@ def _fields(
     duration: int | None,
     start: datetime | None,
     description: str,
+    background: bool,
+    avoid: list[str] | None,
 ) -> dict[str, Any]:
     if protocol is None and (port is not None or source_port is not None):
         protocol = "tcp"
@@ -69,7 +76,20 @@ def _fields(
         "duration_s": duration,
         "start": start.astimezone() if start else None,
         "description": description,
+        "traffic_class": "background" if background else "foreground",
+        "avoid": avoid or [],
     }
+
+
+def parse_tags(pairs: list[str] | None, *, values: bool = True) -> dict[str, str]:
+    """Tags from "name=value"; without `values` a name alone will do."""
+    found = {}
+    for pair in pairs or ():
+        name, separator, value = pair.partition("=")
+        if not name or (values and not separator):
+            raise typer.BadParameter(f"{pair!r} is no tag: write name=value", param_hint="--tag")
+        found[name] = value
+    return found
 
 
 @app.command()
@@ -87,6 +107,13 @@ def create(
     duration: Duration = None,
     start: Start = None,
     description: Description = "",
+    background: Background = False,
+    avoid: Avoid = None,
+    tag: Tag = None,
+    callback: Annotated[str | None, typer.Option(help="Address that is told each change, signed.")] = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Keep it for 900 s and wait for `chart request commit`.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return when every node on the path enforces it.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 10.0,
     server: ServerOption = DEFAULT_SERVER,
@@ -95,8 +122,13 @@ def create(
 ) -> None:
     """Ask for a rate: `chart request create --from alpha --to delta --rate 60M --port 5201 --wait`."""
     fields = _fields(
-        rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, description
+        *(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, description),
+        background=background,
+        avoid=avoid,
     )
+    fields |= {"tags": parse_tags(tag), "callback_url": callback, "hold": hold}
+    if hold and wait:
+        raise typer.BadParameter("a held request is enforced only after `chart request commit`", param_hint="--wait")
     with session(server, token, as_json=as_json) as client:
         request = client.rate_requests.create(source, destination, **fields)
         if wait:
@@ -120,26 +152,21 @@ def preview(
     priority: Priority = 0,
     duration: Duration = None,
     start: Start = None,
+    background: Background = False,
+    avoid: Avoid = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """What `create` would get now; exit status 1 when it would be refused."""
-    fields = _fields(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, "")
+    fields = _fields(
+        *(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, ""),
+        background=background,
+        avoid=avoid,
+    )
     with session(server, token, as_json=as_json) as client:
         answer = client.rate_requests.preview(source, destination, **fields)
-    if as_json:
-        print_json(answer)
-    else:
-        if answer.granted:
-            out.print(f"would be granted: {format_bps(answer.granted_bps)}")
-        else:
-            out.print("would be refused:", answer.refusal.detail if answer.refusal else "no reason given")
-            for text in (answer.refusal.suggestions if answer.refusal else None) or ():
-                out.print("  ", text, sep="")
-        out.print(f"path:       {' > '.join(answer.path) or '-'}")
-        out.print(f"bottleneck: {answer.bottleneck_link_id or '-'}")
-        out.print(f"at most:    {format_bps(answer.ceiling_bps)}")
+    show_preview(answer, as_json=as_json)
     if not answer.granted:
         raise typer.Exit(1)
 
@@ -147,14 +174,29 @@ def preview(
 @app.command("list")
 def list_requests(
     lifecycle: Annotated[str | None, typer.Option(help="HELD, RESERVED, ACTIVE, RELEASED, EXPIRED, CANCELLED.")] = None,
+    enforcement: Annotated[str | None, typer.Option(help="PENDING, ENFORCED, FAILED.")] = None,
+    state: Annotated[str | None, typer.Option(help="GRANTED, PREEMPTED, DEGRADED.")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value or name; repeatable.")] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-q", help="Words of description, ends, tags, owner.")
+    ] = None,
+    link: Annotated[str | None, typer.Option(help="Only those whose path has this link.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Greatest number shown.")] = 100,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Requests, newest first."""
+    wanted: dict[str, Any] = {
+        "lifecycle": lifecycle.upper() if lifecycle else None,
+        "enforcement": enforcement.upper() if enforcement else None,
+        "service_state": state.upper() if state else None,
+        "tags": parse_tags(tag, values=False),
+        "search": search,
+        "link": link,
+    }
     with session(server, token, as_json=as_json) as client:
-        found = list(itertools.islice(client.rate_requests.list(lifecycle=lifecycle), limit))
+        found = list(itertools.islice(client.rate_requests.list(**wanted), limit))
     if as_json:
         print_json(found)
         return
@@ -202,6 +244,113 @@ def release(
     with session(server, token, as_json=as_json) as client:
         request = client.rate_requests.release(request_id)
     show_request(request, as_json=as_json)
+
+
+@app.command()
+def commit(
+    request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """Commit a held request."""
+    with session(server, token, as_json=as_json) as client:
+        request = client.rate_requests.commit(request_id)
+    show_request(request, as_json=as_json)
+
+
+@app.command()
+def change(
+    request_id: RequestId,
+    rate: RateValue = None,
+    minimum: Minimum = None,
+    maximum: Maximum = None,
+    end: Annotated[datetime | None, typer.Option(help="Local time of the new end.")] = None,
+    endless: Annotated[bool, typer.Option("--endless", help="Keep it until it is released.")] = False,
+    priority: Annotated[int | None, typer.Option(min=0, max=255)] = None,
+    description: Annotated[str | None, typer.Option()] = None,
+    tag: Tag = None,
+    look: Annotated[bool, typer.Option("--preview", help="Say what would come of it and change nothing.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Raise, lower, extend or shorten a request in service; its flows are not dropped."""
+    fields: dict[str, Any] = {
+        "guaranteed_bps": rate,
+        "minimum_bps": minimum,
+        "maximum_bps": maximum,
+        "end": end.astimezone() if end else None,
+        "priority": priority,
+        "description": description,
+        "tags": parse_tags(tag) if tag else None,
+    }
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if endless:
+        fields["end"] = None
+    if not fields:
+        raise typer.BadParameter("state what to change: --rate, --end, --endless, --priority, --tag, --description")
+    with session(server, token, as_json=as_json) as client:
+        if look:
+            answer = client.rate_requests.preview_change(request_id, **fields)
+            show_preview(answer, as_json=as_json)
+            raise typer.Exit(0 if answer.granted else 1)
+        request = client.rate_requests.change(request_id, **fields)
+    show_request(request, as_json=as_json)
+
+
+@app.command()
+def clone(
+    request_id: RequestId,
+    rate: RateValue = None,
+    duration: Duration = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Ask anew, from now on, for what a request asked for."""
+    changes = {"guaranteed_bps": rate, "duration_s": duration}
+    with session(server, token, as_json=as_json) as client:
+        stated = {name: value for name, value in changes.items() if value is not None}
+        request = client.rate_requests.clone(request_id, **stated)
+    show_request(request, as_json=as_json)
+
+
+@app.command()
+def receipt(
+    request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """What was granted, and what was delivered by the agents' counters."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.rate_requests.receipt(request_id)
+    if as_json:
+        print_json(found)
+        return
+    ended = found.ended_at.astimezone().isoformat(" ", "seconds") if found.ended_at else "lasts still"
+    out.print(f"[bold]{found.request_id}[/bold]  {found.lifecycle.lower()}, {ended}")
+    for one in found.rates:
+        since = one.start.astimezone().isoformat(" ", "milliseconds")
+        out.print(f"  from {since}  {format_bps(one.granted_bps)}, {one.service_state.lower()}")
+    rows = [(one.node, one.sent_bytes, one.delivered_bytes) for one in found.nodes]
+    print_table(("node", "bytes sent", "bytes delivered"), rows, "no node has reported")
+
+
+def show_preview(answer: Preview, *, as_json: bool) -> None:
+    """Print what a request would get."""
+    if as_json:
+        print_json(answer)
+        return
+    if answer.granted:
+        out.print(f"would be granted: {format_bps(answer.granted_bps)}")
+    else:
+        out.print("would be refused:", answer.refusal.detail if answer.refusal else "no reason given")
+        for text in (answer.refusal.suggestions if answer.refusal else None) or ():
+            out.print("  ", text, sep="")
+    out.print(f"path:       {' > '.join(answer.path) or '-'}")
+    out.print(f"bottleneck: {answer.bottleneck_link_id or '-'}")
+    out.print(f"at most:    {format_bps(answer.ceiling_bps)}")
+    if answer.preempts:
+        out.print(f"{answer.preempts} requests of lower priority would lose their guarantee")
+    for window in answer.windows:
+        end = window.end.astimezone().isoformat(" ", "seconds") if window.end else "open"
+        out.print(f"fits:       {window.start.astimezone().isoformat(' ', 'seconds')} until {end}")
 
 
 def show_request(request: RateRequest, *, as_json: bool) -> None:

@@ -5,17 +5,39 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
+from pydantic import StringConstraints
 from ulid import ULID
 
+from chart.common.problems import ProblemError
 from chart.common.tokens import Principal
-from chart.gateway import mapping
+from chart.gateway import mapping, reservation_mapping
 from chart.gateway.auth import AnyRole, Asker
-from chart.gateway.backends import FIELDS, acting, problems
+from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context
 from chart.gateway.errors import responses
-from chart.gateway.http import Cursor, IdempotencyKey, IfNoneMatch, Limit, not_modified, tag
-from chart.gateway.schemas.common import Problem
-from chart.gateway.schemas.rate_requests import Lifecycle, Preview, RateRequest, RateRequestBody, RateRequestPage
+from chart.gateway.http import (
+    Cursor,
+    IdempotencyKey,
+    IfMatch,
+    IfNoneMatch,
+    Limit,
+    expected_revision,
+    not_modified,
+    tag,
+)
+from chart.gateway.schemas.common import LINK_ID_PATTERN, InputTimestamp, microseconds
+from chart.gateway.schemas.rate_requests import (
+    CallbackState,
+    Enforcement,
+    Lifecycle,
+    Preview,
+    RateRequest,
+    RateRequestBody,
+    RateRequestChange,
+    RateRequestPage,
+    Receipt,
+    ServiceState,
+)
 from chart.v1 import rate_request_pb2, reservations_pb2
 
 router = APIRouter(prefix="/v1", tags=["rate requests"], responses=responses(401, 403, 422, 429, 500, 503))
@@ -29,6 +51,7 @@ RequestId = Annotated[
         examples=["01KAJ3Z0Q3D5X6W5K3T4Z8Y7VN"],
     ),
 ]
+TagFilter = Annotated[str, StringConstraints(min_length=1, max_length=321)]
 _HEADERS = {
     "ETag": {"description": "The revision.", "schema": {"type": "string"}},
     "Location": {"description": "Where the request is.", "schema": {"type": "string"}},
@@ -82,37 +105,7 @@ async def preview_rate_request(body: RateRequestBody, gateway: Context, principa
     )
     with problems("reservations"):
         answer = await gateway.backends.reservations.PreviewRateRequest(call)
-    refusal = None
-    if not answer.granted:
-        refusal = _refusal(answer.refusal)
-    return Preview(
-        granted=answer.granted,
-        granted_bps=answer.granted_bps,
-        path=list(answer.link_ids),
-        bottleneck_link_id=answer.bottleneck_link_id or None,
-        ceiling_bps=answer.ceiling_bps or None,
-        refusal=refusal,
-    )
-
-
-# Refusals of a value, not of the moment: repeating the request later will not help.
-_INVALID = frozenset({"invalid-value", "unknown-node", "above-policy-maximum"})
-
-
-def _refusal(refusal: reservations_pb2.Refusal) -> Problem:
-    """The problem document that committing would have answered with."""
-    status = 422 if refusal.code in _INVALID else 409
-    return Problem(
-        type=f"urn:chart:problem:{refusal.code or 'refused'}",
-        title="Invalid value" if status == 422 else "Refused",
-        status=status,
-        detail=refusal.detail or "reservations gave no reason",
-        instance="/v1/rate-requests",
-        field=FIELDS.get(refusal.field, refusal.field.removeprefix("selector.")) or None,
-        floor=refusal.floor_bps or None,
-        ceiling=refusal.ceiling_bps or None,
-        suggestions=list(refusal.suggestions) or None,
-    )
+    return reservation_mapping.preview(answer)
 
 
 @router.get("/rate-requests", summary="List rate requests")
@@ -120,12 +113,47 @@ async def list_rate_requests(
     gateway: Context,
     principal: AnyRole,
     lifecycle: Annotated[Lifecycle | None, Query(description="Only those in this state.")] = None,
+    enforcement: Annotated[Enforcement | None, Query(description="Only those in this state.")] = None,
+    service_state: Annotated[ServiceState | None, Query(description="Only those in this state.")] = None,
+    callback_state: Annotated[CallbackState | None, Query(description="Only those in this state.")] = None,
+    tags: Annotated[
+        list[TagFilter] | None,
+        Query(alias="tag", max_length=8, description="Only those with this tag: name=value, or name for any value."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        Query(
+            alias="q",
+            min_length=1,
+            max_length=200,
+            description="Words of id, owner, source, destination, description or tags, any case.",
+        ),
+    ] = None,
+    link: Annotated[
+        str | None, Query(pattern=LINK_ID_PATTERN, max_length=79, description="Only those whose path has this link.")
+    ] = None,
+    owner: Annotated[
+        str | None, Query(min_length=1, max_length=128, description="Only those of this application (people).")
+    ] = None,
+    updated_since: Annotated[InputTimestamp | None, Query(description="Only those that changed since then.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> RateRequestPage:
     """Newest first. An application sees its own, people see all."""
+    mine = owner_filter(principal, reading=True)
+    if any("\x00" in text for text in (search or "", owner or "", *(tags or ()))):
+        raise ProblemError(422, "Invalid request", "no NUL in a filter", field="q", kind="invalid-value")
+    states = rate_request_pb2
+    pairs = [text.partition("=") for text in tags or ()]
     call = reservations_pb2.ListRateRequestsRequest(
-        owner=owner_filter(principal, reading=True),
+        owner=mine or owner or "",
+        enforcement=states.Enforcement.Value(f"ENFORCEMENT_{enforcement or 'UNSPECIFIED'}"),
+        service_state=states.ServiceState.Value(f"SERVICE_STATE_{service_state or 'UNSPECIFIED'}"),
+        callback_state=states.CallbackState.Value(f"CALLBACK_STATE_{callback_state or 'UNSPECIFIED'}"),
+        tags={name: value for name, _, value in pairs},
+        search=search or "",
+        link_id=link or "",
+        updated_since_us=microseconds(updated_since) if updated_since else 0,
         lifecycle=rate_request_pb2.Lifecycle.Value(f"LIFECYCLE_{lifecycle or 'UNSPECIFIED'}"),
         page_size=limit,
         cursor=cursor or "",
@@ -171,3 +199,64 @@ async def release_rate_request(
     released = mapping.rate_request(answer.rate_request)
     tag(response, released.revision)
     return released
+
+
+@router.post(
+    "/rate-requests/{id}/commit",
+    summary="Commit a held request",
+    responses={**responses(404, 409, 413), 200: {"headers": {"ETag": _HEADERS["ETag"]}}},
+)
+async def commit_rate_request(
+    request_id: RequestId, response: Response, gateway: Context, principal: Asker
+) -> RateRequest:
+    """It has its rate from its start on, or now. Committing twice is the same as once; a hold ends after 900 s."""
+    call = reservations_pb2.CommitRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=False))
+    with problems("reservations"):
+        answer = await gateway.backends.reservations.CommitRateRequest(call, metadata=acting(principal.subject))
+    committed = mapping.rate_request(answer.rate_request)
+    tag(response, committed.revision)
+    return committed
+
+
+@router.patch(
+    "/rate-requests/{id}",
+    summary="Change a request in service",
+    responses={**responses(400, 404, 409, 412, 413), 200: {"headers": {"ETag": _HEADERS["ETag"]}}},
+)
+async def change_rate_request(
+    request_id: RequestId,
+    body: RateRequestChange,
+    response: Response,
+    gateway: Context,
+    principal: Asker,
+    if_match: IfMatch = None,
+) -> RateRequest:
+    """Raise, lower, extend, shorten; the flow is not dropped. Refused, everything stays as it is."""
+    # With *, any revision will do: one that is not there is not found.
+    revision = 0 if if_match is None or if_match.strip() == "*" else expected_revision(if_match, None)
+    call = reservation_mapping.change(
+        request_id, owner_filter(principal, reading=False), revision, body, look_only=False
+    )
+    with problems("reservations"):
+        answer = await gateway.backends.reservations.ChangeRateRequest(call, metadata=acting(principal.subject))
+    changed = mapping.rate_request(answer.rate_request)
+    tag(response, changed.revision)
+    return changed
+
+
+@router.post("/rate-requests/{id}/preview", summary="What a change would get", responses=responses(400, 404, 409, 413))
+async def preview_change(request_id: RequestId, body: RateRequestChange, gateway: Context, principal: Asker) -> Preview:
+    """The same answer that PATCH would give now, without changing anything."""
+    call = reservation_mapping.change(request_id, owner_filter(principal, reading=False), 0, body, look_only=True)
+    with problems("reservations"):
+        answer = await gateway.backends.reservations.ChangeRateRequest(call, metadata=acting(principal.subject))
+    return reservation_mapping.preview(answer.preview, f"/v1/rate-requests/{request_id}")
+
+
+@router.get("/rate-requests/{id}/receipt", summary="What was granted and delivered", responses=responses(404))
+async def get_receipt(request_id: RequestId, gateway: Context, principal: AnyRole) -> Receipt:
+    """From the agents' counters; complete once the request has ended."""
+    call = reservations_pb2.GetReceiptRequest(id=request_id, owner=owner_filter(principal, reading=True))
+    with problems("reservations"):
+        answer = await gateway.backends.reservations.GetReceipt(call)
+    return reservation_mapping.receipt(answer)

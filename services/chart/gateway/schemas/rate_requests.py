@@ -27,6 +27,7 @@ Lifecycle = Literal["HELD", "RESERVED", "ACTIVE", "RELEASED", "EXPIRED", "CANCEL
 Enforcement = Literal["PENDING", "ENFORCED", "FAILED"]
 ServiceState = Literal["GRANTED", "PREEMPTED", "DEGRADED"]
 CallbackState = Literal["NONE", "PENDING", "DELIVERED", "DEAD"]
+TrafficClass = Literal["foreground", "background"]
 GrantState = Literal["APPLIED", "OBSERVED", "FAILED", "REMOVED"]
 
 # Ten years: longer than any reservation, short enough that sums of times stay in 64 bits of microseconds.
@@ -41,6 +42,12 @@ Endpoint = Annotated[
         description="Id of a node, an address, or a prefix in CIDR notation.",
     ),
 ]
+
+
+CallbackUrl = Annotated[
+    str, Field(max_length=2000, pattern=r"^https?://[!-~]+$", examples=["https://app.example/chart"])
+]
+AvoidedId = Annotated[str, Field(min_length=1, max_length=79, pattern=r"^[A-Za-z0-9_.@:-]+$", examples=["bravo"])]
 
 
 def _wrong(field: str, message: str, **context: Any) -> PydanticCustomError:
@@ -82,7 +89,8 @@ class RateRequestBody(Input):
         default="variable",
         description=(
             "`guaranteed`: exactly guaranteed_bps. `variable`: guaranteed_bps plus the available rate of the path. "
-            "`maximum`: the available rate, at most maximum_bps. `available`: the available rate of the path."
+            "`maximum`: the available rate, at most maximum_bps, on links that may be oversubscribed. "
+            "`available`: the available rate of the path."
         ),
     )
     guaranteed_bps: int = Field(
@@ -101,6 +109,22 @@ class RateRequestBody(Input):
     end: InputTimestamp | None = Field(default=None, description="null: until released (or see duration_s).")
     duration_s: Annotated[int, Field(ge=1, le=MAX_DURATION_S)] | None = Field(
         default=None, description="Instead of end: seconds from start.", examples=[3600]
+    )
+    traffic_class: TrafficClass = Field(
+        default="foreground",
+        description=(
+            "`foreground`: latency-sensitive, its rate is fixed. `background`: bulk, takes what foreground leaves, up"
+            " to guaranteed_bps, and is told each time its rate changes."
+        ),
+    )
+    hold: bool = Field(
+        default=False, description="Keep the rate for 900 s and wait for /commit, instead of committing at once."
+    )
+    callback_url: CallbackUrl | None = Field(
+        default=None, description="Where changes are told by signed POSTs; null: nowhere."
+    )
+    avoid: list[AvoidedId] = Field(
+        default_factory=list, max_length=32, description="Ids of nodes and links that the path must not use."
     )
     tags: Tags = Field(default_factory=dict)
     description: str = Field(default="", max_length=500)
@@ -124,6 +148,10 @@ class RateRequestBody(Input):
             raise _wrong("duration_s", "state either end or duration_s, not both")
         if self.end is not None and self.start is not None and self.end <= self.start:
             raise _wrong("end", "must be later than start", suggestions=["Leave end out, or state duration_s instead."])
+        if self.traffic_class == "background" and self.service not in ("guaranteed", "variable"):
+            raise _wrong("traffic_class", "background needs service guaranteed or variable")
+        if self.traffic_class == "background" and self.priority:
+            raise _wrong("priority", "must be 0 for background: it takes from nobody", ceiling=0)
         self._rates_agree()
         return self
 
@@ -175,6 +203,10 @@ class RequestedRate(Output):
     start: Timestamp | None
     end: Timestamp | None
     duration_s: int | None
+    traffic_class: TrafficClass
+    hold: bool
+    callback_url: str | None
+    avoid: list[str]
     tags: dict[str, str]
     description: str
 
@@ -189,6 +221,7 @@ class Confirmation(Output):
     kernel_rate_bps: int = Field(description="What the kernel has for the grant now (sending node), bits per second.")
     matching_flows: int
     sent_bytes: int = Field(description="Sent under the grant since it was applied.")
+    delivered_bytes: int = Field(description="Acknowledged by the receiver, as far as the sending node knows.")
 
 
 class RateRequest(Output):
@@ -209,6 +242,9 @@ class RateRequest(Output):
     created_at: Timestamp
     updated_at: Timestamp
     enforced_at: Timestamp | None
+    start: Timestamp
+    end: Timestamp | None = Field(description="null: until released.")
+    hold_until: Timestamp | None = Field(description="While HELD: until when it may be committed; null otherwise.")
     request: RequestedRate
 
 
@@ -218,6 +254,14 @@ class RateRequestPage(Page):
     items: list[RateRequest]
 
 
+class Window(Output):
+    """A time in which the rate fits for as long as was asked."""
+
+    start: Timestamp
+    end: Timestamp | None = Field(description="null: open.")
+    free_bps: int = Field(description="What is free over all of it, bits per second.")
+
+
 class Preview(Output):
     """What the same request would get if it were made now; nothing is committed."""
 
@@ -225,5 +269,98 @@ class Preview(Output):
     granted_bps: int = Field(description="Guaranteed rate that would be granted, bits per second.")
     path: list[str] = Field(description="Ids of the links, in order; empty when there is no path.")
     bottleneck_link_id: str | None = Field(description="The link that allows least.")
+    floor_bps: int | None = Field(description="Least guaranteed rate that would be granted; null: none would.")
     ceiling_bps: int | None = Field(description="Greatest guaranteed rate that would be granted; null: unknown.")
+    preempts: int = Field(description="How many requests of lower priority would lose their guarantee.")
+    windows: list[Window] = Field(description="The next times in which it fits without taking it from anybody.")
     refusal: Problem | None = Field(description="The problem document that the request would get; null when granted.")
+
+
+class RateRequestChange(Input):
+    """What shall be different; what is left out stays as it is. The flow is not dropped, the path stays."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"guaranteed_bps": 80000000}]})
+
+    guaranteed_bps: int = Field(default=0, ge=0, le=MAX_BPS, description="Guaranteed rate, bits per second.")
+    minimum_bps: Annotated[int, Field(ge=0, le=MAX_BPS)] | None = Field(
+        default=None, description="Accept this much; null: all or nothing."
+    )
+    maximum_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(default=None, description="null: none.")
+    end: InputTimestamp | None = Field(default=None, description="Extend or shorten; null: until released.")
+    priority: int = Field(default=0, ge=0, le=255)
+    callback_url: CallbackUrl | None = Field(default=None, description="null: tell nobody.")
+    tags: Tags = Field(default_factory=dict)
+    description: str = Field(default="", max_length=500)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.model_fields_set:
+            raise _wrong("guaranteed_bps", "state at least one thing to change")
+        return self
+
+
+class GrantedRate(Output):
+    """What was granted from a moment on."""
+
+    start: Timestamp
+    granted_bps: int
+    service_state: ServiceState
+
+
+class ReceiptNode(Output):
+    """Counters of one agent."""
+
+    node: str
+    sent_bytes: int
+    delivered_bytes: int
+    applied_at: Timestamp | None
+
+
+class Receipt(Output):
+    """What was granted, and what was delivered by the agents' counters."""
+
+    request_id: str
+    owner: str
+    complete: bool = Field(description="false: the request lasts still, these are the figures of this moment.")
+    lifecycle: Lifecycle
+    reason: str
+    path: list[str]
+    created_at: Timestamp
+    start: Timestamp
+    ended_at: Timestamp | None
+    enforced_at: Timestamp | None
+    granted_bits: str = Field(description="Guaranteed rate times the time it was granted; a decimal number.")
+    rates: list[GrantedRate] = Field(description="Every rate that it had, oldest first.")
+    nodes: list[ReceiptNode]
+    stated_at: Timestamp
+
+
+class Callback(Output):
+    """A notice to the application, and what became of it."""
+
+    id: str = Field(description="Also in the header webhook-id.")
+    request_id: str
+    event: str = Field(examples=["rate-request.preempted"])
+    url: str
+    state: CallbackState = Field(description="DEAD: given up; it can be sent again.")
+    attempts: int
+    created_at: Timestamp
+    next_attempt_at: Timestamp | None
+    delivered_at: Timestamp | None
+    last_error: str
+    body: str = Field(description="What is sent, JSON.")
+
+
+class CallbackPage(Page):
+    """One page of notices, newest first."""
+
+    items: list[Callback]
+
+
+class CallbackSecret(Output):
+    """What an application checks callbacks with."""
+
+    secret: str = Field(
+        description="whsec_ and the key in base64.", examples=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+    )
+    created_at: Timestamp

@@ -30,6 +30,8 @@ export function toBody(values: FormValues): RateRequestBody {
     priority: numberOrNull(values.priority) ?? 0,
     delay_priority: 0,
     burst_tolerance: 3,
+    traffic_class: "foreground",
+    hold: false,
     duration_s: minutes === null ? null : Math.round(minutes * 60),
     description: values.description,
   };

@@ -1,0 +1,69 @@
+"""/v1/paths and /v1/links/{id}/capacity: what admission could still commit, where and when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from chart.gateway import reservation_mapping
+from chart.gateway.auth import AnyRole
+from chart.gateway.backends import problems
+from chart.gateway.context import Context
+from chart.gateway.errors import responses
+from chart.gateway.routes.links import LinkIdPath
+from chart.gateway.schemas.common import NODE_ID_PATTERN, InputTimestamp, microseconds
+from chart.gateway.schemas.reservations import LinkCapacity, PathList
+from chart.v1 import reservations_pb2
+
+router = APIRouter(prefix="/v1", tags=["network"], responses=responses(401, 403, 422, 429, 500, 503))
+
+Start = Annotated[InputTimestamp | None, Query(alias="from", description="null: now.")]
+Until = Annotated[InputTimestamp | None, Query(description="null: for ever.")]
+
+
+def _node(name: str) -> object:
+    return Path(alias=name, pattern=NODE_ID_PATTERN, max_length=63, description="Id of a node.", examples=["alpha"])
+
+
+@router.get("/paths/{source}/{destination}", summary="Paths between two nodes")
+async def list_paths(
+    source: Annotated[str, _node("source")],
+    destination: Annotated[str, _node("destination")],
+    gateway: Context,
+    _principal: AnyRole,
+    start: Start = None,
+    until: Until = None,
+    avoid: Annotated[
+        list[Annotated[str, Query(pattern=r"^[A-Za-z0-9_.@:-]{1,79}$")]] | None,
+        Query(max_length=32, description="Ids of nodes and links that they must not use."),
+    ] = None,
+) -> PathList:
+    """The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, with
+    what may still be committed on each over the whole time.
+    """
+    call = reservations_pb2.FindPathsRequest(
+        source=source,
+        destination=destination,
+        start_us=microseconds(start) if start else 0,
+        end_us=microseconds(until) if until else 0,
+        avoid=avoid or [],
+    )
+    with problems("reservations"):
+        answer = await gateway.backends.reservations.FindPaths(call)
+    return PathList(items=[reservation_mapping.path(one) for one in answer.paths])
+
+
+@router.get("/links/{id}/capacity", summary="What a link has committed", responses=responses(404))
+async def get_link_capacity(
+    link_id: LinkIdPath, gateway: Context, _principal: AnyRole, start: Start = None, until: Until = None
+) -> LinkCapacity:
+    """Over a time, as steps: guaranteed and maximum rates, and what is free."""
+    call = reservations_pb2.GetLinkCapacityRequest(
+        link_id=link_id,
+        start_us=microseconds(start) if start else 0,
+        end_us=microseconds(until) if until else 0,
+    )
+    with problems("reservations"):
+        answer = await gateway.backends.reservations.GetLinkCapacity(call)
+    return reservation_mapping.capacity(link_id, answer)

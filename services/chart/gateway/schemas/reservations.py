@@ -1,0 +1,87 @@
+"""What admission knows of the network, and what operators let applications have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from chart.gateway.schemas.common import MAX_BPS, Input, Output, Page, Revision, Timestamp
+
+PathKind = Literal["widest-shortest", "shortest", "widest", "fewest-hops", "disjoint"]
+MAX_HORIZON_S = 20 * 366 * 86_400
+
+
+class FoundPath(Output):
+    """A path between two nodes."""
+
+    kinds: list[PathKind] = Field(
+        description="In which respects it is the best: widest-shortest is what a request gets, shortest has the least"
+        " delay, disjoint shares no link with the first."
+    )
+    links: list[str]
+    nodes: list[str]
+    free_bps: int = Field(description="What may still be committed over the whole time, bits per second.")
+    admissible_bps: int = Field(description="What could be committed if nothing were, bits per second.")
+    bottleneck_link_id: str
+    delay_us: int | None = Field(description="Propagation delay, microseconds; null: that of a link is not stated.")
+
+
+class PathList(Output):
+    """Paths to choose from, that of a request first."""
+
+    items: list[FoundPath]
+
+
+class CapacityStep(Output):
+    """From start until the next step."""
+
+    start: Timestamp
+    committed_bps: int = Field(description="Guaranteed rates and the lease for in-band requests.")
+    maximum_bps: int = Field(description="Maximum rates, which may be oversubscribed.")
+    free_bps: int
+
+
+class LinkCapacity(Output):
+    """What a link has committed over a time, as steps."""
+
+    link_id: str
+    capacity_bps: int
+    admissible_bps: int = Field(description="What may be committed at any instant.")
+    lease_bps: int = Field(description="Of what is committed: what in-band requests may draw now.")
+    in_band_bps: int = Field(description="What they do draw.")
+    steps: list[CapacityStep]
+
+
+class QuotaBody(Input):
+    """What one application may have at once; null: no bound."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"max_requests": 100, "max_total_bps": 500000000}]})
+
+    max_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Live requests.")
+    max_total_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(
+        default=None, description="Sum of their guaranteed rates, bits per second."
+    )
+    max_priority: Annotated[int, Field(ge=0, le=255)] | None = Field(default=None, description="Greatest priority.")
+    horizon_s: Annotated[int, Field(ge=1, le=MAX_HORIZON_S)] | None = Field(
+        default=None, description="How far ahead a request may end; with one, every request needs an end."
+    )
+
+
+class Quota(Output):
+    """A quota, and what its application has now."""
+
+    application: str = Field(description="Subject of the application's token; default: everybody without their own.")
+    revision: Revision
+    max_requests: int | None
+    max_total_bps: int | None
+    max_priority: int | None
+    horizon_s: int | None
+    used_requests: int | None = Field(description="null for default.")
+    used_total_bps: int | None
+
+
+class QuotaPage(Page):
+    """One page of quotas, by application."""
+
+    items: list[Quota]
