@@ -1,14 +1,20 @@
-"""The service tunnels without its database: its real decisions and checks over a dictionary, for tests of others."""
+"""The service tunnels for tests: as a process, and without its database, its real decisions over a dictionary."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 from chart.common.rpc_errors import not_found
 from chart.tunnels import validation
 from chart.tunnels.service import TunnelControl, target_of
 from chart.v1 import tunnel_report_pb2, tunnels_pb2, tunnels_pb2_grpc
+from support.processes import ServerProcess, free_ports, listens
 
 NOW_US = 1_780_000_000_000_000
 LEASE_US = 10_000_000
@@ -51,3 +57,37 @@ class MemoryTunnels(tunnels_pb2_grpc.TunnelsServicer):
             raise not_found("tunnel with settings", request.tunnel)
         control.use(None)
         return tunnels_pb2.DeleteTunnelSettingsResponse()
+
+
+class TunnelsProcess:
+    """chart-tunnels on free ports; leases last a second."""
+
+    def __init__(self, directory: Path, kafka_bootstrap: str, database_url: str) -> None:
+        grpc_port, self._http_port = free_ports(2)
+        self.target = f"127.0.0.1:{grpc_port}"
+        settings = {
+            "PATH": os.environ["PATH"],
+            "CHART_KAFKA_BOOTSTRAP": kafka_bootstrap,
+            "CHART_DATABASE_URL": database_url,
+            "CHART_STATE_DIR": str(directory),
+            "CHART_GRPC_LISTEN": self.target,
+            "CHART_HTTP_LISTEN": f"127.0.0.1:{self._http_port}",
+            "CHART_TUNNELS_GROUP": f"tunnels-{directory.name}",
+            "CHART_TUNNEL_SETTINGS_PERIOD_S": "0.2",
+            "CHART_TUNNEL_LEASE_US": "1000000",
+        }
+        environment = (f"{key}={value}" for key, value in settings.items())
+        command = ("env", "-i", *environment, sys.executable, "-m", "chart.tunnels.main")
+        self.process = ServerProcess("tunnels", command, directory / "tunnels.log")
+
+    def start(self) -> None:
+        """Start it, or start it again, and wait until it is ready."""
+
+        def ready() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/readyz", timeout=2) as answer:
+                    return bool(answer.status == 200) and listens(self.target)
+            except (urllib.error.URLError, OSError):
+                return False
+
+        self.process.start(ready)

@@ -5,21 +5,15 @@ kill -9 of the service, with what was stated, growing generations and the audit 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psycopg
 import pytest
-import pytest_asyncio
 from support.postgres import PostgresServer
-from support.processes import ServerProcess, free_ports, listens
+from support.tunnels import TunnelsProcess
 from support.waiting import eventually
 
 from chart.common import rpc
@@ -93,49 +87,8 @@ async def running(tunnel: SimulatedTunnel) -> AsyncIterator[SimulatedTunnel]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-@dataclass
-class Service:
-    process: ServerProcess
-    target: str
-    http_port: int
-
-    def start(self) -> None:
-        def ready() -> bool:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/readyz", timeout=2) as answer:
-                    return bool(answer.status == 200) and listens(self.target)
-            except (urllib.error.URLError, OSError):
-                return False
-
-        self.process.start(ready)
-
-
-@pytest_asyncio.fixture
-async def service(kafka_bootstrap: str, postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Service]:
-    postgres.truncate("tunnels")
-    grpc_port, http_port = free_ports(2)
-    settings = {
-        "PATH": os.environ["PATH"],
-        "CHART_KAFKA_BOOTSTRAP": kafka_bootstrap,
-        "CHART_DATABASE_URL": postgres.role_url("tunnels"),
-        "CHART_STATE_DIR": str(tmp_path),
-        "CHART_GRPC_LISTEN": f"127.0.0.1:{grpc_port}",
-        "CHART_HTTP_LISTEN": f"127.0.0.1:{http_port}",
-        "CHART_TUNNELS_GROUP": f"tunnels-{tmp_path.name}",
-        "CHART_TUNNEL_SETTINGS_PERIOD_S": "0.2",
-    }
-    environment = (f"{key}={value}" for key, value in settings.items())
-    command = ("env", "-i", *environment, sys.executable, "-m", "chart.tunnels.main")
-    made = Service(ServerProcess("tunnels", command, tmp_path / "log"), f"127.0.0.1:{grpc_port}", http_port)
-    made.start()
-    try:
-        yield made
-    finally:
-        made.process.stop()
-
-
 async def test_a_tunnel_is_held_at_its_target_and_the_service_may_be_killed(
-    service: Service, kafka_bootstrap: str, postgres: PostgresServer
+    service: TunnelsProcess, kafka_bootstrap: str, postgres: PostgresServer
 ) -> None:
     broker = KafkaBroker(kafka_bootstrap)
     commands = await broker.compacted(COMMAND)
@@ -175,7 +128,7 @@ async def test_a_tunnel_is_held_at_its_target_and_the_service_may_be_killed(
             assert before.decision.spectral_radius < 1
             command = commands.get("contract-gold")
             assert isinstance(command, TunnelCommand)
-            assert command.lease_us == 10_000_000
+            assert command.lease_us == 1_000_000
 
             # More cross traffic while the service is away: the tunnel keeps its m; afterwards it is held again.
             service.process.kill()
