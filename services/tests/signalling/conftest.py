@@ -33,9 +33,9 @@ def _add_ipv6(lab: Lab) -> None:
     }
     for node, routes in ways.items():
         lab.exec(node, ["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0", "net.ipv6.conf.all.forwarding=1"])
-        lab.exec(node, ["ip", "-6", "address", "add", f"{IPV6[node]}/128", "dev", "lo"])
+        lab.exec(node, ["ip", "-6", "address", "add", f"{IPV6[node]}/128", "dev", "lo", "nodad"])
         for other, interface in routes.items():
-            lab.exec(node, ["ip", "-6", "route", "add", IPV6[other], "dev", interface, "src", IPV6[node]])
+            lab.exec(node, ["ip", "-6", "route", "add", IPV6[other], "dev", interface])
 
 
 @pytest.fixture
