@@ -56,7 +56,8 @@ class Changes:
         self._audit: list[tuple[Any, ...]] = []
         self._callbacks: list[tuple[Any, ...]] = []
         self._receipts: dict[str, tuple[str, bytes, int]] = {}
-        self._blocks: list[tuple[str, int, int, int, bytes | None]] = []
+        # Contents by link, kind, level and number; a block that is changed twice is written once, as it is in the end.
+        self._blocks: dict[tuple[str, int, int, int], bytes | None] = {}
         self._answers: list[tuple[str, str, bytes]] = []
         self._links: set[str] = set()
         self._leases: list[tuple[Any, ...]] = []
@@ -93,7 +94,7 @@ class Changes:
         link_id, kind = track
         self._links.add(link_id)
         for (level, number), block in changed.items():
-            self._blocks.append((link_id, int(kind), level, number, None if block is None else block.pack()))
+            self._blocks[link_id, int(kind), level, number] = None if block is None else block.pack()
 
     def lease(self, link_id: str, commitments: Iterable[LinkCommitment], row: tuple[Any, ...]) -> None:
         """Store a link's lease: (link id, generation, rate, issued, valid until, pieces as JSON, drawn)."""
@@ -175,14 +176,14 @@ class Changes:
             "DELETE FROM profile p USING unnest(%s::text[], %s::smallint[], %s::smallint[], %s::bigint[])"
             " AS t(link_id, kind, level, number) WHERE (p.link_id, p.kind, p.level, p.number)"
             " = (t.link_id, t.kind, t.level, t.number)",
-            [one[:4] for one in self._blocks if one[4] is None],
+            [key for key, cells in self._blocks.items() if cells is None],
         )
         await _many(
             connection,
             "INSERT INTO profile (link_id, kind, level, number, cells) SELECT * FROM unnest(%s::text[], %s::smallint[],"
             " %s::smallint[], %s::bigint[], %s::bytea[]) ON CONFLICT (link_id, kind, level, number)"
             " DO UPDATE SET cells = excluded.cells",
-            [one for one in self._blocks if one[4] is not None],
+            [(*key, cells) for key, cells in self._blocks.items() if cells is not None],
         )
         if self._links:
             await connection.execute(
