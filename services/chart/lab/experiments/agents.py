@@ -18,7 +18,7 @@ from chart.lab.network import Lab
 from chart.lab.programs import program
 from chart.lab.topology import all_ends
 
-# Share of a link's capacity that one explicit-rate flow is given: all of it. What the sender's bursts and retransmission
+# Share of a link's capacity that one explicit-rate flow is given: all of it. What bursts and retransmission
 # timers send too early stands in the bottleneck until trinity, which sees it in the RTT, has paced it away.
 RATE_SHARE = 1.0
 START_TIMEOUT_S = 15.0
