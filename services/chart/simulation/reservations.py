@@ -17,7 +17,7 @@ from ulid import ULID
 from chart.common import runtime
 from chart.common.compacted import CompactedState
 from chart.common.records import Record
-from chart.reservations import admission, engine, in_band, service, validation
+from chart.reservations import admission, engine, in_band, rates, service, validation
 from chart.reservations.engine import Book, Decision
 from chart.reservations.network import Network, network_of
 from chart.reservations.rates import Change
@@ -132,10 +132,11 @@ class Replica:
         return service.rate_request(changed)
 
     async def change(self, owner: str, request_id: str, wanted: Change) -> rate_request_pb2.RateRequest | None:
-        """Change in service; None: refused, it stays as it was."""
+        """Change in service; None: no room, it stays as it was. What makes no sense raises RefusalError."""
         now_us = self._process.clock.now_us()
         network = self.network
         before = await self._repository.get(request_id, owner)
+        validation.check_changed(rates.asked_anew(before, wanted), wanted.of_rate, 0, now_us)
         links = {held.link_id for held in before.commitments} | set(before.link_ids)
 
         def decide(book: Book) -> Decision:
