@@ -1,0 +1,35 @@
+# The Helm chart against its schema, its scenarios and a real Kubernetes control plane. Not part of `make test`: Helm and
+# the control plane are built from their published modules (several minutes, once).
+LINT += lint-deploy
+HELM_TOOLS := $(BUILD)/tools
+
+##@ Deploy
+.PHONY: helm-test helm-check lint-deploy
+helm-test: $(VENV)/.installed $(BUILD)/.packages-kubernetes $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubernetes $(HELM_TOOLS)/kwok ## install, upgrade, roll back and uninstall the Helm chart on a real control plane
+	@$(PYTHON) platform/kubernetes/helm_test.py --tools $(HELM_TOOLS) --report $(VAR)/helm/report.json
+
+helm-check: $(VENV)/.installed $(HELM_TOOLS)/helm ## lint and render every scenario, refuse every wrong value; no control plane
+	@$(PYTHON) platform/kubernetes/helm_test.py --tools $(HELM_TOOLS) --report $(VAR)/helm/check.json --offline
+
+# Every metric of an alert or a dashboard is exported by something; every alert has a runbook.
+lint-deploy: $(VENV)/.installed
+	@$(VENV)/bin/ruff check -q platform
+	@$(VENV)/bin/ruff format -q --check platform
+	@$(PYTHON) platform/metrics_lint.py
+
+$(BUILD)/.packages-kubernetes: platform/kubernetes/packages.txt platform/install-packages
+	@mkdir -p $(@D)
+	@platform/install-packages platform/kubernetes/packages.txt
+	@touch $@
+
+$(HELM_TOOLS)/helm:
+	@echo "helm: building it"
+	@mkdir -p $(@D) && GOBIN=$(@D) go install helm.sh/helm/v3/cmd/helm@v3.18.6
+
+$(HELM_TOOLS)/kwok:
+	@echo "helm: building kwok, which simulates nodes"
+	@mkdir -p $(@D) && GOBIN=$(@D) go install sigs.k8s.io/kwok/cmd/kwok@v0.7.0
+
+$(HELM_TOOLS)/kubernetes: platform/kubernetes/main.go platform/kubernetes/go.mod platform/kubernetes/go.sum
+	@echo "helm: building API server, controller manager and scheduler, this takes some minutes"
+	@mkdir -p $(@D) && cd platform/kubernetes && go build -trimpath -ldflags "-s -w" -o $@ .

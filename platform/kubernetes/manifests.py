@@ -1,0 +1,66 @@
+"""What must hold of every rendered manifest of the Helm chart; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+AGENT = "agent"
+AGENT_CAPABILITIES = ["BPF", "PERFMON", "NET_ADMIN"]
+WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job"}
+
+Manifest = dict[str, Any]
+
+
+def containers(manifest: Manifest) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Pod specification and container, for every container of a workload."""
+    pod = manifest["spec"]["template"]["spec"]
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        yield pod, container
+
+
+def container_faults(where: str, pod: dict[str, Any], container: dict[str, Any], *, privileged: bool) -> Iterator[str]:
+    """What is wrong with one container's rights and resources."""
+    context = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
+    capabilities = context.get("capabilities") or {}
+    if not context.get("readOnlyRootFilesystem"):
+        yield f"{where}: the root file system can be written"
+    if not container.get("resources", {}).get("requests"):
+        yield f"{where}: no resources are requested"
+    if container["name"] == AGENT:
+        if privileged:
+            return
+        if capabilities.get("drop") != ["ALL"] or capabilities.get("add") != AGENT_CAPABILITIES:
+            yield f"{where}: capabilities are {capabilities}, not exactly {AGENT_CAPABILITIES}"
+        if context.get("privileged"):
+            yield f"{where}: is privileged"
+        return
+    if not context.get("runAsNonRoot") or context.get("runAsUser", 0) == 0:
+        yield f"{where}: may run as root"
+    if capabilities.get("drop") != ["ALL"] or capabilities.get("add"):
+        yield f"{where}: keeps capabilities"
+    if context.get("allowPrivilegeEscalation", True):
+        yield f"{where}: may gain rights"
+
+
+def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
+    """What is wrong with a rendering; `privileged` says whether the agent was asked to be."""
+    found: list[str] = []
+    accounts = {m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"}
+    for manifest in manifests:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind not in WORKLOADS:
+            continue
+        pod = manifest["spec"]["template"]["spec"]
+        if pod.get("serviceAccountName") not in accounts:
+            found.append(f"{kind} {name}: its service account is not in the chart")
+        if pod.get("automountServiceAccountToken", True):
+            found.append(f"{kind} {name}: mounts a token of the API server")
+        for spec, container in containers(manifest):
+            where = f"{kind} {name}, container {container['name']}"
+            found += container_faults(where, spec, container, privileged=privileged)
+            if kind != "Job":
+                found += [
+                    f"{where}: no {probe}" for probe in ("livenessProbe", "readinessProbe") if probe not in container
+                ]
+    return found
