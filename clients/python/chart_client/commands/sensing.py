@@ -191,11 +191,11 @@ def report(
         for one in found.links
     ]
     print_table(("link", "capacity", "probes"), rows, "no link was probed")
-    skips = [
+    skipped = [
         (one.at.astimezone().strftime("%H:%M:%S"), one.group, one.reason, one.detail, str(one.count))
         for one in found.skips
     ]
-    print_table(("at", "measurement", "skipped for", "in words", "runs"), skips, "nothing was skipped")
+    print_table(("at", "measurement", "skipped for", "in words", "runs"), skipped, "nothing was skipped")
 
 
 # Estimates
