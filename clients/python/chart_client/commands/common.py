@@ -6,9 +6,9 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -19,6 +19,8 @@ from chart_client.client import Client
 from chart_client.errors import ChartError, ProblemError, UnreachableError
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps, parse_rate
+
+M = TypeVar("M", bound=BaseModel)
 
 console = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -50,6 +52,18 @@ def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = Fa
     """A client; its errors become words on stderr (JSON on stdout) and exit status 1."""
     with reported(as_json=as_json), Client(server, token or None) as client:
         yield client
+
+
+def show_one(
+    server: str, token: str, fetch: Callable[[Client], M], words: Callable[[M], None], *, as_json: bool
+) -> None:
+    """Ask for one thing and print it, in words or as JSON."""
+    with session(server, token, as_json=as_json) as client:
+        found = fetch(client)
+    if as_json:
+        print_json(found)
+    else:
+        words(found)
 
 
 @contextmanager

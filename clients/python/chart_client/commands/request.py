@@ -19,6 +19,7 @@ from chart_client.commands.common import (
     print_table,
     rate_option,
     session,
+    show_one,
 )
 from chart_client.models import Preview, RateRequest
 from chart_client.transport import DEFAULT_SERVER
@@ -222,15 +223,10 @@ def list_requests(
 
 @app.command()
 def show(
-    request_id: RequestId,
-    server: ServerOption = DEFAULT_SERVER,
-    token: TokenOption = "",
-    as_json: JsonOption = False,
+    request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
     """One request, with what each node said."""
-    with session(server, token, as_json=as_json) as client:
-        request = client.rate_requests.get(request_id)
-    show_request(request, as_json=as_json)
+    show_one(server, token, lambda client: client.rate_requests.get(request_id), show_words, as_json=as_json)
 
 
 @app.command()
@@ -357,7 +353,12 @@ def show_request(request: RateRequest, *, as_json: bool) -> None:
     """Print a request."""
     if as_json:
         print_json(request)
-        return
+    else:
+        show_words(request)
+
+
+def show_words(request: RateRequest) -> None:
+    """Print a request for people."""
     asked = request.request
     out.print(f"[bold]{request.id}[/bold]  {asked.source} > {asked.destination}  {asked.service}")
     out.print(f"  granted      {format_bps(request.granted_bps)} of {format_bps(asked.guaranteed_bps)}")

@@ -18,6 +18,7 @@ from chart_client.commands.common import (
     print_table,
     rate_option,
     session,
+    show_one,
 )
 from chart_client.models import Tunnel, TunnelStep
 from chart_client.transport import DEFAULT_SERVER
@@ -96,18 +97,10 @@ def list_tunnels(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "",
 
 @app.command()
 def show(
-    tunnel: TunnelArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    token: TokenOption = "",
-    as_json: JsonOption = False,
+    tunnel: TunnelArgument, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
     """One tunnel: its last decision, and settling, overshoot, steady error and changes of its steps."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.tunnels.get(tunnel)
-    if as_json:
-        print_json(found)
-        return
-    _print(found)
+    show_one(server, token, lambda client: client.tunnels.get(tunnel), _print, as_json=as_json)
 
 
 @app.command("set")
