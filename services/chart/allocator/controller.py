@@ -45,6 +45,8 @@ UNDERLOAD = 0.975
 # A full queue hides what arrives: one this long that does not shrink counts as that much load.
 FULL_QUEUE_US = 20_000
 FULL_QUEUE_LOAD = 1.4
+# What it counts as doubles with every feedback delay that it stays, up to this: a crowd that wakes at once at a high R.
+FULL_QUEUE_LOAD_LIMIT = 1024.0
 # A real queue longer than this is drained on purpose (5 ms is the goal for queueing delay) ...
 QUEUE_LIMIT_US = 2_000
 # ... by giving out less, in this time or three feedback delays, but never less than half of C_er.
@@ -177,6 +179,11 @@ def newcomer_rate_bps(available_bps: float, capacity_bps: float, active_flows: i
     return min(available_bps, capacity_bps / (active_flows + 1))
 
 
+def _delay(sample: LinkSample) -> int:
+    """Feedback delay in periods."""
+    return min(MAXIMUM_DELAY_PERIODS, math.ceil((sample.rtt_us + PIPELINE_US) / max(1, sample.interval_us)))
+
+
 class ActiveFlows:
     """The flow count that the loop works with: arrivals count at once, departures after a few silent samples."""
 
@@ -206,6 +213,7 @@ class LinkController:
         self._history: deque[float] = deque(maxlen=MAXIMUM_DELAY_PERIODS)
         self._load_bps = 0.0
         self._queue_bytes = 0
+        self._full_periods = 0
         # Trust in the count of flows: falls while a queue stands although R is at C_er / N.
         self._trust = 1.0
         self._queue_periods = 0
@@ -248,14 +256,17 @@ class LinkController:
         queued = max(0, sample.explicit_queue_bytes - self._queue_bytes) * 8e6 / sample.interval_us
         load = max(0.0, sample.explicit_bps + queued - sample.guaranteed_in_use_bps)
         queue_us = sample.explicit_queue_bytes * 8e6 / sample.capacity_bps
-        if queue_us > FULL_QUEUE_US and sample.explicit_queue_bytes >= 0.98 * self._queue_bytes:
-            return max(load, FULL_QUEUE_LOAD * self.capacity_bps)
-        return load
+        if queue_us <= FULL_QUEUE_US or sample.explicit_queue_bytes < 0.98 * self._queue_bytes:
+            self._full_periods = 0
+            return load
+        hidden = FULL_QUEUE_LOAD * min(FULL_QUEUE_LOAD_LIMIT, 2.0 ** (self._full_periods // (_delay(sample) + 2)))
+        self._full_periods += 1
+        return max(load, hidden * self.capacity_bps)
 
     def _step(self, sample: LinkSample, load: float, joined: int) -> None:
         """One period with at least one flow."""
         period_us = max(1, sample.interval_us)
-        delay = min(MAXIMUM_DELAY_PERIODS, math.ceil((sample.rtt_us + PIPELINE_US) / period_us))
+        delay = _delay(sample)
         capacity = self.capacity_bps * self._drained_share(sample, delay)
         applied = self._history[-min(delay, len(self._history))] if self._history else self.rate_bps
         self._settling = max(0, self._settling - 1)

@@ -63,6 +63,7 @@ class Fleet:
         self._next = np.zeros(0, np.int64)
         self._load = np.zeros(0)
         self._queue_bytes = np.zeros(0)
+        self._full_periods = np.zeros(0)
         self._trust = np.zeros(0)
         self._queue_periods = np.zeros(0)
         self._short_periods = np.zeros(0)
@@ -113,7 +114,8 @@ class Fleet:
         reserved = self.reserved_bps[slots] + loads[:, 7]
         joined = self._count_flows(slots, loads[:, 4])
         capacity = self._split(slots, np.maximum(reserved, in_use), legacy_bps, legacy_queue, loads[:, 5])
-        load = self._available_load(slots, explicit, in_use, queue, interval_us, capacity)
+        delay = _delay(loads[:, 8], interval_us)
+        load = self._available_load(slots, explicit, in_use, queue, interval_us, capacity, delay)
         active = self.flows[slots] > 0
         self._idle(slots[~active], capacity[~active])
         if active.any():
@@ -194,7 +196,14 @@ class Fleet:
         return after
 
     def _available_load(
-        self, slots: Integers, explicit: Floats, in_use: Floats, queue: Floats, interval_us: Floats, capacity: Floats
+        self,
+        slots: Integers,
+        explicit: Floats,
+        in_use: Floats,
+        queue: Floats,
+        interval_us: Floats,
+        capacity: Floats,
+        delay: Floats,
     ) -> Floats:
         """See LinkController._available_load_bps."""
         before = self._queue_bytes[slots]
@@ -202,7 +211,10 @@ class Fleet:
         load = np.maximum(0.0, explicit + queued - in_use)
         queue_us = queue * 8e6 / self.link_bps[slots]
         full = (queue_us > law.FULL_QUEUE_US) & (queue >= 0.98 * before)
-        return np.where(full, np.maximum(load, law.FULL_QUEUE_LOAD * capacity), load)
+        periods = self._full_periods[slots]
+        doubled = np.minimum(np.log2(law.FULL_QUEUE_LOAD_LIMIT), periods // (delay + 2))
+        self._full_periods[slots] = np.where(full, periods + 1, 0.0)
+        return np.where(full, np.maximum(load, law.FULL_QUEUE_LOAD * 2.0**doubled * capacity), load)
 
     def _idle(self, slots: Integers, capacity: Floats) -> None:
         """No flow: the next one may have everything."""
@@ -212,7 +224,7 @@ class Fleet:
 
     def _control(self, slots: Integers, now: _Period) -> None:
         """See LinkController._step: one period of links with at least one flow."""
-        delay = np.minimum(law.MAXIMUM_DELAY_PERIODS, np.ceil((now.rtt_us + law.PIPELINE_US) / now.interval_us))
+        delay = _delay(now.rtt_us, now.interval_us)
         capacity = now.capacity * self._drained_share(slots, now, delay)
         rate, load = self.rate[slots], now.load
         applied = self._past_rate(slots, delay, rate)
@@ -303,6 +315,12 @@ class Fleet:
         past = np.where(known, self._history[at, slots[None, :]], np.inf)
         lowest: Floats = np.minimum(rate, past.min(axis=0))
         return lowest
+
+
+def _delay(rtt_us: Floats, interval_us: Floats) -> Floats:
+    """Feedback delay in periods."""
+    delay: Floats = np.ceil((rtt_us + law.PIPELINE_US) / np.maximum(1.0, interval_us))
+    return np.minimum(law.MAXIMUM_DELAY_PERIODS, delay)
 
 
 class _Period:

@@ -101,3 +101,29 @@ def test_only_what_moved_by_a_hundredth_is_told() -> None:
     assert fleet.moved(slots).tolist() == [False, False]
     fleet.rate[slots[0]] *= 0.98
     assert fleet.moved(slots).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("law", ["nec", "rcp"])
+def test_a_queue_that_stays_full_costs_ever_more_alike(law: str) -> None:
+    """A crowd that wakes at once: what arrives cannot be seen, and R falls faster the longer the queue stays full."""
+    capacity, flows, interval_us = 100 * MEGA, 500, 100_000
+    fleet, alone = Fleet(), LinkController(law, capacity)
+    slots = np.array([fleet.add(law, capacity, capacity, 0)])
+    sent = capacity // 80
+    told = []
+    for period in range(80):
+        queue = 1_250_000 if 10 <= period < 70 else 0
+        load = link_load_pb2.LinkLoad(
+            explicit_rate_bytes=sent if period >= 10 else sent // 2,
+            queue_bytes=queue,
+            explicit_rate_queue_bytes=queue,
+            active_flows=flows,
+            rtt_us=200_000,
+        )
+        decision = alone.update(sample_of(load, interval_us, capacity, 0))
+        values = np.array([[getattr(load, name) for name in LOAD_FIELDS]], np.float64)
+        fleet.step(slots, values, np.array([float(interval_us)]))
+        assert int(fleet.rate[slots[0]]) == pytest.approx(decision.available_bps, abs=1)
+        told.append(decision.available_bps)
+    # From all of the link to a five-hundredth of it: doubling takes five feedback delays, always 1.4 would take 19.
+    assert next(n for n, rate in enumerate(told) if n >= 10 and rate <= 1.1 * 0.97 * capacity / flows) < 40
