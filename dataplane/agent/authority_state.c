@@ -242,13 +242,15 @@ static bool take_epoch(struct authority_epoch *epoch, cJSON *item, int64_t ahead
     return good;
 }
 
-static void wipe_keys_of(cJSON *epochs) {
-    cJSON *item;
+/* Also of an answer that is of no use otherwise: it may hold keys all the same. */
+static void wipe_and_delete(cJSON *root) {
+    cJSON *epochs = cJSON_GetObjectItemCaseSensitive(root, "epochs"), *item;
     cJSON_ArrayForEach(item, epochs) {
         cJSON *key = cJSON_GetObjectItemCaseSensitive(item, "key");
         if (cJSON_IsString(key))
             explicit_bzero(key->valuestring, strlen(key->valuestring));
     }
+    cJSON_Delete(root);
 }
 
 static int take_key_set(struct authority_pair *pair, cJSON *root, int64_t ahead_us, char error[AUTHORITY_ERROR_LEN]) {
@@ -259,7 +261,6 @@ static int take_key_set(struct authority_pair *pair, cJSON *root, int64_t ahead_
     bool good = n >= 1 && n <= AUTHORITY_EPOCHS && get_number(root, "renew_at_us", MOMENT_MAX, &renew_at_us);
     for (int i = 0; good && i < n; i++)
         good = take_epoch(&fresh[i], cJSON_GetArrayItem(epochs, i), ahead_us);
-    wipe_keys_of(epochs);
     if (good) {
         memcpy(pair->epochs, fresh, sizeof(fresh));
         pair->n_epochs = (size_t)n;
@@ -283,7 +284,7 @@ int authority_take_keys(struct authority_pair *pair, const char *text, int64_t n
         pair->sender_id = (uint16_t)sender;
         pair->receiver_id = (uint16_t)receiver;
     }
-    cJSON_Delete(root);
+    wipe_and_delete(root);
     return status;
 }
 
@@ -294,7 +295,7 @@ int authority_take_stream_keys(struct authority_pair *pair, const char *text, in
     int status = root && get_number(root, "now_us", MOMENT_MAX, &server_us)
                      ? take_key_set(pair, root, server_us - now_us, error)
                      : fail(error, "the stream keys cannot be read");
-    cJSON_Delete(root);
+    wipe_and_delete(root);
     return status;
 }
 
