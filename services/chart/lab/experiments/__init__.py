@@ -7,6 +7,8 @@ from chart.lab.experiments import (
     inference_accuracy,
     itm,
     itm_step,
+    kill_matrix,
+    rate_control_load,
     sensing_accuracy,
     sensing_overhead,
     signal_abuse,
@@ -24,6 +26,8 @@ REGISTRY: dict[str, Experiment] = {
     for experiment in (
         admission_load.EXPERIMENT,
         grant_latency.EXPERIMENT,
+        rate_control_load.EXPERIMENT,
+        kill_matrix.EXPERIMENT,
         throughput_grid.EXPERIMENT,
         fair_share.EXPERIMENT,
         *itm.EXPERIMENTS,
