@@ -19,6 +19,7 @@ from chart.gateway.routes import (
     history,
     links,
     nodes,
+    observed,
     operations,
     paths,
     policies,
@@ -70,7 +71,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     modules = (
         authorisations,
         *(rate_requests, callbacks, nodes, links, paths, policies, quotas, tunnels, history),
-        *(events, session, operations),
+        *(observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:

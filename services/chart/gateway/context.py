@@ -17,6 +17,7 @@ from chart.gateway.issuer import DevelopmentIssuer
 from chart.gateway.limits import RateLimiter
 from chart.gateway.live import LiveState
 from chart.gateway.login import Provider
+from chart.gateway.observed import Observed
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.streams import Followers
 
@@ -37,6 +38,7 @@ class Gateway:
     issuer: DevelopmentIssuer | None
     provider: Provider | None
     authority: AuthorityClient
+    observed: Observed
 
 
 def _of(request: Request) -> Gateway:

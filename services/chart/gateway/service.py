@@ -20,6 +20,7 @@ from chart.gateway.issuer import DevelopmentIssuer
 from chart.gateway.limits import RateLimiter
 from chart.gateway.live import LiveState, Staleness
 from chart.gateway.login import Provider
+from chart.gateway.observed import Observed
 from chart.gateway.routes.history import read_archive
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.streams import Followers
@@ -85,8 +86,14 @@ async def running(
         issuer=issuer,
         provider=Provider(settings) if settings.oidc_client_id else None,
         authority=AuthorityClient(settings),
+        observed=Observed(),
     )
-    loops = [*gateway.followers.loops(), hub.run(), _read_archive_once(gateway)]
+    loops = [
+        *gateway.followers.loops(),
+        *gateway.observed.loops(broker, clock),
+        hub.run(),
+        _read_archive_once(gateway),
+    ]
     tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         yield gateway

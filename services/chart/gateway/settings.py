@@ -47,7 +47,8 @@ class GatewaySettings(BaseServiceSettings):
     measurement_stale_s: float = Field(default=120.0, gt=0)
 
     events_ring: int = Field(default=20_000, ge=1)
-    events_client_queue: int = Field(default=2_000, ge=1)
+    # More than the links of a large network: each of them says something at the same moment.
+    events_client_queue: int = Field(default=5_000, ge=1)
     events_ping_s: float = Field(default=15.0, gt=0)
     events_clients: int = Field(default=500, ge=1)
     # link-load events of one link are at least this far apart.

@@ -941,6 +941,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who changed what
+         * @description Of the newest 10,000 records that this gateway has read.
+         */
+        get: operations["list_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rate-requests/{id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What became of a request
+         * @description Its audit records, the newest first.
+         */
+        get: operations["get_request_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/flows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Flows
+         * @description What senders told of their flows. An application sees the flows of its own requests.
+         */
+        get: operations["list_flows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/node-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Signalling keys of the nodes
+         * @description What the nodes' agents say.
+         */
+        get: operations["list_node_keys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -1381,6 +1461,51 @@ export interface components {
             used_bytes: number;
         };
         /**
+         * AuditPage
+         * @description The newest first.
+         */
+        AuditPage: {
+            /** Items */
+            items: components["schemas"]["AuditRecord"][];
+        };
+        /**
+         * AuditRecord
+         * @description Who changed what.
+         */
+        AuditRecord: {
+            /** Id */
+            id: string;
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /** Service */
+            service: string;
+            /**
+             * Actor
+             * @description Subject of the token, or the service itself.
+             */
+            actor: string;
+            /**
+             * Action
+             * @example rate-request.create
+             */
+            action: string;
+            /**
+             * Subject
+             * @description What it was done to.
+             */
+            subject: string;
+            /** Detail */
+            detail: {
+                [key: string]: unknown;
+            };
+            /** Trace Id */
+            trace_id: string;
+        };
+        /**
          * Authorisation
          * @description A time-bound grant for an address.
          */
@@ -1677,6 +1802,71 @@ export interface components {
             next_cursor?: string | null;
             /** Items */
             items: components["schemas"]["Estimate"][];
+        };
+        /**
+         * Flow
+         * @description A flow as its sending node last described it (every minute, and at its end).
+         */
+        Flow: {
+            /** Node */
+            node: string;
+            /**
+             * Request Id
+             * @description The rate request that it runs under; null: none.
+             */
+            request_id: string | null;
+            /** Protocol */
+            protocol: string;
+            /** Source Address */
+            source_address: string;
+            /** Source Port */
+            source_port: number;
+            /** Destination Address */
+            destination_address: string;
+            /** Destination Port */
+            destination_port: number;
+            /**
+             * Started At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            started_at: string;
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /** Ended */
+            ended: boolean;
+            /** Sent Bytes */
+            sent_bytes: number;
+            /** Delivered Bytes */
+            delivered_bytes: number;
+            /** Retransmitted Bytes */
+            retransmitted_bytes: number;
+            /** Min Rtt Us */
+            min_rtt_us: number | null;
+            /**
+             * Sent Bps
+             * @description Mean since the record before, or since the flow began.
+             */
+            sent_bps: number;
+            /** Delivered Bps */
+            delivered_bps: number;
+            /**
+             * Granted Bps
+             * @description Guaranteed rate of its request; null without one.
+             */
+            granted_bps: number | null;
+        };
+        /**
+         * Flows
+         * @description The fastest first.
+         */
+        Flows: {
+            /** Items */
+            items: components["schemas"]["Flow"][];
         };
         /**
          * FoundPath
@@ -2115,6 +2305,37 @@ export interface components {
             };
             /** @description null: the dashboard lays the node out. */
             map_position?: components["schemas"]["MapPosition"] | null;
+        };
+        /**
+         * NodeKey
+         * @description What a node's agent says of its keys.
+         */
+        NodeKey: {
+            /** Node */
+            node: string;
+            /**
+             * Key Epoch
+             * @description Epoch of the signalling keys in use; 0: it has none.
+             */
+            key_epoch: number;
+            /** Kernel Release */
+            kernel_release: string;
+            /**
+             * Reported At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            reported_at: string;
+            /** Stale */
+            stale: boolean;
+        };
+        /**
+         * NodeKeys
+         * @description By node.
+         */
+        NodeKeys: {
+            /** Items */
+            items: components["schemas"]["NodeKey"][];
         };
         /**
          * NodePage
@@ -9896,11 +10117,358 @@ export interface operations {
             };
         };
     };
+    list_audit: {
+        parameters: {
+            query?: {
+                /** @description What it was done to. */
+                subject?: string;
+                actor?: string;
+                /** @description Or how it begins. */
+                action?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_request_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the rate request. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such resource (or it belongs to another application). */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_flows: {
+        parameters: {
+            query?: {
+                /** @description That sends. */
+                node?: string;
+                /** @description Only those that had not ended. */
+                running?: boolean;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Flows"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_node_keys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeKeys"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not allow it. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to go on. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The gateway failed. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     events: {
         parameters: {
             query?: {
                 /** @description Names separated by commas; everything when left out. */
                 events?: string | null;
+                /** @description As Last-Event-ID, for browsers: a new EventSource cannot send the header. */
+                after?: string | null;
             };
             header?: {
                 /** @description Id of the last event that was received. */

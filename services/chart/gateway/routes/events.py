@@ -57,6 +57,10 @@ async def events(
     last_event_id: Annotated[
         str | None, Header(alias="Last-Event-ID", max_length=64, description="Id of the last event that was received.")
     ] = None,
+    after: Annotated[
+        str | None,
+        Query(max_length=64, description="As Last-Event-ID, for browsers: a new EventSource cannot send the header."),
+    ] = None,
 ) -> StreamingResponse:
     """Described above."""
     names = frozenset(wanted.split(",") if wanted is not None else NAMES)
@@ -71,7 +75,7 @@ async def events(
             kind="invalid-value",
         )
     try:
-        stream = gateway.hub.open(Filter(names, principal.subject, principal.sees_all), last_event_id)
+        stream = gateway.hub.open(Filter(names, principal.subject, principal.sees_all), last_event_id or after)
     except TooManyClientsError:
         raise GatewayError(
             503, "Service unavailable", "Too many event streams are open.", headers={"Retry-After": "10"}

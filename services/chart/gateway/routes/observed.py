@@ -1,0 +1,149 @@
+"""/v1/audit, /v1/flows, /v1/node-keys and the history of a request: what passed by lately."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from chart.gateway.auth import AnyRole, Operator
+from chart.gateway.backends import problems
+from chart.gateway.context import Context, Gateway
+from chart.gateway.errors import responses
+from chart.gateway.observed import Flow as ObservedFlow
+from chart.gateway.routes.rate_requests import RequestId
+from chart.gateway.schemas import observed
+from chart.gateway.schemas.common import NODE_ID_PATTERN, timestamp
+from chart.v1 import audit_pb2, reservations_pb2
+
+router = APIRouter(prefix="/v1", responses=responses(401, 403, 422, 429, 500, 503))
+
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+_PROTOCOLS = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
+
+
+@router.get("/audit", tags=["operations"], summary="Who changed what")
+async def list_audit(
+    gateway: Context,
+    _principal: Operator,
+    subject: Annotated[str, Query(max_length=160, description="What it was done to.")] = "",
+    actor: Annotated[str, Query(max_length=160)] = "",
+    action: Annotated[str, Query(max_length=64, examples=["rate-request"], description="Or how it begins.")] = "",
+    limit: Limit = 1000,
+) -> observed.AuditPage:
+    """Of the newest 10,000 records that this gateway has read."""
+    found = gateway.observed.audit(subject=subject, actor=actor, action=action)
+    return observed.AuditPage(items=[_audit(record) for record, _ in zip(found, range(limit), strict=False)])
+
+
+@router.get(
+    "/rate-requests/{id}/history",
+    tags=["rate requests"],
+    summary="What became of a request",
+    responses=responses(404),
+)
+async def get_request_history(request_id: RequestId, gateway: Context, principal: AnyRole) -> observed.AuditPage:
+    """Its audit records, the newest first."""
+    owner = "" if principal.sees_all else principal.subject
+    with problems("reservations"):
+        await gateway.backends.reservations.GetRateRequest(
+            reservations_pb2.GetRateRequestRequest(id=request_id, owner=owner)
+        )
+    return observed.AuditPage(items=[_audit(record) for record in gateway.observed.audit(subject=request_id)])
+
+
+@router.get("/flows", tags=["network"], summary="Flows")
+async def list_flows(
+    gateway: Context,
+    principal: AnyRole,
+    node: Annotated[str, Query(pattern=rf"{NODE_ID_PATTERN}|^$", max_length=63, description="That sends.")] = "",
+    running: Annotated[bool, Query(description="Only those that had not ended.")] = False,
+    limit: Limit = 1000,
+) -> observed.Flows:
+    """What senders told of their flows. An application sees the flows of its own requests."""
+    shown = []
+    for flow in gateway.observed.flows(node=node, running=running):
+        request = gateway.live.requests.get(flow.record.request_id)
+        if not principal.sees_all and (request is None or request.owner != principal.subject):
+            continue
+        shown.append(_flow(gateway, flow))
+        if len(shown) >= limit:
+            break
+    return observed.Flows(items=shown)
+
+
+@router.get("/node-keys", tags=["authorisations"], summary="Signalling keys of the nodes")
+async def list_node_keys(gateway: Context, _principal: Operator) -> observed.NodeKeys:
+    """What the nodes' agents say."""
+    now_us = gateway.clock.now_us()
+    items = []
+    for node, state in sorted(gateway.live.node_states.items()):
+        items.append(
+            observed.NodeKey(
+                node=node,
+                key_epoch=state.key_epoch,
+                kernel_release=state.kernel_release,
+                reported_at=timestamp(state.reported_at_us),
+                stale=now_us - state.reported_at_us > gateway.live.staleness.node_us,
+            )
+        )
+    return observed.NodeKeys(items=items)
+
+
+def _audit(record: audit_pb2.AuditRecord) -> observed.AuditRecord:
+    return observed.AuditRecord(
+        id=record.id,
+        at=timestamp(record.at_us),
+        service=record.service,
+        actor=record.actor,
+        action=record.action,
+        subject=record.subject,
+        detail=_detail(record.detail_json),
+        trace_id=record.trace_id,
+    )
+
+
+def _detail(text: str) -> dict[str, Any]:
+    """The change; what is no JSON object is shown as it is instead of being lost."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {"text": text}
+    return found if isinstance(found, dict) else {"value": found}
+
+
+def _flow(gateway: Gateway, flow: ObservedFlow) -> observed.Flow:
+    record = flow.record
+    request = gateway.live.requests.get(record.request_id)
+    return observed.Flow(
+        node=record.node,
+        request_id=record.request_id or None,
+        protocol=_PROTOCOLS.get(record.protocol, str(record.protocol)),
+        source_address=_address(record.source_address),
+        source_port=record.source_port,
+        destination_address=_address(record.destination_address),
+        destination_port=record.destination_port,
+        started_at=timestamp(record.started_at_us),
+        at=timestamp(record.ended_at_us),
+        ended=record.final,
+        sent_bytes=record.sent_bytes,
+        delivered_bytes=record.delivered_bytes,
+        retransmitted_bytes=record.retransmitted_bytes,
+        min_rtt_us=record.min_rtt_us or None,
+        sent_bps=flow.sent_bps,
+        delivered_bps=flow.delivered_bps,
+        granted_bps=request.granted_bps if request is not None else None,
+    )
+
+
+def _address(text: str) -> str:
+    """An IPv4 address that a socket of IPv6 carries is shown as what it is."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)

@@ -1,0 +1,72 @@
+"""Audit records, flows, and the state of the nodes' keys, as REST shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from chart.gateway.schemas.common import Output, Timestamp
+
+
+class AuditRecord(Output):
+    """Who changed what."""
+
+    id: str
+    at: Timestamp
+    service: str
+    actor: str = Field(description="Subject of the token, or the service itself.")
+    action: str = Field(examples=["rate-request.create"])
+    subject: str = Field(description="What it was done to.")
+    detail: dict[str, Any]
+    trace_id: str
+
+
+class AuditPage(Output):
+    """The newest first."""
+
+    items: list[AuditRecord]
+
+
+class Flow(Output):
+    """A flow as its sending node last described it (every minute, and at its end)."""
+
+    node: str
+    request_id: str | None = Field(description="The rate request that it runs under; null: none.")
+    protocol: str
+    source_address: str
+    source_port: int
+    destination_address: str
+    destination_port: int
+    started_at: Timestamp
+    at: Timestamp
+    ended: bool
+    sent_bytes: int
+    delivered_bytes: int
+    retransmitted_bytes: int
+    min_rtt_us: int | None
+    sent_bps: float = Field(description="Mean since the record before, or since the flow began.")
+    delivered_bps: float
+    granted_bps: int | None = Field(description="Guaranteed rate of its request; null without one.")
+
+
+class Flows(Output):
+    """The fastest first."""
+
+    items: list[Flow]
+
+
+class NodeKey(Output):
+    """What a node's agent says of its keys."""
+
+    node: str
+    key_epoch: int = Field(description="Epoch of the signalling keys in use; 0: it has none.")
+    kernel_release: str
+    reported_at: Timestamp
+    stale: bool
+
+
+class NodeKeys(Output):
+    """By node."""
+
+    items: list[NodeKey]
