@@ -116,10 +116,23 @@ static bool lost_on_wire(struct direction *direction) {
     return lost;
 }
 
+/* IPv4: a header longer than 20 octets. IPv6: the hop-by-hop header (number 0) comes first. */
+static bool has_options(const struct packet *packet) {
+    if (packet->length < 20)
+        return false;
+    if (packet->data[0] >> 4 == 4)
+        return (packet->data[0] & 15) > 5;
+    return packet->data[0] >> 4 == 6 && packet->data[6] == 0;
+}
+
 static void put_on_wire(struct direction *direction, struct packet *packet, uint64_t sent_ns) {
     const struct parameters *parameters = &direction->parameters;
     if (in_outage(direction, sent_ns)) {
         drop(direction, packet, DROP_OUTAGE);
+        return;
+    }
+    if (parameters->drop_options && has_options(packet)) {
+        drop(direction, packet, DROP_OPTIONS);
         return;
     }
     if (lost_on_wire(direction)) {

@@ -1,7 +1,7 @@
 /* One direction of an emulated link, without any input or output: packets and times in, packets and times out.
  *
- *   offered -> outage? -> queue (drop-tail or RED) -> transmitter at rate -> loss, duplication -> delay, jitter,
- *   reordering -> delivered
+ *   offered -> outage? -> queue (drop-tail or RED) -> transmitter at rate -> IP options?, loss, duplication -> delay,
+ *   jitter, reordering -> delivered
  *
  * Loss strikes on the wire, after the packet has used its share of the rate, so the most that gets across is
  * rate x (1 - loss). Times are nanoseconds of CLOCK_MONOTONIC, lengths are octets of the IP packet. The emulated
@@ -69,12 +69,13 @@ struct parameters {
     double reorder; /* share of packets held back by reorder_extra_us */
     uint64_t reorder_extra_us;
     bool outage;
+    bool drop_options; /* packets with IPv4 options or an IPv6 hop-by-hop header, as many paths drop them */
     struct queue_parameters queue;
     struct burst_parameters burst;
     struct schedule_parameters schedule;
 };
 
-enum drop_cause { DROP_LOSS, DROP_QUEUE, DROP_RED, DROP_OUTAGE, DROP_DEVICE, DROP_CAUSES };
+enum drop_cause { DROP_LOSS, DROP_QUEUE, DROP_RED, DROP_OUTAGE, DROP_DEVICE, DROP_OPTIONS, DROP_CAUSES };
 
 struct amount {
     uint64_t packets;

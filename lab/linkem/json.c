@@ -157,6 +157,12 @@ static int read_parameter(const cJSON *item, struct parameters *parameters, stru
         parameters->outage = cJSON_IsTrue(item);
         return 0;
     }
+    if (strcmp(name, "drop_options") == 0) {
+        if (!cJSON_IsBool(item))
+            return complain(complaint, "drop_options must be true or false");
+        parameters->drop_options = cJSON_IsTrue(item);
+        return 0;
+    }
     return complain(complaint, "no such parameter: %s", name);
 }
 
@@ -203,6 +209,7 @@ cJSON *json_from_parameters(const struct parameters *parameters) {
     cJSON_AddNumberToObject(object, "reorder", parameters->reorder);
     add(object, "reorder_extra_us", parameters->reorder_extra_us);
     cJSON_AddBoolToObject(object, "outage", parameters->outage);
+    cJSON_AddBoolToObject(object, "drop_options", parameters->drop_options);
     add_queue(object, &parameters->queue);
     if (parameters->burst.enabled) {
         cJSON *burst = cJSON_AddObjectToObject(object, "burst");
@@ -232,7 +239,7 @@ static void add_histogram(cJSON *object, const char *name, const struct histogra
 }
 
 cJSON *json_from_counters(const struct direction *direction, uint64_t now_ns) {
-    static const char *const causes[DROP_CAUSES] = {"loss", "queue", "red", "outage", "device"};
+    static const char *const causes[DROP_CAUSES] = {"loss", "queue", "red", "outage", "device", "options"};
     const struct counters *counters = &direction->counters;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddNumberToObject(object, "elapsed_us", (double)(now_ns - counters->since_ns) / 1e3);

@@ -9,7 +9,7 @@
 
 /* Applies the members of an object onto parameters; what is not named stays. Returns 0, or -EINVAL with a sentence that
  * names the member in message; *parameters is then untouched. Members:
- *   rate_bps, delay_us, jitter_us, loss, duplicate, reorder, reorder_extra_us, outage,
+ *   rate_bps, delay_us, jitter_us, loss, duplicate, reorder, reorder_extra_us, outage, drop_options,
  *   queue:    "default" | {"packets": N} | {"bytes": N} | {"red": {"minimum_packets", "maximum_packets",
  *             "maximum_probability", "weight", "limit_packets"}}
  *   burst:    null | {"enter", "leave", "loss_good", "loss_bad"}

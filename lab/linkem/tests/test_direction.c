@@ -189,6 +189,35 @@ static void test_lost_packets_use_the_rate(void **state) {
     end();
 }
 
+static void test_packets_with_options_are_dropped_when_told(void **state) {
+    static const struct {
+        uint8_t first, next_header;
+        uint32_t length;
+        bool passes;
+    } cases[] = {
+        {0x45, 6, 40, true},  {0x46, 6, 44, false}, {0x4e, 17, 84, false},
+        {0x60, 0, 88, false}, {0x60, 6, 60, true},  {0x4e, 0, 19, true},
+    };
+    (void)state;
+    struct parameters parameters = link_of(0, 0);
+    parameters.drop_options = true;
+    begin(parameters);
+    size_t passed = 0;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct packet *packet = packet_new();
+        memset(packet->data, 0, sizeof(packet->data));
+        packet->data[0] = cases[i].first;
+        packet->data[6] = cases[i].next_header;
+        packet->length = cases[i].length;
+        direction_offer(&direction, packet, i * MS);
+        run_until(i * MS, arrive);
+        passed += cases[i].passes;
+        assert_int_equal(arrivals.count, passed);
+    }
+    assert_int_equal(direction.counters.dropped[DROP_OPTIONS].packets, 3);
+    end();
+}
+
 static void test_burst_loss_comes_in_runs(void **state) {
     (void)state;
     struct parameters parameters = link_of(0, 0);
@@ -368,6 +397,7 @@ int main(void) {
         cmocka_unit_test(test_default_queue_follows_rate_and_delay),
         cmocka_unit_test(test_random_loss_has_its_share_and_repeats_by_seed),
         cmocka_unit_test(test_lost_packets_use_the_rate),
+        cmocka_unit_test(test_packets_with_options_are_dropped_when_told),
         cmocka_unit_test(test_burst_loss_comes_in_runs),
         cmocka_unit_test(test_schedule_names_the_lost),
         cmocka_unit_test(test_jitter_keeps_order_and_reordering_breaks_it),

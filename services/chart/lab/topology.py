@@ -79,6 +79,7 @@ class Impairment(Strict):
     reorder: Ratio | None = None
     reorder_extra_ms: float | None = Field(default=None, ge=0, le=60_000)
     outage: bool | None = None
+    drop_options: bool | None = Field(default=None, description="packets with IP options do not pass")
     queue: Queue | Literal["default"] | None = None
     burst: Burst | Literal["none"] | None = None
     schedule: Schedule | Literal["none"] | None = None
@@ -93,7 +94,7 @@ class Impairment(Strict):
                 result[f"{name}_us"] = round(value * 1e3)
         if self.reorder_extra_ms is not None:
             result["reorder_extra_us"] = round(self.reorder_extra_ms * 1e3)
-        for name in ("loss", "duplicate", "reorder", "outage"):
+        for name in ("loss", "duplicate", "reorder", "outage", "drop_options"):
             if (plain := getattr(self, name)) is not None:
                 result[name] = plain
         if self.queue is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from support.signals import DELAY_MS, IPV6, PORT, RATE_BPS, Flow, Start
 
 from chart.lab.experiments import signal_lab
 from chart.lab.network import Lab
+from chart.lab.topology import Impairment
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,7 @@ def flow(lab: Lab) -> Iterator[Start]:
 
 @pytest.fixture
 def no_options(lab: Lab) -> Iterator[None]:
-    """mid drops every IPv4 packet with a signal option on its way to bravo, as half of the Internet's paths do."""
-    lab.exec("mid", ["tc", "qdisc", "add", "dev", "to-bravo", "clsact"])
-    drop = ["u32", "match", "u8", "0x4e", "0xff", "at", "0", "action", "drop"]
-    lab.exec("mid", ["tc", "filter", "add", "dev", "to-bravo", "egress", "protocol", "ip", *drop])
+    """The link between mid and bravo drops every packet with IP options, as half of the Internet's paths do."""
+    lab.impair("mid-bravo", Impairment(drop_options=True))
     yield
-    subprocess.run(
-        lab.command_line("mid", ["tc", "qdisc", "del", "dev", "to-bravo", "clsact"]), check=False, capture_output=True
-    )
+    lab.impair("mid-bravo", Impairment(drop_options=False))
