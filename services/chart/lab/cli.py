@@ -254,6 +254,9 @@ def impair(
         bool, typer.Option("--queue-default", help="what passes in max(2 x delay, 100 ms)")
     ] = False,
     outage: Annotated[bool | None, typer.Option("--outage/--no-outage", help="nothing passes")] = None,
+    drop_options: Annotated[
+        bool | None, typer.Option("--drop-options/--pass-options", help="packets with IP options do not pass")
+    ] = None,
     outage_s: Annotated[float | None, typer.Option(help="an outage that ends by itself")] = None,
     direction: Annotated[str | None, typer.Option(help="forward (left to right), reverse or both")] = None,
     as_json: JsonOption = False,
@@ -270,6 +273,7 @@ def impair(
         "reorder": reorder,
         "reorder_extra_ms": reorder_extra_ms,
         "outage": outage,
+        "drop_options": drop_options,
         "queue": "default" if queue_default else queue_from(queue_packets, queue_kb, queue_red),
         "burst": burst_from(burst),
     }
@@ -371,6 +375,9 @@ def run(
         bool,
         typer.Option("--resume", help="throughput-grid: keep the cells that an earlier run finished"),
     ] = False,
+    in_band: Annotated[
+        bool, typer.Option("--in-band", help="throughput-grid: chart's rate is agreed by signals in the flow")
+    ] = False,
     rtt: Annotated[Path | None, typer.Option(help="inference-accuracy: matrix of round-trip times, ms")] = None,
     throughput: Annotated[
         Path | None, typer.Option(help="inference-accuracy: lines of source, destination, bit/s, RTT in ms")
@@ -426,6 +433,7 @@ def run(
         repeat=repeat,
         judge_noise=not ignore_noise,
         resume=resume,
+        in_band=in_band,
         rtt_file=rtt,
         throughput_file=throughput,
         fraction=fraction,

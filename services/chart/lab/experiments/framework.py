@@ -35,6 +35,8 @@ class Settings:
     judge_noise: bool = True
     # Go on with what an earlier run in the same folder finished, where the experiment can.
     resume: bool = False
+    # throughput-grid: chart's rate is agreed in band instead of stated by a file.
+    in_band: bool = False
     # inference-accuracy: matrices to hide, and the shares of their pairs that are measured.
     rtt_file: Path | None = None
     throughput_file: Path | None = None

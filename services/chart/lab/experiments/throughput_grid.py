@@ -11,13 +11,14 @@ import json
 import os
 import statistics
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
 from chart.lab.errors import LabError, NoisyMachineError
-from chart.lab.experiments import agents, grid_report, noise, traffic
+from chart.lab.experiments import agents, grid_report, noise, signal_lab, traffic
 from chart.lab.experiments.framework import (
     Experiment,
     Figure,
@@ -30,6 +31,7 @@ from chart.lab.experiments.framework import (
     temporary_lab,
 )
 from chart.lab.experiments.grid_report import Cell, CellResult
+from chart.lab.network import Lab
 from chart.lab.topology import Topology
 
 RATES_MBIT = (100.0,)
@@ -75,16 +77,24 @@ def cell_topology(base: Topology, cell: Cell) -> Topology:
     return base.model_copy(update={"links": [link]})
 
 
-def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: float) -> Run:
+def rate_source(lab: Lab, cell: Cell, duration_s: float, *, in_band: bool) -> AbstractContextManager[object]:
+    """The agents that give alpha's flow the rate of the link: stated by a file, or agreed by signals in the flow."""
+    rate_bps = round(agents.RATE_SHARE * cell.rate_mbit * 1e6)
+    if not in_band:
+        own = agents.grant("grid", lab.address("alpha"), lab.address("bravo"), rate_bps, duration_s + 60)
+        return agents.agents(lab, {"alpha": [own], "bravo": []})
+    port = {"source_port" if cell.direction == "download" else "destination_port": traffic.PORT}
+    asked = {"selector": {"protocol": "tcp", **port}, "available_bps": 10**12, "service": "available"}
+    links = {"alpha": [{"interface": "to-bravo", "explicit_bps": rate_bps}]}
+    return signal_lab.elements(lab, signal_lab.Signals(lab.topology, asks={"alpha": [asked]}, links=links))
+
+
+def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: float, *, in_band: bool = False) -> Run:
     """One transfer in a lab of its own, so that all controls meet the same losses."""
     sender, receiver = ("alpha", "bravo")
     with temporary_lab(cell_topology(base, cell), seed) as lab:
-        grants: dict[str, list[dict[str, Any]]] = {}
-        if control == "chart":
-            rate_bps = agents.RATE_SHARE * cell.rate_mbit * 1e6
-            own = agents.grant("grid", lab.address(sender), lab.address(receiver), rate_bps, duration_s + 60)
-            grants = {sender: [own], receiver: []}
-        with agents.agents(lab, grants):
+        chart = control == "chart"
+        with rate_source(lab, cell, duration_s, in_band=in_band) if chart else nullcontext():
             lab.reset_ground_truth(LINK)
             before = noise.cpu_times(lab)
             transfer = traffic.Transfer(
@@ -111,13 +121,13 @@ def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: fl
     )
 
 
-def run_quietly(base: Topology, cell: Cell, control: str, seed: int, duration_s: float, *, judge_noise: bool) -> Run:
+def run_quietly(base: Topology, cell: Cell, control: str, seed: int, settings: Settings) -> Run:
     """A run that the machine's noise did not spoil; raises NoisyMachineError after several spoilt ones."""
     complaint: str | None = None
     for _ in range(ATTEMPTS):
-        run = run_once(base, cell, control, seed, duration_s)
+        run = run_once(base, cell, control, seed, settings.duration_s or DURATION_S, in_band=settings.in_band)
         complaint = run.noise.complaint()
-        if complaint is None or not judge_noise:
+        if complaint is None or not settings.judge_noise:
             return run
         noise.await_quiet()
     raise NoisyMachineError(f"{cell} with {control}, {ATTEMPTS} attempts: {complaint}")
@@ -243,7 +253,10 @@ def run(settings: Settings, report: Report) -> Outcome:
     repeat = settings.repeat or 1
     grid = cells(settings)
     runs: dict[tuple[Cell, str], list[Run]] = {(cell, control): [] for cell in grid for control in controls}
-    kept = KeptCells(settings.out / KEPT_FILE, {"duration_s": duration_s, "repeat": repeat, "seed": settings.seed})
+    conditions: dict[str, Any] = {"duration_s": duration_s, "repeat": repeat, "seed": settings.seed}
+    if settings.in_band:
+        conditions["in_band"] = True
+    kept = KeptCells(settings.out / KEPT_FILE, conditions)
     if not settings.resume:
         kept.forget()
     earlier = kept.read()
@@ -254,9 +267,7 @@ def run(settings: Settings, report: Report) -> Outcome:
         for done, (number, control) in enumerate(interleaved(controls, repeat)):
             report(f"{cell}, {control}", (place + done / (len(controls) * repeat)) / len(grid))
             seed = settings.seed * 1000 + number
-            runs[cell, control].append(
-                run_quietly(base, cell, control, seed, duration_s, judge_noise=settings.judge_noise)
-            )
+            runs[cell, control].append(run_quietly(base, cell, control, seed, settings))
         kept.add(cell, {control: runs[cell, control] for control in controls})
     results = {key: merge(own) for key, own in runs.items()}
     return Outcome(

@@ -17,6 +17,7 @@ from chart.lab.programs import program
 
 Direction = Literal["upload", "download"]
 END_PATIENCE_S = 20.0
+PORT = 5001
 # An explicit-rate flow may fill the queue for this long after its first round trip (signalling.md, "What good means").
 SETTLING_S = 0.2
 
@@ -82,7 +83,7 @@ class Transfer:
         duration_s: float,
         congestion: str | None = None,
         direction: Direction = "upload",
-        port: int = 5001,
+        port: int = PORT,
     ) -> None:
         self.duration_s = duration_s
         listener = receiver if direction == "upload" else sender
