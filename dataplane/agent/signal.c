@@ -205,6 +205,8 @@ static void apply_fresh(struct state *state) {
         error = write_link(state, &state->links[i]);
     if (error)
         log_error("signalling: a table could not be applied: %s", strerror(-error));
+    /* Before the first second is over too: a crash until then must not use a sequence twice. */
+    signal_tables_keep(state->tables);
 }
 
 static void complain(struct state *state, const char *what) {

@@ -9,7 +9,7 @@
  * Where it finds its rate: what the path agreed to in band stands in the socket's storage (signal writes it); without
  * that, attach left the grant's key there and the map of rates is read. Both on every acknowledgement, so a changed
  * rate is in force one acknowledgement later. */
-#include "common.bpf.h"
+#include "settle.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -99,12 +99,20 @@ static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct ch
     flow->rate_bps = rate_bps;
 }
 
-/* The rate ended: give the socket to the control it had. What that one starts from is set in trinity_release. */
+/* The rate ended: give the socket to the control it had. The window that one starts from is set in trinity_release. */
 static __always_inline void hand_over(struct sock *sk, const struct chart_socket_flow *flow) {
     char control[CHART_CONTROL_NAME_LEN] = "cubic";
+    const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+    __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
+    __u64 rate_bps = flow ? flow->rate_bps : 0;
     if (flow && flow->fallback[0])
         __builtin_memcpy(control, flow->fallback, sizeof(control));
-    bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, control, sizeof(control));
+    if (bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, control, sizeof(control)) || !rate_bps)
+        return;
+    if (__builtin_memcmp(control, "bbr", sizeof("bbr")) == 0)
+        settle_bbr(sk, payload_bytes_per_s(sk, tp, rate_bps, mss) / mss);
+    else if (__builtin_memcmp(control, "cubic", sizeof("cubic")) == 0)
+        settle_cubic(sk, tp->snd_cwnd);
 }
 
 SEC("struct_ops/trinity_init")

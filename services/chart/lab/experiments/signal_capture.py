@@ -83,7 +83,8 @@ class Capture:
         self.lab, self.node = lab, node
         self.path = lab.node_directory(node) / f"{name}.pcap"
         self._command = ["tcpdump", "-i", interface, "-n", "-s", str(SNAPSHOT_OCTETS), "-B", "8192"]
-        self._command += ["-Z", "root", "-w", str(self.path), *expression]
+        # At once: the last packets before the end would otherwise stay in a block of the kernel's that is not full.
+        self._command += ["--immediate-mode", "-Z", "root", "-w", str(self.path), *expression]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Capture:
