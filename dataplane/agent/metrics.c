@@ -6,6 +6,8 @@
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define CONNECTIONS 16
 #define IDLE_SECONDS 10
@@ -42,6 +44,23 @@ static int read_listen(const char *text, struct sockaddr_storage *ret) {
     v4->sin_family = AF_INET;
     v4->sin_port = htons((uint16_t)port);
     return inet_pton(AF_INET, *address ? address : "0.0.0.0", &v4->sin_addr) == 1 ? 0 : -EINVAL;
+}
+
+/* The library's own sockets share their port with whoever else does so: two programs on one would answer by turns. */
+static int listen_at(const struct sockaddr_storage *address) {
+    int one = 1, err = 0;
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+
+    if (fd < 0)
+        return -errno;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(fd, (const struct sockaddr *)address,
+             address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)) < 0 ||
+        listen(fd, CONNECTIONS) < 0)
+        err = -errno;
+    if (err)
+        close(fd);
+    return err ? err : fd;
 }
 
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int status, const char *type, char *body,
@@ -113,18 +132,23 @@ int metrics_open(const char *listen, const struct metrics_source *source, struct
     int err = read_listen(listen, &address);
     unsigned int flags = MHD_USE_EPOLL | (address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0);
 
-    if (err)
-        return err;
+    int listener = err ? err : listen_at(&address);
+
+    if (listener < 0)
+        return listener;
     metrics = calloc(1, sizeof(*metrics));
-    if (!metrics)
+    if (!metrics) {
+        close(listener);
         return -ENOMEM;
+    }
     metrics->source = *source;
-    metrics->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, metrics, MHD_OPTION_SOCK_ADDR, &address,
+    metrics->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, metrics, MHD_OPTION_LISTEN_SOCKET, listener,
                                        MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-                                       IDLE_SECONDS, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+                                       IDLE_SECONDS, MHD_OPTION_END);
     if (!metrics->daemon) {
+        close(listener);
         free(metrics);
-        return -EADDRINUSE;
+        return -ENOMEM;
     }
     *ret = metrics;
     return 0;

@@ -14,8 +14,8 @@ struct metrics_source {
     void *context;
 };
 
-/* listen: "ADDR:PORT" (IPv4 or [IPv6]); port 0 takes a free one. 0, -EINVAL (listen) or -EADDRINUSE (cannot listen
- * there). */
+/* listen: "ADDR:PORT" (IPv4 or [IPv6]); port 0 takes a free one. 0, -EINVAL (listen), or why it cannot listen there,
+ * such as -EADDRINUSE. */
 int metrics_open(const char *listen, const struct metrics_source *source, struct metrics **ret);
 void metrics_close(struct metrics *metrics);
 /* Readable when metrics_run has something to do. */

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "../agent/metrics.h"
 #include "loop.h"
@@ -31,19 +29,6 @@ static const char *not_ready(void *context) {
     return exporter->source.not_ready(exporter->source.context);
 }
 
-/* The HTTP library shares a port with whoever else does so; two ends with the same one would answer by turns. */
-static int port_is_free(const union endpoint *endpoint) {
-    int one = 1, descriptor = socket(endpoint->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-    if (descriptor < 0)
-        return -errno;
-    int error = 0;
-    if (setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-        bind(descriptor, &endpoint->any, endpoint_bytes(endpoint)) < 0)
-        error = -errno;
-    close(descriptor);
-    return error;
-}
-
 int exporter_open(const struct options *options, const struct exporter_source *source, int epoll,
                   struct exporter **ret) {
     struct exporter *exporter = calloc(1, sizeof(*exporter));
@@ -51,9 +36,7 @@ int exporter_open(const struct options *options, const struct exporter_source *s
         return -ENOMEM;
     const struct metrics_source rendered = {render, not_ready, exporter};
     exporter->source = *source;
-    int error = port_is_free(&options->metrics_endpoint);
-    if (!error)
-        error = metrics_open(options->metrics, &rendered, &exporter->metrics);
+    int error = metrics_open(options->metrics, &rendered, &exporter->metrics);
     if (!error)
         error = loop_watch(epoll, metrics_fd(exporter->metrics), EPOLLIN, TAG_EXPORTER);
     if (error) {

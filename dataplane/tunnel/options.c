@@ -229,6 +229,7 @@ static bool read_text(int option, const char *value, struct options *options) {
 
 static int read_option(int option, const char *value, struct options *options) {
     char ignored[OPTION_ADDRESS_BYTES];
+    union endpoint checked;
     if (read_text(option, value, options))
         return value[0] ? 0 : -EINVAL;
     switch (option) {
@@ -241,7 +242,7 @@ static int read_option(int option, const char *value, struct options *options) {
         return read_endpoint(value, options->address_text, &options->endpoint);
     case OPT_METRICS:
         options->metrics = value;
-        return read_endpoint(value, ignored, &options->metrics_endpoint);
+        return read_endpoint(value, ignored, &checked);
     case OPT_BIND:
         options->has_bind = true;
         return read_address(value, 0, &options->bind);

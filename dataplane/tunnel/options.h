@@ -49,7 +49,6 @@ struct options {
     bool offload;           /* the device leaves checksums and segmentation to the far end */
     struct tls_options tls; /* certificate NULL: plain */
     const char *metrics;    /* ADDRESS:PORT for Prometheus, or NULL */
-    union endpoint metrics_endpoint;
     const char *tunnel; /* key of its records */
     const char *broker; /* HOST:PORT[,...], or NULL */
     const char *node, *peer_node;
