@@ -49,8 +49,8 @@ struct options {
     bool offload;           /* the device leaves checksums and segmentation to the far end */
     struct tls_options tls; /* certificate NULL: plain */
     const char *metrics;    /* ADDRESS:PORT for Prometheus, or NULL */
-    const char *tunnel; /* key of its records */
-    const char *broker; /* HOST:PORT[,...], or NULL */
+    const char *tunnel;     /* key of its records */
+    const char *broker;     /* HOST:PORT[,...], or NULL */
     const char *node, *peer_node;
     const char *broker_settings[OPTION_LIST], *applications[OPTION_LIST];
     size_t broker_setting_count, application_count;

@@ -310,6 +310,7 @@ class Policy(Model):
     enforcement: str
     link_controller: str
     max_guaranteed_bps: int
+    customer_weights: dict[str, int] = {}
 
 
 class SensingConfiguration(Model):

@@ -65,6 +65,10 @@ def test_network(gateway: Running) -> None:
     assert as_json("policy", "set", "--enforcement", "observe")[0]["enforcement"] == "observe"
     changed = as_json("policy", "set", "--link-controller", "rcp")[0]
     assert (changed["enforcement"], changed["link_controller"]) == ("observe", "rcp")
+    assert as_json("policy", "set", "--weight", "gold=3")[0]["customer_weights"] == {"gold": 3}
+    assert as_json("policy", "set", "--enforcement", "off")[0]["customer_weights"] == {"gold": 3}
+    assert "gold 3" in chart("policy", "show").stdout
+    assert chart("policy", "set", "--enforcement", "observe").exit_code == 0
     assert "observe" in chart("policy", "show").stdout
     assert "1234.5 us" in chart("measurement", "list").stdout
     assert as_json("measurement", "list", "--metric", "loss_ratio") == []

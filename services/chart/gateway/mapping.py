@@ -285,6 +285,7 @@ def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Polic
         enforcement=policy_pb2.EnforcementMode.Value(f"ENFORCEMENT_MODE_{body.enforcement.upper()}"),
         link_controller=body.link_controller,
         max_guaranteed_bps=body.max_guaranteed_bps,
+        customer_weights=body.customer_weights or {},
     )
 
 
@@ -296,6 +297,7 @@ def policy(message: policy_pb2.Policy) -> network.Policy:
         enforcement=enforcement_name(message.enforcement),
         link_controller=message.link_controller or "nec",
         max_guaranteed_bps=message.max_guaranteed_bps,
+        customer_weights=dict(message.customer_weights),
     )
 
 

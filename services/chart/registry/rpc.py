@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from google.protobuf import json_format
@@ -86,7 +87,9 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.PutPolicyResponse:
         """Create or change a policy."""
         policy = service.policy(request.policy)
-        stored, created = await self._put(POLICY, policy.id, policy, request.expected_revision, {}, rpc.actor(context))
+        keep = service.keep_customer_weights if request.keep_customer_weights else None
+        actor = rpc.actor(context)
+        stored, created = await self._put(POLICY, policy.id, policy, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutPolicyResponse(policy=_numbered(stored), created=created)
 
     async def ListPolicies(  # noqa: N802
@@ -126,9 +129,18 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         return registry_pb2.ListSensingConfigurationsResponse(configurations=[_numbered(row) for row in rows])
 
     async def _put(
-        self, kind: Kind[M], identity: str, message: M, expected: int, nodes: dict[str, str], actor: str
+        self,
+        kind: Kind[M],
+        identity: str,
+        message: M,
+        expected: int,
+        nodes: dict[str, str],
+        actor: str,
+        keep: Callable[[M, M], M] | None = None,
     ) -> tuple[Stored[M], bool]:
         """Store an entity; ``nodes`` are the nodes it names, by field. Stating what is stored already changes nothing.
+
+        ``keep`` makes of the new message and the stored one what is stored instead.
 
         Raises:
             RefusalError: unknown node, or another revision than expected.
@@ -136,6 +148,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         async with self._pool.connection() as connection, connection.transaction():
             await repository.lock(connection, kind, identity)
             stored = await repository.get(connection, kind, identity)
+            if keep is not None and stored is not None:
+                message = keep(message, stored.message)
             if stored is not None and stored.message == message:
                 # Also the answer to a call that was repeated because its first answer got lost.
                 return stored, False

@@ -17,6 +17,9 @@ MAX_CAPACITY_BPS = 10**13
 MAX_DELAY_US = 60 * 10**6
 MAX_TAGS = 64
 MAX_TEXT = 1000
+# Of tunnels' customers, as the tunnels take them.
+MAX_CUSTOMERS = 64
+MAX_WEIGHT = 10_000
 MIN_PERIOD_MS = 100
 MAX_PERIOD_MS = 30 * 86400 * 1000
 
@@ -134,11 +137,27 @@ def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
         raise invalid("link_controller", message, *LINK_CONTROLLERS)
     if stated.max_guaranteed_bps > MAX_CAPACITY_BPS:
         raise invalid("max_guaranteed_bps", f"must be at most {MAX_CAPACITY_BPS} bit/s (0: no bound but the links')")
+    if len(stated.customer_weights) > MAX_CUSTOMERS:
+        raise invalid("customer_weights", f"must be at most {MAX_CUSTOMERS} customers")
+    for customer, weight in stated.customer_weights.items():
+        if not 1 <= len(customer) <= 63:
+            raise invalid("customer_weights", "a customer's name has 1 to 63 characters")
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise invalid(f"customer_weights.{customer}", f"must be between 1 and {MAX_WEIGHT}, is {weight}")
     stored = policy_pb2.Policy()
     stored.CopyFrom(stated)
     stored.link_controller = stated.link_controller or LINK_CONTROLLERS[0]
     stored.revision = 0
     return stored
+
+
+def keep_customer_weights(policy: policy_pb2.Policy, before: policy_pb2.Policy) -> policy_pb2.Policy:
+    """The policy with the weights that were in force before."""
+    kept = policy_pb2.Policy()
+    kept.CopyFrom(policy)
+    kept.customer_weights.clear()
+    kept.customer_weights.update(before.customer_weights)
+    return kept
 
 
 def default_policy() -> policy_pb2.Policy:

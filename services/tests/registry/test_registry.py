@@ -92,6 +92,23 @@ async def test_the_default_policy_exists_and_is_published(registry: Registry) ->
     await eventually(lambda: registry.policies.get("default") == policy)
 
 
+async def test_weights_of_customers_stay_when_a_change_does_not_name_them(registry: Registry) -> None:
+    enforce = policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE
+    observe = policy_pb2.EnforcementMode.ENFORCEMENT_MODE_OBSERVE
+
+    async def put(keep: bool, **fields: Any) -> dict[str, int]:
+        stated = policy_pb2.Policy(id="weighed", **fields)
+        call = registry_pb2.PutPolicyRequest(policy=stated, keep_customer_weights=keep)
+        return dict((await registry.stub.PutPolicy(call)).policy.customer_weights)
+
+    assert await put(True, enforcement=enforce) == {}
+    assert await put(False, enforcement=enforce, customer_weights={"gold": 3}) == {"gold": 3}
+    assert await put(True, enforcement=observe) == {"gold": 3}
+    await eventually(lambda: registry.policies.get("weighed").enforcement == observe)
+    assert dict(registry.policies.get("weighed").customer_weights) == {"gold": 3}
+    assert await put(False, enforcement=observe) == {}
+
+
 async def test_nodes_and_links_are_stored_published_and_removed(registry: Registry) -> None:
     created = await registry.put_node("bravo", addresses=["10.1.0.2"])
     assert created.created

@@ -117,6 +117,14 @@ def test_a_policy_without_controller_gets_nec() -> None:
             policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", max_guaranteed_bps=10**14),
             "max_guaranteed_bps",
         ),
+        (
+            policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", customer_weights={"gold": 10_001}),
+            "customer_weights.gold",
+        ),
+        (
+            policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", customer_weights={"x" * 64: 1}),
+            "customer_weights",
+        ),
     ],
 )
 def test_a_wrong_policy_is_refused_by_field(policy: policy_pb2.Policy, at_fault: str) -> None:

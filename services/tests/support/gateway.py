@@ -91,6 +91,9 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
         return registry_pb2.ListLinksResponse(links=[row[0] for row in rows], revisions=[row[1] for row in rows])
 
     async def PutPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
+        before = self.tables["policy"].get(request.policy.id)
+        if request.keep_customer_weights and before is not None:
+            request.policy.customer_weights.update(before[0].customer_weights)
         policy, _, created = self._put("policy", request.policy, request.expected_revision)
         return registry_pb2.PutPolicyResponse(policy=policy, created=created)
 

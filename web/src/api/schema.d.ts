@@ -2445,6 +2445,10 @@ export interface components {
             link_controller: string;
             /** Max Guaranteed Bps */
             max_guaranteed_bps: number;
+            /** Customer Weights */
+            customer_weights: {
+                [key: string]: number;
+            };
         };
         /**
          * PolicyBody
@@ -2474,6 +2478,13 @@ export interface components {
              * @default 0
              */
             max_guaranteed_bps: number;
+            /**
+             * Customer Weights
+             * @description Weights of tunnels' customers by name, 1 to 10000; left out: as they are; {}: none.
+             */
+            customer_weights?: {
+                [key: string]: number;
+            } | null;
         };
         /**
          * PolicyPage

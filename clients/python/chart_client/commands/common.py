@@ -47,6 +47,18 @@ def rate_option(text: str) -> Rate:
         raise typer.BadParameter(str(error)) from None
 
 
+def weight_of(text: str) -> tuple[str, int]:
+    """CUSTOMER=WEIGHT.
+
+    Raises:
+        typer.BadParameter: it does not read so.
+    """
+    name, _, weight = text.rpartition("=")
+    if not name or not weight.isdecimal():
+        raise typer.BadParameter(f"{text!r} must be CUSTOMER=WEIGHT, such as gold=3")
+    return name, int(weight)
+
+
 @contextmanager
 def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = False) -> Iterator[Client]:
     """A client; its errors become words on stderr (JSON on stdout) and exit status 1."""

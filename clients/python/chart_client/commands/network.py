@@ -16,6 +16,7 @@ from chart_client.commands.common import (
     print_json,
     print_table,
     session,
+    weight_of,
 )
 from chart_client.models import Policy
 from chart_client.transport import DEFAULT_SERVER
@@ -107,13 +108,17 @@ def set_policy(
     ] = "default",
     enforcement: Annotated[Mode | None, typer.Option(help="off gives every flow back to its own control.")] = None,
     link_controller: Annotated[Controller | None, typer.Option()] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CUSTOMER=WEIGHT", help="Of a tunnels' customer; repeatable, replaces all."),
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Change a policy; what is not stated stays as it is."""
-    if enforcement is None and link_controller is None:
-        raise typer.BadParameter("state --enforcement or --link-controller")
+    if enforcement is None and link_controller is None and not weight:
+        raise typer.BadParameter("state --enforcement, --link-controller or --weight")
     with session(server, token, as_json=as_json) as client:
         known = {item.id: item for item in client.policies.list()}
         before = known.get(policy_id) or known.get("default")
@@ -124,6 +129,7 @@ def set_policy(
             enforcement=mode,  # type: ignore[arg-type]  # one of the three, as the enum and the gateway say
             link_controller=controller,  # type: ignore[arg-type]
             max_guaranteed_bps=before.max_guaranteed_bps if before else 0,
+            customer_weights=dict(weight_of(one) for one in weight) if weight else None,
         )
     _show_policies([changed], as_json=as_json)
 
@@ -138,10 +144,12 @@ def _show_policies(found: list[Policy], *, as_json: bool) -> None:
             item.enforcement,
             item.link_controller,
             format_bps(item.max_guaranteed_bps) if item.max_guaranteed_bps else "no bound",
+            ", ".join(f"{customer} {weight}" for customer, weight in sorted(item.customer_weights.items())) or "-",
         )
         for item in found
     ]
-    print_table(("id", "enforcement", "link controller", "greatest guaranteed rate"), rows, "no policies")
+    columns = ("id", "enforcement", "link controller", "greatest guaranteed rate", "customers' weights")
+    print_table(columns, rows, "no policies")
 
 
 @measurement.command("list")

@@ -19,6 +19,7 @@ from chart_client.commands.common import (
     rate_option,
     session,
     show_one,
+    weight_of,
 )
 from chart_client.models import Tunnel, TunnelStep
 from chart_client.transport import DEFAULT_SERVER
@@ -57,18 +58,6 @@ def schedule_entry(text: str) -> dict[str, Any]:
         raise typer.BadParameter(f"{text!r} has no start")
     first, last = (moment and (moment if moment.tzinfo else moment.astimezone()).isoformat() for moment in moments)
     return {"start": first, "end": last, "target_bps": target_bps}
-
-
-def weight_of(text: str) -> tuple[str, int]:
-    """CUSTOMER=WEIGHT.
-
-    Raises:
-        typer.BadParameter: it does not read so.
-    """
-    name, _, weight = text.rpartition("=")
-    if not name or not weight.isdecimal():
-        raise typer.BadParameter(f"{text!r} must be CUSTOMER=WEIGHT, such as gold=3")
-    return name, int(weight)
 
 
 @app.command("list")

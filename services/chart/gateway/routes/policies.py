@@ -99,7 +99,9 @@ async def put_policy(
     if if_match is not None and if_match.strip() == "*":
         current = {policy.id: policy.revision for policy in await known_policies(gateway)}.get(policy_id)
     call = registry_pb2.PutPolicyRequest(
-        policy=mapping.policy_message(policy_id, body), expected_revision=expected_revision(if_match, current)
+        policy=mapping.policy_message(policy_id, body),
+        expected_revision=expected_revision(if_match, current),
+        keep_customer_weights=body.customer_weights is None,
     )
     with problems("registry"):
         answer = await gateway.backends.registry.PutPolicy(call, metadata=acting(principal.subject))

@@ -44,6 +44,8 @@ InputTimestamp = Annotated[
     WithJsonSchema({**_TIME_SCHEMA, "examples": ["2026-03-01T09:30:00Z"]}),
 ]
 
+CustomerName = Annotated[str, Field(min_length=1, max_length=63)]
+Weight = Annotated[int, Field(ge=1, le=10_000)]
 Bps = Annotated[int, Field(ge=0, le=MAX_BPS, description="Bits per second, IP headers included.")]
 Revision = Annotated[int, Field(ge=0, description="Grows with every change; also the ETag.")]
 # DNS label (RFC 1123).

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from chart.gateway.schemas.common import (
     MAX_BPS,
     MAX_SAFE_INTEGER,
+    CustomerName,
     Input,
     InputTimestamp,
     NodeId,
@@ -21,6 +22,7 @@ from chart.gateway.schemas.common import (
     Tags,
     TagText,
     Timestamp,
+    Weight,
 )
 
 EnforcementMode = Literal["off", "observe", "enforce"]
@@ -187,6 +189,11 @@ class PolicyBody(Input):
     max_guaranteed_bps: int = Field(
         default=0, ge=0, le=MAX_BPS, description="Greatest guaranteed rate of one request; 0: only the links bound it."
     )
+    customer_weights: dict[CustomerName, Weight] | None = Field(
+        default=None,
+        max_length=64,
+        description="Weights of tunnels' customers by name, 1 to 10000; left out: as they are; {}: none.",
+    )
 
 
 class Policy(Output):
@@ -197,6 +204,7 @@ class Policy(Output):
     enforcement: EnforcementMode
     link_controller: str
     max_guaranteed_bps: int
+    customer_weights: dict[str, int]
 
 
 class PolicyPage(Page):

@@ -6,12 +6,20 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from chart.gateway.schemas.common import Bps, Input, InputTimestamp, Output, Page, Revision, Timestamp
+from chart.gateway.schemas.common import (
+    Bps,
+    CustomerName,
+    Input,
+    InputTimestamp,
+    Output,
+    Page,
+    Revision,
+    Timestamp,
+    Weight,
+)
 
 TunnelControllerName = Literal["none", "naive", "p", "pi"]
 TunnelTargetSourceName = Literal["none", "operator", "grant", "schedule"]
-CustomerName = Annotated[str, Field(min_length=1, max_length=63)]
-Weight = Annotated[int, Field(ge=1, le=10_000)]
 Gain = Annotated[float | None, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
