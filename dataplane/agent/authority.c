@@ -12,6 +12,7 @@
 #include "agent.h"
 #include "authority_https.h"
 #include "authority_identity.h"
+#include "authority_report.h"
 #include "authority_state.h"
 #include "signal_source.h"
 
@@ -41,6 +42,7 @@ struct authority {
     struct authority_state state;
     struct authority_pair records;
     struct poll certificate, hops, authorisations;
+    struct authority_reports reports;
     unsigned asking;
     bool dirty;
     bool revoked;
@@ -317,7 +319,11 @@ static void tick(void *context) {
 }
 
 static void second(void *context) {
-    renew_exhausted(context);
+    struct authority *authority = context;
+    renew_exhausted(authority);
+    if (authority_identity_valid(&authority->identity, agent_now_us()) && !authority->revoked)
+        authority_reports_look(&authority->reports, &authority->state, authority->https, signal_source_reports(),
+                               agent_now_us());
 }
 
 static bool sign_record(const char *topic, const char *key, const void *value, size_t length,
@@ -331,6 +337,7 @@ static void close_module(void *context) {
     running = NULL;
     authority_use_signer(NULL);
     authority_https_close(authority->https);
+    authority_reports_close(&authority->reports);
     authority_pair_wipe(&authority->records);
     authority_state_free(&authority->state);
     free(authority);
@@ -380,6 +387,8 @@ static void status(void *context, struct cJSON *object) {
     cJSON_AddNumberToObject(part, "pairs", (double)authority->state.n_pairs);
     cJSON_AddNumberToObject(part, "keys", (double)keys);
     cJSON_AddBoolToObject(part, "records_signed", authority->records.n_epochs > 0);
+    cJSON_AddNumberToObject(part, "reports_sent", (double)authority->reports.sent);
+    cJSON_AddNumberToObject(part, "reports_healed", (double)authority->reports.healed);
     cJSON_AddStringToObject(part, "error", authority->error);
 }
 

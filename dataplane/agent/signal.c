@@ -292,6 +292,10 @@ bool signal_source_exhausted(uint16_t element) {
            signal_tables_sequence(receiving->tables, element, &epoch, &sequence) == 0 && sequence >= 1u << 23;
 }
 
+int signal_source_reports(void) {
+    return receiving && receiving->running ? bpf_map__fd(receiving->program->maps.signal_reports) : -1;
+}
+
 static void close_module(void *context) {
     struct state *state = context;
     receiving = NULL;

@@ -10,3 +10,5 @@ struct signal_file;
 void signal_source_take(struct signal_file *tables);
 /* Whether the sequence towards an element has passed the half of its range, so that a new epoch is due. */
 bool signal_source_exhausted(uint16_t element);
+/* The ring `signal_reports`, of signals that failed here: its descriptor; negative when signalling does not run. */
+int signal_source_reports(void);

@@ -16,6 +16,7 @@
 
 #include "authority.h"
 #include "authority_identity.h"
+#include "authority_report.h"
 #include "authority_state.h"
 
 #define HOPS                                                                                                           \
@@ -170,6 +171,30 @@ static void the_code_of_a_record_is_that_of_the_services(void **context) {
     assert_false(authority_sign_record("chart.node-state.v1", "alpha", "hello", 5, mac));
 }
 
+static void a_failed_signal_is_reported_once_for_its_sender(void **context) {
+    struct authority_reports reports = {.state = &state, .now_us = 1};
+    struct chart_signal signal = {.qos = {.version = CHART_QOS_VERSION}, .sender = 3, .epoch = 1, .sequence = 7};
+    struct chart_signal_report report = {
+        .flow = {.family = 4, .protocol = 6, .source = {10, 1, 0, 3}, .destination = {10, 1, 0, 1}}};
+    char body[AUTHORITY_REPORT_LEN];
+    (void)context;
+    chart_signal_pack(report.signal, &signal);
+    assert_true(authority_report_want(&reports, &report));
+    assert_false(authority_report_want(&reports, &report));
+    reports.now_us += AUTHORITY_REPORT_EVERY_US;
+    assert_true(authority_report_want(&reports, &report));
+    assert_int_equal(reports.n_waiting, 2);
+    authority_report_body(&report, body);
+    /* "CH", version 1, family 4, protocol 6; then the signal. */
+    assert_non_null(strstr(body, "\"packet\": \"Q0gBBAYAAAA"));
+    /* Of this node itself, of nobody. */
+    for (uint16_t sender = 0; sender < 10; sender += 9) {
+        signal.sender = sender ? sender : 1;
+        chart_signal_pack(report.signal, &signal);
+        assert_false(authority_report_want(&reports, &report));
+    }
+}
+
 static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **context) {
     char directory[] = "/tmp/chart-authority-XXXXXX", *csr = NULL, name[AUTHORITY_PATH_LEN];
     struct authority_identity identity;
@@ -197,6 +222,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(keys_are_moved_to_the_local_clock_and_handed_over, open_state, close_state),
         cmocka_unit_test_setup_teardown(authorisations_come_and_go, open_state, close_state),
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
+        cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
