@@ -140,6 +140,10 @@ int decide_put_grant(struct decide *decide, const struct decide_grant *grant, co
     if (entry) {
         if (decide_in_force(entry, now_us) && grant->generation < entry->generation)
             return 0;
+        /* A relay that lost its lock may deliver late what another one published before the release: generations of a
+         * request only grow, so nothing up to the released one brings it back. */
+        if (entry->released && grant->generation <= entry->generation)
+            return 0;
     } else {
         entry = calloc(1, sizeof(*entry));
         if (!entry)

@@ -169,6 +169,9 @@ static int tell_one(const char *key, void *value, void *context) {
         return 0;
     if (!grant->removed_at_us)
         grant->removed_at_us = telling->now_us;
+    /* Until it would have ended anyway it is remembered which generation was released. */
+    if (telling->now_us < grant->valid_until_us)
+        return 0;
     /* An end that could not be told yet is kept until it is. */
     if (grant->told_state != DECIDE_NONE &&
         (grant->told_state != DECIDE_REMOVED || telling->now_us < grant->removed_at_us + DECIDE_FORGET_US))

@@ -551,8 +551,32 @@ static void a_tombstone_of_an_untold_grant_is_silent(void **state) {
     put(decide, grant("r1"));
     decide_remove_grant(decide, "r1", NULL, T0);
     assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + 60 * SECOND, take, &told), 0);
     assert_int_equal(decide_counts(decide).grants, 0);
     assert_int_equal(decide_remove_grant(decide, "nobody", NULL, T0), 0);
+    decide_free(decide);
+}
+
+static void what_was_released_is_not_brought_back_by_a_late_record(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    int64_t next;
+
+    g.generation = 5;
+    put(decide, g);
+    decide_remove_grant(decide, "r1", NULL, T0);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + SECOND), 0);
+    g.generation = 4;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + 59 * SECOND), 0);
+    assert_int_equal(desired(decide, T0 + 59 * SECOND, &next), 0);
+    /* A newer one is no late one: a path that left this node out comes back to it. */
+    g.generation = 6;
+    g.valid_until_us = T0 + 200 * SECOND;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + 59 * SECOND), 1);
+    assert_int_equal(desired(decide, T0 + 59 * SECOND, &next), 1);
     decide_free(decide);
 }
 
@@ -681,6 +705,7 @@ int main(void) {
         cmocka_unit_test(no_rate_at_all_fails_after_the_grace),
         cmocka_unit_test(a_tombstone_removes_and_is_remembered_for_a_while),
         cmocka_unit_test(a_tombstone_of_an_untold_grant_is_silent),
+        cmocka_unit_test(what_was_released_is_not_brought_back_by_a_late_record),
         cmocka_unit_test(validity_that_ends_is_told_and_a_renewal_applies_again),
         cmocka_unit_test(a_refused_status_stays_due),
         cmocka_unit_test(ten_thousand_grants_are_ordered),

@@ -3,6 +3,10 @@
 A committed change is published at least once, in order of each key, whatever dies in between: a row is marked after the
 broker acknowledged it. One relay per schema works at a time (advisory lock); others stand by. `NOTIFY` at commit wakes
 it at once; polling catches what a lost notification would miss.
+
+A relay that lost its lock without noticing may still have records on the way. They can only be such that the next relay
+found waiting and published itself, so the next one says the newest of these keys once more when nothing of the former
+can arrive any longer: a compacted stream ends with the newest state of each key.
 """
 
 from __future__ import annotations
@@ -26,11 +30,17 @@ from chart.common.records import StreamError
 from chart.common.streams import Broker
 
 BATCH_ROWS = 500
+# The batch that a predecessor had in its hands is among the first so many that wait.
+DOUBTFUL_ROWS = 4 * BATCH_ROWS
 POLL_S = 1.0
 STANDBY_S = 1.0
 KEEP_PUBLISHED_S = 3600
 PRUNE_EVERY_S = 60.0
 BACK_OFF_S = (0.1, 5.0)
+# A relay begins no record later than this after it last saw that it holds the lock; its producer gives a record up
+# after the delivery timeout (10 s), and then nothing of it is on the way.
+HOLD_S = 3.0
+REPEAT_AFTER_S = 15.0
 
 PUBLISHED = Counter("chart_outbox_published_records_total", "Records that the relay published", ["schema"])
 FAILED = Counter("chart_outbox_failed_records_total", "Attempts to publish that failed", ["schema"])
@@ -85,8 +95,12 @@ class _Row:
 class OutboxRelay:
     """Publishes the outbox of one schema."""
 
-    def __init__(self, pool: Pool, broker: Broker, schema: str) -> None:
+    def __init__(self, pool: Pool, broker: Broker, schema: str, repeat_after_s: float = REPEAT_AFTER_S) -> None:
+        """``repeat_after_s``: how long after it took over a relay says once more what its predecessor may say late."""
         self._pool = pool
+        self._repeat_after_s = repeat_after_s
+        # Topic and key of what a predecessor may still have on the way, with what this relay published of it last.
+        self._doubtful: dict[tuple[str, str], _Row | None] = {}
         self._broker = broker
         self._schema = schema
         self._table = sql.Identifier(schema, "outbox")
@@ -134,7 +148,12 @@ class OutboxRelay:
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self._schema))))
         _log.info("the relay works", schema=self._schema)
         back_off_s = BACK_OFF_S[0]
+        found = await self._waiting(connection, DOUBTFUL_ROWS)
+        self._doubtful = {(row.topic, row.key): None for row in found if self._is_state(row.topic)}
+        repeat_at = time.monotonic() + self._repeat_after_s
         while True:
+            if self._doubtful and time.monotonic() >= repeat_at:
+                await self._repeat()
             rows = await self._waiting(connection)
             OLDEST.labels(schema=self._schema).set(max(0.0, time.time() - rows[0].created_at_s) if rows else 0.0)
             if rows:
@@ -148,18 +167,40 @@ class OutboxRelay:
             async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
                 break
 
-    async def _waiting(self, connection: Connection) -> list[_Row]:
+    def _is_state(self, topic: str) -> bool:
+        """Whether a stream keeps the newest record of each key; in the others a late record is one more event."""
+        return self._broker.catalogue.topic(topic).cleanup == "compact"
+
+    async def _repeat(self) -> None:
+        """Say again what a predecessor may have said late; tried again with the next batch when the broker is away."""
+        rows = [row for row in self._doubtful.values() if row is not None]
+        try:
+            await asyncio.gather(
+                *(self._broker.publish_raw(row.topic, row.key, row.payload, row.headers) for row in rows)
+            )
+        except StreamError as error:
+            _log.warning("what may be outdated is not repeated yet", schema=self._schema, reason=str(error))
+            return
+        self._doubtful.clear()
+        if rows:
+            _log.info("said again what a former relay may have said late", schema=self._schema, records=len(rows))
+
+    async def _waiting(self, connection: Connection, limit: int = BATCH_ROWS) -> list[_Row]:
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT id, topic, key, payload, headers, extract(epoch FROM created_at)::float8 AS created_at_s"
                 " FROM {} WHERE published_at IS NULL ORDER BY id LIMIT %s"
             ).format(self._table),
-            (BATCH_ROWS,),
+            (limit,),
         )
         return [_Row(**row) for row in await cursor.fetchall()]
 
     async def _publish(self, connection: Connection, rows: list[_Row]) -> bool:
-        """Publish a batch, keys beside each other and each key in order; returns whether every row got through."""
+        """Publish a batch, keys beside each other and each key in order; False when the broker did not take it all.
+
+        What was not begun in time stays for the next batch.
+        """
+        hold_until = time.monotonic() + HOLD_S
         by_key: dict[tuple[str, str], list[_Row]] = {}
         for row in rows:
             by_key.setdefault((row.topic, row.key), []).append(row)
@@ -168,12 +209,16 @@ class OutboxRelay:
 
         async def publish_key(queue: list[_Row]) -> None:
             for row in queue:
+                if time.monotonic() > hold_until:
+                    return
                 try:
                     await self._broker.publish_raw(row.topic, row.key, row.payload, row.headers)
                 except StreamError as error:
                     reasons.append(str(error))
                     return  # later records of the key must not overtake this one
                 done.append(row.id)
+                if (row.topic, row.key) in self._doubtful:
+                    self._doubtful[row.topic, row.key] = row
                 DELAY.labels(schema=self._schema).observe(max(0.0, time.time() - row.created_at_s))
 
         try:

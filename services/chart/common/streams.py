@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from chart.common.catalogue import Catalogue
+
 
 class Subscription(AbstractAsyncContextManager["Subscription"], Protocol):
     """Records of one or more streams in order of each key; an async context manager and an async iterator.
@@ -64,6 +66,8 @@ class Subscription(AbstractAsyncContextManager["Subscription"], Protocol):
 
 class Broker(Protocol):
     """Where streams live."""
+
+    catalogue: Catalogue
 
     async def publish(
         self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None

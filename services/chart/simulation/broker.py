@@ -175,6 +175,7 @@ class BrokerClient:
 
     def __init__(self, broker: SimulatedBroker, process: Process) -> None:
         self.broker = broker
+        self.catalogue = broker.catalogue
         self.process = process
         self._life = process.life
         self._queues: dict[Partition, deque[_Outgoing]] = {}
