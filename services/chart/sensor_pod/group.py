@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import heapq
 from collections import Counter
@@ -132,6 +133,11 @@ class Group:
         for values in (self._periods, self._tolerances, self._negative_priorities):
             values.discard(identity)
 
+    @functools.cached_property
+    def phase(self) -> float:
+        """Where in its period it runs, see `phase`."""
+        return phase(self.key)
+
     @property
     def period_us(self) -> int | None:
         """The fastest asked; None without periodic configurations."""
@@ -176,21 +182,26 @@ def phase(key: GroupKey) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
+def first_spread_us(groups: int) -> int:
+    """Over what time the first runs of so many groups are spread."""
+    return max(FIRST_RUN_SPREAD_US, FIRST_RUN_GAP_US * groups)
+
+
 def first_due_us(
-    key: GroupKey, period_us: int, last_started_us: int | None, now_us: int, spread_us: int = FIRST_RUN_SPREAD_US
+    phase: float, period_us: int, last_started_us: int | None, now_us: int, spread_us: int = FIRST_RUN_SPREAD_US
 ) -> int:
     """When a new plan runs first: on the group's grid when a result is there, soon when there is none."""
-    soon_us = now_us + int(phase(key) * min(period_us, spread_us))
+    soon_us = now_us + int(phase * min(period_us, spread_us))
     if last_started_us is None:
         return soon_us
-    offset_us = int(phase(key) * period_us)
+    offset_us = int(phase * period_us)
     earliest_us = last_started_us + period_us // 2
     due_us = -(-(earliest_us - offset_us) // period_us) * period_us + offset_us
     return due_us if due_us >= now_us else soon_us
 
 
-def next_due_us(key: GroupKey, due_us: int, period_us: int, now_us: int) -> int:
+def next_due_us(phase: float, due_us: int, period_us: int, now_us: int) -> int:
     """The first time on the group's grid that is half a period after ``due_us`` or later and not over yet."""
-    offset_us = int(phase(key) * period_us)
+    offset_us = int(phase * period_us)
     earliest_us = max(due_us + (period_us + 1) // 2, now_us + 1)
     return -(-(earliest_us - offset_us) // period_us) * period_us + offset_us

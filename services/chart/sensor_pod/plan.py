@@ -8,7 +8,8 @@ from chart.sensor_pod.group import Run
 from chart.sensor_pod.model import GroupKey
 
 # Sensors whose trains of packets fill a queue on purpose; two of them on one link measure each other.
-EXCLUSIVE_SENSORS = frozenset({"pathchirp", "pathrate", "spruce"})
+_TRAINS = ("pathchirp", "pathrate", "spruce")
+EXCLUSIVE_SENSORS = frozenset({*_TRAINS, *(f"{name}-original" for name in _TRAINS)})
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,8 @@ class Pod:
     # Configurations
 
     async def load(self) -> None:
-        """Take over what the repository holds, with the times of the last runs."""
+        """Take over what the repository holds, with the times of the last runs; `run` plans it."""
+        self.scheduler.hold()
         self._last_starts_us = await self.repository.last_starts_us()
         for message, origin in await self.repository.configurations():
             self._adopt(message, origin)
@@ -97,9 +98,9 @@ class Pod:
             InvalidConfigurationError: it cannot be run.
             LimitExceededError: its application may not have it.
         """
-        configuration = from_proto(message)
         if self._messages.get(message.id) == message and self._origins.get(message.id) == origin:
             return
+        configuration = from_proto(message)
         known = self._messages.get(message.id)
         self.scheduler.applications.check(configuration, from_proto(known) if known is not None else None)
         await self.repository.put_configuration(message, origin)
@@ -123,6 +124,10 @@ class Pod:
             for identity, message in sorted(self._messages.items())
             if origin is None or self._origins[identity] == origin
         ]
+
+    def origin(self, identity: str) -> Origin | None:
+        """Where a configuration came from; None when there is none of that name."""
+        return self._origins.get(identity)
 
     def _adopt(self, message: sensing_configuration_pb2.SensingConfiguration, origin: Origin) -> None:
         try:
@@ -185,6 +190,7 @@ class Pod:
 
     async def run(self) -> None:
         """Carry out decisions until cancelled."""
+        self.scheduler.release(self._now_us())
         try:
             while True:
                 self._news.clear()

@@ -35,14 +35,14 @@ class SensorPodServicer(sensor_pod_pb2_grpc.SensorPodServicer):
     ) -> sensor_pod_pb2.ConfigureResponse:
         """Store or remove a configuration; answered when it is on disk."""
         configuration = request.configuration
-        known = {entry.id for entry in self._pod.configurations()}
-        from_stream = {entry.id for entry in self._pod.configurations("stream")}
-        if configuration.id in from_stream:
+        origin = self._pod.origin(configuration.id)
+        if origin == "stream":
             detail = f"configuration {configuration.id!r} belongs to the control plane; change it there"
             raise RefusalError(reservations_pb2.Refusal(code="not-local", detail=detail, field="id"))
         if request.remove:
-            if configuration.id not in known:
-                raise not_found("configuration", configuration.id, sorted(known - from_stream))
+            if origin is None:
+                known = [entry.id for entry in self._pod.configurations("local")]
+                raise not_found("configuration", configuration.id, known)
             await self._pod.remove([configuration.id])
         else:
             self._check_source(configuration)

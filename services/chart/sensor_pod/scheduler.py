@@ -19,13 +19,12 @@ from typing import Any
 from chart.sensor_pod.applications import Applications
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.group import (
-    FIRST_RUN_GAP_US,
-    FIRST_RUN_SPREAD_US,
     Cost,
     Group,
     Pending,
     Run,
     first_due_us,
+    first_spread_us,
     next_due_us,
 )
 from chart.sensor_pod.model import Configuration, GroupKey
@@ -63,8 +62,22 @@ class Scheduler:
         self._waiters: dict[str, list[GroupKey]] = {}
         self._tickets: dict[int, GroupKey] = {}
         self._order = itertools.count(1)
+        # Groups whose plan waits for `release`; None: plans are made at once.
+        self._unplanned: dict[GroupKey, Group] | None = None
 
     # What shall be measured
+
+    def hold(self) -> None:
+        """Make no plans until `release`: taking over thousands of configurations takes a while, in which none of them
+        shall fall due."""
+        if self._unplanned is None:
+            self._unplanned = {}
+
+    def release(self, now_us: int) -> None:
+        """Plan what was put since `hold`, as if all of it had come now."""
+        groups, self._unplanned = self._unplanned or {}, None
+        for group in groups.values():
+            self._plan(group, now_us)
 
     def put(
         self,
@@ -237,16 +250,18 @@ class Scheduler:
     def _plan(self, group: Group, now_us: int) -> None:
         """The fastest period changed: the old timer becomes void."""
         group.epoch += 1
-        if group.period_us is not None:
-            spread_us = max(FIRST_RUN_SPREAD_US, FIRST_RUN_GAP_US * len(self._groups))
-            due_us = first_due_us(group.key, group.period_us, group.last_started_us, now_us, spread_us)
+        if self._unplanned is not None:
+            self._unplanned[group.key] = group
+        elif group.period_us is not None:
+            spread_us = first_spread_us(len(self._groups))
+            due_us = first_due_us(group.phase, group.period_us, group.last_started_us, now_us, spread_us)
             self._timer(due_us, _DUE, (group, group.epoch))
 
     def _fire_due(self, group: Group, epoch: int, at_us: int, now_us: int, decisions: list[Decision]) -> None:
         period_us = group.period_us
         if epoch != group.epoch or period_us is None or self._groups.get(group.key) is not group:
             return
-        following_us = next_due_us(group.key, at_us, period_us, now_us)
+        following_us = next_due_us(group.phase, at_us, period_us, now_us)
         self._timer(following_us, _DUE, (group, epoch))
         if (missed := (now_us - at_us) // period_us) > 0:
             decisions.append(self._skip(group, "late", f"the pod was busy or stopped for {missed} periods", missed))

@@ -15,6 +15,14 @@ _MAIN_METRIC = {
     "pathchirp": ("available_bandwidth_bps", "bps"),
     "spruce": ("available_bandwidth_bps", "bps"),
     "pathrate": ("capacity_bps", "bps"),
+    "traceroute": ("rtt_us", "us"),
+    "tulip": ("loss_ratio", "ratio"),
+    "tcp-rtt": ("rtt_us", "us"),
+    "snmp": ("in_rate_bps", "bps"),
+    "host": ("cpu_busy_ratio", "ratio"),
+    "pathchirp-original": ("reverse_available_bandwidth_bps", "bps"),
+    "pathrate-original": ("reverse_capacity_bps", "bps"),
+    "spruce-original": ("available_bandwidth_bps", "bps"),
 }
 
 # More routers than a time-to-live can reach are none.

@@ -16,7 +16,7 @@ from typing import Any
 
 from chart.sensor_pod.applications import Applications
 from chart.sensor_pod.budget import WINDOW_US, ByteBudget
-from chart.sensor_pod.group import Cost, Run, first_due_us, next_due_us
+from chart.sensor_pod.group import FIRST_RUN_SPREAD_US, Cost, Run, first_due_us, next_due_us, phase
 from chart.sensor_pod.model import Configuration, GroupKey
 from chart.sensor_pod.plan import Declare, Expire, Limits, Preempt, Skip
 from chart.sensor_pod.scheduler import Scheduler
@@ -260,11 +260,13 @@ def a_day(configurations: int = 10_000, *, seed: int = 1, hours: float = 24, one
     )
 
 
-def runs_alone(key: GroupKey, period_s: int, end_s: float) -> int:
-    """Runs of a configuration that shares with nobody."""
-    period_us, end_us = period_s * SECOND_US, int(end_s * SECOND_US)
-    first_us = first_due_us(key, period_us, None, 0)
-    second_us = next_due_us(key, first_us, period_us, first_us)
+def runs_alone(
+    key: GroupKey, period_s: int, duration_s: float, start_us: int = 0, spread_us: int = FIRST_RUN_SPREAD_US
+) -> int:
+    """Runs within the time of a configuration that shares with nobody, new at the start; first runs are spread."""
+    period_us, end_us = period_s * SECOND_US, start_us + int(duration_s * SECOND_US)
+    first_us = first_due_us(phase(key), period_us, None, start_us, spread_us)
+    second_us = next_due_us(phase(key), first_us, period_us, first_us)
     return int(first_us <= end_us) + max(0, (end_us - second_us) // period_us + 1)
 
 

@@ -5,6 +5,7 @@ Without the broker the pod goes on with what its repository holds; the streams a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -21,6 +22,7 @@ from chart.v1 import sensing_configuration_pb2, topology_pb2
 CONFIGURATIONS = "chart.sensing-configuration.v1"
 TOPOLOGY = "chart.topology.v1"
 BACK_OFF_S = (0.5, 15.0)
+AT_A_TIME = 50
 
 _log = structlog.get_logger("chart.sensor_pod.streams")
 
@@ -66,8 +68,10 @@ class ControlStreams:
             present = dict(state.items())
             gone = [known.id for known in self._pod.configurations("stream") if known.id not in present]
             await self._pod.remove(gone)
-            for identity, value in present.items():
+            for number, (identity, value) in enumerate(present.items(), 1):
                 await self._apply_configuration(identity, value)
+                if number % AT_A_TIME == 0:
+                    await asyncio.sleep(0)  # runs that are due meanwhile start
             _log.info("sensing configurations are read", removed=len(gone), configured=len(self._pod.configurations()))
             async for identity, change in changes:
                 await self._apply_configuration(identity, change)
@@ -77,7 +81,7 @@ class ControlStreams:
     async def _apply_configuration(self, identity: str, value: Message | None) -> None:
         if not isinstance(value, sensing_configuration_pb2.SensingConfiguration) or value.source_node != self._pod.node:
             # A tombstone, or it moved to another node.
-            if any(known.id == identity for known in self._pod.configurations("stream")):
+            if self._pod.origin(identity) == "stream":
                 await self._pod.remove([identity])
             return
         try:

@@ -293,3 +293,20 @@ def test_ten_thousand_configurations_cost_little_per_decision() -> None:
     took_s = time.process_time() - begun
     assert 29_000 <= len(w.started) <= 41_000
     assert took_s / len(w.started) < 0.0005
+
+
+def test_what_is_put_while_plans_are_held_is_due_after_the_release() -> None:
+    w = world()
+    w.scheduler.hold()
+    for number in range(500):
+        w.scheduler.put(configuration(f"c{number}", 60, parameters=(("x", str(number)),)), 0)
+    w.scheduler.remove("c0", 0)
+    # Reading the rest took three seconds.
+    w.now_us = 3 * S
+    assert w.scheduler.poll(w.now_us) == []
+    assert w.scheduler.wakeup_us() is None
+    w.scheduler.release(w.now_us)
+    w.advance(70)
+    assert len({run.key for run in w.started}) == 499
+    assert min(run.due_us for run in w.started) >= 3 * S
+    assert max(run.started_us - run.due_us for run in w.started) < S // 10

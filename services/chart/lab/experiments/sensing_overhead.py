@@ -8,6 +8,7 @@ beside it a simulated day of the same number of configurations and all kinds of 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from chart.lab.experiments import noise
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, temporary_lab
 from chart.lab.network import Lab
 from chart.lab.programs import program
+from chart.sensor_pod.group import first_spread_us
 from chart.sensor_pod.model import GroupKey, from_proto
 from chart.sensor_pod.repository import Repository
 from chart.sensor_pod.simulation import Day, a_day, runs_alone
@@ -98,13 +100,18 @@ def configurations(count: int = CONFIGURATIONS) -> list[SensingConfiguration]:
     return made
 
 
-def asked_runs(made: Sequence[SensingConfiguration], duration_s: float) -> tuple[int, float]:
-    """Runs that these would make in the time if none were shared, and the share in which they overlap."""
+def asked_runs(made: Sequence[SensingConfiguration], duration_s: float, start_us: int = 0) -> tuple[int, float]:
+    """Runs that these would make in the time if none were shared, and the share in which they overlap.
+
+    ``start_us`` is the pod's clock when it began: runs keep to a grid of that clock.
+    """
     periods: dict[GroupKey, list[int]] = {}
     for message in made:
         periods.setdefault(from_proto(message).key, []).append(message.period_ms // 1000)
-    asked = sum(runs_alone(key, period, duration_s) for key, all_periods in periods.items() for period in all_periods)
-    needed = sum(runs_alone(key, min(all_periods), duration_s) for key, all_periods in periods.items())
+    spread_us = first_spread_us(len(periods))
+    alone = functools.partial(runs_alone, duration_s=duration_s, start_us=start_us, spread_us=spread_us)
+    asked = sum(alone(key, period) for key, all_periods in periods.items() for period in all_periods)
+    needed = sum(alone(key, min(all_periods)) for key, all_periods in periods.items())
     return asked, 1 - needed / asked
 
 
@@ -236,7 +243,7 @@ def _watch(
         raise NoisyMachineError(complaint)
     if int(told["configurations"]) != len(made):
         raise LabError(f"the pod follows {told['configurations']} configurations instead of {len(made)}")
-    asked, overlap = asked_runs(made, duration_s)
+    asked, overlap = asked_runs(made, duration_s, int(begun * 1e6))
     return Real(
         started=int(told["started_runs"]),
         asked=asked,
