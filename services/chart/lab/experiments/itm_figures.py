@@ -1,13 +1,16 @@
 """Figures, table and plots of the elastic-tunnel experiments; pure but for the plots' files.
 
 Plots have the axes of the figures of Guirguis et al., section 4.1: seconds from 0 to the end of the run, packets per
-second from 0 to the capacity; connections below from 0. One SVG per run can be laid over the figure of its experiment.
+second from 0 to the capacity; connections below from 0. Overlays are the same curves alone, on no ground and without a
+margin: stretched over the axes of the figure of their experiment they lie where they belong.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from chart.lab.experiments.framework import Figure, dimensions
@@ -72,8 +75,45 @@ def table(title: str, runs: Sequence[Run], paper: Sequence[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class Curve:
+    """What an overlay shows: a curve over seconds, and where the axes end."""
+
+    name: str
+    at_s: Sequence[float]
+    values: Sequence[float]
+    until_s: float
+    highest: float
+    stepwise: bool = False
+
+
+def mean_of(series: Sequence[Sequence[float]]) -> list[float]:
+    """Means by period over as many periods as all have."""
+    return [statistics.fmean(values) for values in zip(*series, strict=False)]
+
+
+def curves(runs: Sequence[Run]) -> list[Curve]:
+    """Rate and connections of every run, and the means over runs of a kind, as the paper's figure 7 has them."""
+    cells: dict[str, list[Run]] = {}
+    for run in runs:
+        cells.setdefault(f"{run.scenario.part}-{run.controller.replace('=', '-')}", []).append(run)
+    found = []
+    for cell, own in cells.items():
+        until_s = own[0].scenario.duration_s * own[0].scale
+        capacity = own[0].scenario.path.capacity_pps
+        highest = 10.0 * math.ceil(max(max(one.connections, default=1) for one in own) / 10)
+        series = [(str(run.seed), run.at_s, run.rates_pps, [float(m) for m in run.connections]) for run in own]
+        if len(own) > 1:
+            _, *columns = zip(*series, strict=True)
+            series.append(("mean", *(mean_of(column) for column in columns)))
+        for name, at_s, rates, connections in series:
+            found.append(Curve(f"{cell}-{name}-rate", at_s, rates, until_s, capacity))
+            found.append(Curve(f"{cell}-{name}-connections", at_s, connections, until_s, highest, stepwise=True))
+    return found
+
+
 def plot(runs: Sequence[Run], path: Path) -> None:
-    """The PNG of all runs at `path`, and beside it one SVG per run."""
+    """The PNG of all runs at `path`; beside it one SVG per run, and in the folder `overlays` each curve alone."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -101,7 +141,23 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         figure.savefig(where, dpi=110)
         pyplot.close(figure)
 
+    def overlay(curve: Curve, where: Path) -> None:
+        figure = pyplot.figure(figsize=(5, 3))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        drawstyle = "steps-post" if curve.stepwise else "default"
+        axes.plot(curve.at_s, curve.values, color="tab:red", drawstyle=drawstyle)
+        axes.set_xlim(0, curve.until_s)
+        axes.set_ylim(0, curve.highest)
+        title = f"{curve.name}: 0 to {curve.until_s:g} s, 0 to {curve.highest:g}"
+        figure.savefig(where, transparent=True, metadata={"Title": title})
+        pyplot.close(figure)
+
     draw(runs, path)
+    overlays = path.with_name("overlays")
+    overlays.mkdir(exist_ok=True)
+    for curve in curves(runs):
+        overlay(curve, overlays / f"{curve.name}.svg")
     for run in runs:
         name = f"{run.scenario.part}-{run.controller.replace('=', '-')}-{run.seed}.svg"
         draw([run], path.with_name(name))
