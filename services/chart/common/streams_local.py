@@ -15,7 +15,6 @@ import structlog
 from chart.common import catalogue as catalogues
 from chart.common import telemetry
 from chart.common.clock import Clock, SystemClock
-from chart.common.compacted import CompactedState
 from chart.common.records import (
     UNREADABLE,
     Partition,
@@ -26,12 +25,10 @@ from chart.common.records import (
     dead_letter_headers,
     dead_letter_key,
     decode,
-    encode,
 )
+from chart.common.streams_memory import MemoryStreams
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from chart.common.catalogue import Catalogue
 
 _log = structlog.get_logger("chart.streams")
@@ -51,24 +48,16 @@ class _Group:
     members: list[LocalSubscription] = field(default_factory=list)
 
 
-class LocalBroker:
+class LocalBroker(MemoryStreams):
     """Streams in memory. ``available = False`` makes it refuse to acknowledge, as a broker that is away."""
 
     def __init__(self, clock: Clock | None = None, catalogue: Catalogue | None = None) -> None:
+        super().__init__(catalogue or catalogues.load())
         self.clock: Clock = clock or SystemClock()
-        self.catalogue = catalogue or catalogues.load()
         self.available = True
         self._logs: dict[Partition, list[_Raw]] = {}
         self._groups: dict[str, _Group] = {}
         self._subscriptions: set[LocalSubscription] = set()
-        self._states: list[CompactedState] = []
-
-    async def publish(
-        self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
-    ) -> None:
-        """See `Broker.publish`."""
-        payload, kind = encode(self.catalogue, topic, value)
-        await self.publish_raw(topic, key, payload, {"type": kind, **(headers or {})})
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
         """See `Broker.publish_raw`."""
@@ -95,18 +84,9 @@ class LocalBroker:
         """See `Broker.subscribe`."""
         return LocalSubscription(self, tuple(topics), group, start, on_partitions)
 
-    async def compacted(self, topic: str) -> CompactedState:
-        """See `Broker.compacted`."""
-        state = CompactedState(topic, self.subscribe([topic], start="earliest"))
-        await state.start()
-        self._states.append(state)
-        await state.wait_ready()
-        return state
-
     async def close(self) -> None:
         """See `Broker.close`."""
-        for state in self._states:
-            await state.close()
+        await super().close()
         for subscription in list(self._subscriptions):
             await subscription.__aexit__(None, None, None)
 

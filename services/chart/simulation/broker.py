@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from chart.common import catalogue as catalogues
-from chart.common.compacted import CompactedState
-from chart.common.records import Partition, Record, Start, StreamUnavailable, decode, encode
+from chart.common.records import Partition, Record, Start, StreamUnavailable, decode
+from chart.common.streams_memory import MemoryStreams
 from chart.simulation.loop import SimulatedLoop
 from chart.simulation.processes import Process, outside
 
@@ -170,28 +170,20 @@ class _Outgoing:
     deadline_s: float
 
 
-class BrokerClient:
+class BrokerClient(MemoryStreams):
     """One life's connection; see chart.common.streams.Broker."""
 
     def __init__(self, broker: SimulatedBroker, process: Process) -> None:
+        super().__init__(broker.catalogue)
         self.broker = broker
-        self.catalogue = broker.catalogue
         self.process = process
         self._life = process.life
         self._queues: dict[Partition, deque[_Outgoing]] = {}
-        self._states: list[CompactedState] = []
 
     @property
     def alive(self) -> bool:
         """Whether the life that it was made for still is."""
         return self.process.alive and self.process.life == self._life
-
-    async def publish(
-        self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
-    ) -> None:
-        """See Broker.publish."""
-        payload, kind = encode(self.broker.catalogue, topic, value)
-        await self.publish_raw(topic, key, payload, {"type": kind, **(headers or {})})
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
         """See Broker.publish_raw."""
@@ -254,19 +246,6 @@ class BrokerClient:
     ) -> SimulatedSubscription:
         """See Broker.subscribe."""
         return SimulatedSubscription(self, tuple(topics), group, start, on_partitions)
-
-    async def compacted(self, topic: str) -> CompactedState:
-        """See Broker.compacted."""
-        state = CompactedState(topic, self.subscribe([topic], start="earliest"))
-        await state.start()
-        self._states.append(state)
-        await state.wait_ready()
-        return state
-
-    async def close(self) -> None:
-        """See Broker.close."""
-        for state in self._states:
-            await state.close()
 
 
 class SimulatedSubscription:

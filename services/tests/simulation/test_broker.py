@@ -5,61 +5,33 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
 
 import pytest
+from support import simulated
 
 from chart.common.records import Record, StreamUnavailable
 from chart.simulation.broker import COORDINATE_S, SESSION_TIMEOUT_S, SimulatedBroker, SimulatedSubscription
 from chart.simulation.loop import DeadlockError, SimulatedLoop
-from chart.simulation.processes import Process, follow_tasks
-from chart.simulation.trace import Trace
+from chart.simulation.processes import Process
 from chart.v1 import link_load_pb2
 
 TOPIC = "chart.link-load.v1"
 STATE = "chart.link-rate.v1"
 
 
-class Bench:
+class Bench(simulated.Bench):
     def __init__(self) -> None:
-        self.loop = SimulatedLoop()
-        follow_tasks(self.loop)
+        super().__init__()
         self.broker = SimulatedBroker(self.loop, random.Random(1))
-        self.trace = Trace(self.loop.time)
 
-    def process(self, name: str) -> Process:
-        async def idle(_process: Process) -> None:
-            await asyncio.get_running_loop().create_future()
-
-        process = Process(name, self.loop, self.trace, idle, lambda: 1.0)
-        process.start()
-        return process
-
-    def end(self) -> None:
-        if not self.loop.is_closed():
-            self.loop.run_until_complete(self._cancel_all())
-            self.loop.close()
-
-    @staticmethod
-    async def _cancel_all() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def run(self, story: Callable[[], Coroutine[None, None, None]]) -> None:
         async def with_coordinator() -> None:
             coordinator = asyncio.ensure_future(self.broker.coordinate())
             async with asyncio.timeout(60):
                 await story()
             coordinator.cancel()
 
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_until_complete(with_coordinator())
-        finally:
-            self.end()
-            asyncio.set_event_loop(None)
+        super().run(with_coordinator)
 
 
 @pytest.fixture

@@ -4,54 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
+from support import simulated
 
 from chart.simulation.database import Database, Transaction
-from chart.simulation.loop import SimulatedLoop
-from chart.simulation.processes import Process, follow_tasks
-from chart.simulation.trace import Trace
+from chart.simulation.processes import Process
 
 
-class Bench:
+class Bench(simulated.Bench):
     def __init__(self) -> None:
-        self.loop = SimulatedLoop()
-        follow_tasks(self.loop)
+        super().__init__()
         self.database = Database(self.loop, random.Random(1))
-        self.trace = Trace(self.loop.time)
         self.commits: list[dict[Any, Any]] = []
         self.database.watchers.append(lambda process, before, after: self.commits.append(dict(after)))
-
-    def process(self, name: str) -> Process:
-        async def idle(_process: Process) -> None:
-            await asyncio.get_running_loop().create_future()
-
-        process = Process(name, self.loop, self.trace, idle, lambda: 1.0)
-        process.start()
-        return process
-
-    def end(self) -> None:
-        if not self.loop.is_closed():
-            self.loop.run_until_complete(self._cancel_all())
-            self.loop.close()
-
-    @staticmethod
-    async def _cancel_all() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_until_complete(story())
-        finally:
-            self.end()
-            asyncio.set_event_loop(None)
 
 
 async def lock(bench: Bench, process: Process) -> None:

@@ -1,0 +1,59 @@
+"""What brokers in memory have in common: LocalBroker of unit tests, and the one of the simulation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from chart.common.compacted import CompactedState
+from chart.common.records import Partition, Start, encode
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from chart.common.catalogue import Catalogue
+    from chart.common.streams import Subscription
+
+
+class MemoryStreams(ABC):
+    """See `chart.common.streams.Broker`."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._states: list[CompactedState] = []
+
+    async def publish(
+        self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
+    ) -> None:
+        """See `Broker.publish`."""
+        payload, kind = encode(self.catalogue, topic, value)
+        await self.publish_raw(topic, key, payload, {"type": kind, **(headers or {})})
+
+    @abstractmethod
+    async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
+        """See `Broker.publish_raw`."""
+
+    @abstractmethod
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        *,
+        group: str | None = None,
+        start: Start = "latest",
+        on_partitions: Callable[[frozenset[Partition]], None] | None = None,
+    ) -> Subscription:
+        """See `Broker.subscribe`."""
+
+    async def compacted(self, topic: str) -> CompactedState:
+        """See `Broker.compacted`."""
+        state = CompactedState(topic, self.subscribe([topic], start="earliest"))
+        await state.start()
+        self._states.append(state)
+        await state.wait_ready()
+        return state
+
+    async def close(self) -> None:
+        """See `Broker.close`."""
+        for state in self._states:
+            await state.close()
