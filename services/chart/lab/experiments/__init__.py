@@ -3,11 +3,13 @@
 from chart.lab.experiments import (
     admission_load,
     fair_share,
+    fairness,
     grant_latency,
     inference_accuracy,
     itm,
     itm_step,
     kill_matrix,
+    rate_control,
     rate_control_load,
     sensing_accuracy,
     sensing_overhead,
@@ -18,6 +20,7 @@ from chart.lab.experiments import (
     tunnel_bulk,
     tunnel_soak,
     tunnel_throughput,
+    two_path_grid,
 )
 from chart.lab.experiments.framework import Experiment
 
@@ -30,6 +33,9 @@ REGISTRY: dict[str, Experiment] = {
         kill_matrix.EXPERIMENT,
         throughput_grid.EXPERIMENT,
         fair_share.EXPERIMENT,
+        fairness.EXPERIMENT,
+        rate_control.EXPERIMENT,
+        two_path_grid.EXPERIMENT,
         *itm.EXPERIMENTS,
         itm_step.EXPERIMENT,
         inference_accuracy.EXPERIMENT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -57,16 +57,14 @@ def _await_agent(lab: Lab, node: str, process: subprocess.Popen[str], log: Path)
 
 
 @contextmanager
-def agents(lab: Lab, grants: Mapping[str, list[dict[str, Any]]]) -> Iterator[None]:
-    """Runs chart-agent on every node that has grants (and on no other), ready when the block begins."""
+def running(lab: Lab, options: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Runs chart-agent on the nodes that are named, with more options of their own, ready when the block begins."""
     processes: list[tuple[str, subprocess.Popen[str], IO[str]]] = []
     try:
-        for node, own in grants.items():
+        for node, more in options.items():
             directory = lab.node_directory(node)
-            rates = directory / "rates.json"
-            rates.write_text(json.dumps({"enforcement": "enforce", "grants": own}))
             command = [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(directory)]
-            command += ["--cgroup", str(lab.node_cgroup(node)), "--rate-file", str(rates)]
+            command += ["--cgroup", str(lab.node_cgroup(node)), *more]
             for link, end in all_ends(lab.topology):
                 if end.node == node:
                     rate_bps = round((link.rate_mbit or 0) * 1e6)
@@ -86,3 +84,15 @@ def agents(lab: Lab, grants: Mapping[str, list[dict[str, Any]]]) -> Iterator[Non
                 process.kill()
                 process.wait()
             output.close()
+
+
+@contextmanager
+def agents(lab: Lab, grants: Mapping[str, list[dict[str, Any]]]) -> Iterator[None]:
+    """Runs chart-agent on every node that has grants (and on no other), ready when the block begins."""
+    options: dict[str, list[str]] = {}
+    for node, own in grants.items():
+        rates = lab.node_directory(node) / "rates.json"
+        rates.write_text(json.dumps({"enforcement": "enforce", "grants": own}))
+        options[node] = ["--rate-file", str(rates)]
+    with running(lab, options):
+        yield
