@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from configparser import RawConfigParser
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
+from chart.common import supervisord
+from chart.common.supervisord import Options, Supervised
 from chart.lab import kernel
 from chart.lab.errors import LabError
 from chart.lab.network import Lab
@@ -29,16 +28,7 @@ POD_METRICS_PORT = 18210
 AGENT_METRICS_PORT = 18220
 NODE_KAFKA_PORT = 19093
 START_TIMEOUT_S = 20.0
-
-
-@dataclass(frozen=True)
-class Process:
-    """A program that supervisord keeps running."""
-
-    name: str
-    command: list[str]
-    environment: dict[str, str]
-    log: Path
+OPTIONS: Options = {"startsecs": 2, "startretries": 100000, "stopsignal": "TERM", "stopwaitsecs": 5}
 
 
 def node_bootstrap() -> str:
@@ -54,7 +44,7 @@ def write_sensor_key(path: Path) -> None:
         file.write(f"1 {secrets.token_hex(32)}\n")
 
 
-def agent(lab: Lab, node: str) -> Process:
+def agent(lab: Lab, node: str) -> Supervised:
     """The node's chart-agent with all the node's links and their capacities."""
     directory = lab.node_directory(node)
     command = [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(directory)]
@@ -65,10 +55,12 @@ def agent(lab: Lab, node: str) -> Process:
             parameters = link.direction("forward" if node == link.ends[0] else "reverse")
             rate_bps = parameters.get("rate_bps")
             command += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
-    return Process(f"agent-{node}", lab.command_line(node, command), {"CHART_NODE": node}, directory / "agent.log")
+    return Supervised(
+        f"agent-{node}", lab.command_line(node, command), {"CHART_NODE": node}, directory / "agent.log", OPTIONS
+    )
 
 
-def pod(lab: Lab, node: str, key: Path) -> Process:
+def pod(lab: Lab, node: str, key: Path) -> Supervised:
     """The node's sensor pod."""
     directory = lab.node_directory(node)
     executable = Path(sys.executable).parent / "chart-sensor-pod"
@@ -84,45 +76,15 @@ def pod(lab: Lab, node: str, key: Path) -> Process:
         "CHART_SENSOR_KEY_FILE": str(key),
         "CHART_BUILD_DIR": str(build_directory()),
     }
-    return Process(f"pod-{node}", lab.command_line(node, [str(executable)]), environment, directory / "pod.log")
+    return Supervised(
+        f"pod-{node}", lab.command_line(node, [str(executable)]), environment, directory / "pod.log", OPTIONS
+    )
 
 
-def _quoted(environment: Mapping[str, str]) -> str:
-    return ",".join(f'{key}="{value}"' for key, value in environment.items())
-
-
-def configuration(processes: list[Process], socket: Path, directory: Path) -> RawConfigParser:
-    """supervisord's configuration; a program that ends is started again, at growing intervals while it fails early."""
-    parser = RawConfigParser()
-    parser["unix_http_server"] = {"file": str(socket), "chmod": "0600"}
-    parser["supervisord"] = {
-        "logfile": str(directory / "supervisord.log"),
-        "pidfile": str(directory / "supervisord.pid"),
-        "childlogdir": str(directory),
-        "nodaemon": "true",
-        "silent": "true",
-        "loglevel": "info",
-    }
-    parser["rpcinterface:supervisor"] = {
-        "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
-    }
-    parser["supervisorctl"] = {"serverurl": f"unix://{socket}"}
-    for process in processes:
-        parser[f"program:{process.name}"] = {
-            "command": shlex.join(process.command).replace("%", "%%"),
-            "environment": _quoted(process.environment).replace("%", "%%"),
-            "autorestart": "true",
-            "startsecs": "2",
-            "startretries": "100000",
-            "stopsignal": "TERM",
-            "stopwaitsecs": "5",
-            "killasgroup": "true",
-            "redirect_stderr": "true",
-            "stdout_logfile": str(process.log),
-            "stdout_logfile_maxbytes": "20MB",
-            "stdout_logfile_backups": "1",
-        }
-    return parser
+def configuration(processes: list[Supervised], socket: Path, directory: Path) -> str:
+    """Text of supervisord.conf; a program that ends is started again, at growing intervals while it fails early."""
+    logs = {"logfile": directory / "supervisord.log", "childlogdir": directory}
+    return supervisord.configuration(directory, socket, processes, {**logs, "nodaemon": "true", "silent": "true"})
 
 
 def _control(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -139,7 +101,7 @@ def processes(lab: Lab) -> Iterator[tuple[str, str, str]]:
         yield name, state, details[0] if details else ""
 
 
-def node_processes(lab: Lab) -> list[Process]:
+def node_processes(lab: Lab) -> list[Supervised]:
     """Agent and pod of every node of a lab that is up with its management bridge.
 
     Raises LabError when a program is not built or installed.
@@ -150,14 +112,13 @@ def node_processes(lab: Lab) -> list[Process]:
     return [agent(lab, name) for name in names] + [pod(lab, name, key) for name in names]
 
 
-def start(lab: Lab, wanted: list[Process]) -> None:
+def start(lab: Lab, wanted: list[Supervised]) -> None:
     """Starts supervisord for a lab that is up, and waits until it serves.
 
     Raises LabError when it does not within 20 s.
     """
     path = lab.directory / "supervisord.conf"
-    with path.open("w") as file:
-        configuration(wanted, lab.runtime_directory / "supervisor.sock", lab.directory).write(file)
+    path.write_text(configuration(wanted, lab.runtime_directory / "supervisor.sock", lab.directory))
     cgroup = lab.cgroup / SUPERVISOR_CGROUP
     cgroup.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(path)]

@@ -24,6 +24,8 @@ from xmlrpc.client import Fault, ServerProxy
 import httpx
 from supervisor.xmlrpc import SupervisorTransport
 
+from chart.common import supervisord
+from chart.common.supervisord import Supervised
 from chart.platform.programs import Program
 
 START_LIMIT_S = 90.0
@@ -61,53 +63,35 @@ def healthy(check: str, timeout_s: float = 1.0) -> bool:
 
 
 def configuration(directory: Path, programs: Iterable[Program], identifier: str) -> str:
-    """Text of supervisord.conf. Values are escaped as its parser wants them."""
-
-    def escape(value: str) -> str:
-        return value.replace("%", "%%")
-
-    lines = [
-        "[unix_http_server]",
-        f"file={socket_path(directory)}",
-        "chmod=0600",
-        "[rpcinterface:supervisor]",
-        "supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface",
-        "[supervisord]",
-        f"identifier={identifier}",
-        f"logfile={escape(str(directory / 'logs' / 'supervisord.log'))}",
-        f"pidfile={escape(str(directory / 'supervisord.pid'))}",
-        f"childlogdir={escape(str(directory / 'logs'))}",
-        "loglevel=info",
-        "minfds=4096",
-        "nodaemon=false",
-    ]
-    for program in programs:
-        environment = ",".join(f'{key}="{escape(value)}"' for key, value in sorted(program.environment.items()))
-        command = " ".join(_quote(escape(part)) for part in program.command)
-        lines += [
-            f"[program:{program.name}]",
-            f"command={command}",
-            f"environment={environment}",
-            f"directory={escape(str(program.directory or directory))}",
-            "autostart=false",
-            "autorestart=true",
-            "startsecs=1",
-            "startretries=10",
-            f"stopsignal={program.stop_signal}",
-            f"stopwaitsecs={program.stop_wait_s}",
-            "stopasgroup=false",
-            "killasgroup=true",
-            "redirect_stderr=true",
-            f"stdout_logfile={escape(str(directory / 'logs' / program.name))}.log",
-            "stdout_logfile_maxbytes=20MB",
-            "stdout_logfile_backups=2",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _quote(part: str) -> str:
-    return (
-        part if part and all(c.isalnum() or c in "-_./:=,+@*%" for c in part) else '"' + part.replace('"', '\\"') + '"'
+    """Text of supervisord.conf: nothing starts by itself, `Supervisor.start_all` does that in order."""
+    logs = directory / "logs"
+    return supervisord.configuration(
+        directory,
+        socket_path(directory),
+        [
+            Supervised(
+                program.name,
+                program.command,
+                program.environment,
+                logs / f"{program.name}.log",
+                {
+                    "directory": program.directory or directory,
+                    "autostart": "false",
+                    "startsecs": 1,
+                    "startretries": 10,
+                    "stopsignal": program.stop_signal,
+                    "stopwaitsecs": program.stop_wait_s,
+                },
+            )
+            for program in programs
+        ],
+        {
+            "identifier": identifier,
+            "logfile": logs / "supervisord.log",
+            "childlogdir": logs,
+            "minfds": 4096,
+            "nodaemon": "false",
+        },
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from chart.common.supervisord import Supervised
 from chart.lab import kernel, supervise, topology
 from chart.lab.errors import LabError
 from chart.lab.experiments import traffic
@@ -137,7 +138,7 @@ def test_idle_links_cost_no_processor_time(make_lab: LabMaker) -> None:
 def test_supervised_processes_come_back_and_go_with_the_lab(make_lab: LabMaker) -> None:
     lab = make_lab()
     log = lab.node_directory("alpha") / "sleeper.log"
-    sleeper = supervise.Process(
+    sleeper = Supervised(
         "sleeper", lab.command_line("alpha", ["sh", "-c", "echo $GREETING; exec sleep 1000"]), {"GREETING": "a%b"}, log
     )
     supervise.start(lab, [sleeper])
