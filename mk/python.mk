@@ -37,7 +37,7 @@ format-python: ## rewrite the Python sources as ruff wants them
 	@$(VENV)/bin/ruff format $(PYTHON_SOURCES)
 
 unit-python: python proto
-	@$(PYTEST) -m "not contract and not lab and not slow"
+	@$(PYTEST) -m "not contract and not lab and not slow" --numprocesses $(PARALLEL) --dist loadfile
 
 contract-python: python proto kafka
 	@$(PYTEST) -m "contract and not slow"
