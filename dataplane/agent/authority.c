@@ -318,12 +318,26 @@ static void tick(void *context) {
         hand_over(authority);
 }
 
+static void on_reported(void *context, long status, const char *text) {
+    struct authority *authority = context;
+    if (status != 200 || !strstr(text, "\"changed\":true"))
+        return;
+    authority->reports.healed++;
+    log_info("authority: a sender that took this node for another learns its next hop");
+}
+
+static bool send_report(void *context, const char *body) {
+    struct authority *authority = context;
+    return !authority_https_ask(authority->https, "/v1/next-hops/reports", body, ASK_LIMIT_S, on_reported, authority);
+}
+
 static void second(void *context) {
     struct authority *authority = context;
+    int64_t now_us = agent_now_us();
     renew_exhausted(authority);
-    if (authority_identity_valid(&authority->identity, agent_now_us()) && !authority->revoked)
-        authority_reports_look(&authority->reports, &authority->state, authority->https, signal_source_reports(),
-                               agent_now_us());
+    if (authority_identity_valid(&authority->identity, now_us) && !authority->revoked)
+        authority_reports_look(&authority->reports, &authority->state, signal_source_reports(), now_us, send_report,
+                               authority);
 }
 
 static bool sign_record(const char *topic, const char *key, const void *value, size_t length,

@@ -6,11 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent.h"
-#include "authority_https.h"
-
-#define LIMIT_S 10L
-
 static uint16_t sender_of(const struct chart_signal_report *report) {
     struct chart_signal signal;
     return chart_signal_unpack(&signal, report->signal) == CHART_QOS_OK ? signal.sender : 0;
@@ -53,16 +48,8 @@ static int on_report(void *context, void *data, size_t size) {
     return 0;
 }
 
-static void on_answer(void *context, long status, const char *text) {
-    struct authority_reports *reports = context;
-    if (status != 200 || !strstr(text, "\"changed\":true"))
-        return;
-    reports->healed++;
-    log_info("authority: a sender that took this node for another learns its next hop");
-}
-
-void authority_reports_look(struct authority_reports *reports, const struct authority_state *state,
-                            struct authority_https *https, int ring_fd, int64_t now_us) {
+void authority_reports_look(struct authority_reports *reports, const struct authority_state *state, int ring_fd,
+                            int64_t now_us, authority_report_send send, void *context) {
     char body[AUTHORITY_REPORT_LEN];
     if (!reports->ring && ring_fd >= 0)
         reports->ring = ring_buffer__new(ring_fd, on_report, reports, NULL);
@@ -73,8 +60,7 @@ void authority_reports_look(struct authority_reports *reports, const struct auth
     (void)ring_buffer__consume(reports->ring);
     for (size_t i = 0; i < reports->n_waiting; i++) {
         authority_report_body(&reports->waiting[i], body);
-        if (authority_https_ask(https, "/v1/next-hops/reports", body, LIMIT_S, on_answer, reports) == 0)
-            reports->sent++;
+        reports->sent += send(context, body);
     }
     reports->n_waiting = 0;
 }

@@ -12,7 +12,6 @@
 #include "qos.h"
 #include "signal_maps.h"
 
-struct authority_https;
 struct ring_buffer;
 
 #define AUTHORITY_REPORT_LEN 256
@@ -42,8 +41,11 @@ bool authority_report_want(struct authority_reports *reports, const struct chart
 /* The call's body: the signal as a datagram of the shim, which holds all that its tag covers. */
 void authority_report_body(const struct chart_signal_report *report, char ret[AUTHORITY_REPORT_LEN]);
 
+/* Sends the body of a call; false: it could not be sent. */
+typedef bool (*authority_report_send)(void *context, const char *body);
+
 /* Once a second: what the kernel reported goes out. ring_fd: the map `signal_reports`, negative: signalling is not
  * running. */
-void authority_reports_look(struct authority_reports *reports, const struct authority_state *state,
-                            struct authority_https *https, int ring_fd, int64_t now_us);
+void authority_reports_look(struct authority_reports *reports, const struct authority_state *state, int ring_fd,
+                            int64_t now_us, authority_report_send send, void *context);
 void authority_reports_close(struct authority_reports *reports);

@@ -58,8 +58,11 @@ SIGNAL_FUNCTION int signal_verify(struct signal_scratch *scratch) {
     key.sender = signal->sender;
     key.epoch = signal->epoch;
     in = bpf_map_lookup_elem(&signal_in, &key);
-    if (!in)
+    if (!in) {
+        /* Perhaps meant for another element: its epochs with this sender have numbers of their own. */
+        signal_report(scratch, CHART_QOS_UNKNOWN_EPOCH);
         return CHART_QOS_UNKNOWN_EPOCH;
+    }
     error = chart_replay_check(&in->replay, signal->sequence);
     if (!error) {
         chart_signal_tag(tag, signal, &scratch->parsed.flow, &in->key, &scratch->hmac);
