@@ -5,7 +5,7 @@ UNIT += unit-dataplane
 LONG += signal-experiments
 
 ##@ Data plane
-.PHONY: dataplane lint-dataplane unit-dataplane verify-dataplane signal-experiments
+.PHONY: dataplane lint-dataplane unit-dataplane verify verify-dataplane signal-experiments
 dataplane: packages proto
 	@$(MAKE) -C dataplane BUILD=$(BUILD) all
 
@@ -15,7 +15,9 @@ lint-dataplane: dataplane
 unit-dataplane: dataplane
 	@$(MAKE) -C dataplane BUILD=$(BUILD) unit
 
-verify-dataplane: dataplane ## load every BPF program and print its verified instruction count
+verify: verify-dataplane
+
+verify-dataplane: dataplane ## load every BPF program and print its instruction count and run-once times (also: make verify)
 	@$(MAKE) -C dataplane BUILD=$(BUILD) verify
 
 signal-experiments: setup ## in-band signals: cost, abuse, timing (4 minutes); results in var/signal-*
