@@ -31,6 +31,19 @@ struct sensor {
     unsigned runs_at_once; /* with --serve; a sensor that uses the keyring has 1, which its code contexts need */
 };
 
+/* What a sensor's PREFIX_defaults, PREFIX_check and PREFIX_declare are as members of struct sensor, which knows no
+ * sensor's parameters: defaults, check, declare. */
+#define SENSOR_ADAPTERS(PREFIX)                                                                                        \
+    static void defaults(void *parameters) {                                                                           \
+        PREFIX##_defaults(parameters);                                                                                 \
+    }                                                                                                                  \
+    static int check(const void *parameters, struct failure *failure) {                                                \
+        return PREFIX##_check(parameters, failure);                                                                    \
+    }                                                                                                                  \
+    static void declare(const void *parameters, uint64_t *ret_bytes, uint64_t *ret_duration_ms) {                      \
+        PREFIX##_declare(parameters, ret_bytes, ret_duration_ms);                                                      \
+    }
+
 /* Exit status of the program. */
 int sensor_main(const struct sensor *sensor, int argc, char **argv);
 

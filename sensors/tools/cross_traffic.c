@@ -1,6 +1,7 @@
 /* cross-traffic: UDP packets at Poisson moments, alone or in bursts, for judging sensors in the lab. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,16 @@ static void wait_until(int64_t at_ns) {
         ;
 }
 
+/* Before the sensors, which wait in a loop at PACING_PRIORITY while they probe: behind them this traffic would come to
+ * a halt for just as long and leave in one burst afterwards, and the link would look idle to every sensor. */
+static void come_first(void) {
+    struct sched_param wanted = {.sched_priority = PACING_PRIORITY + 1};
+
+    if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &wanted) < 0)
+        fprintf(stderr, "cross-traffic: no real-time priority (%s); sensors on this machine hold it up\n",
+                strerror(errno));
+}
+
 static int run(const struct parameters *parameters, struct failure *failure) {
     double mean_ns = 8.0 * (double)parameters->packet_bytes * parameters->burst / parameters->rate_bps * NS_PER_S;
     unsigned short chance[3] = {(unsigned short)parameters->seed, (unsigned short)(parameters->seed >> 16), 77};
@@ -68,6 +79,7 @@ static int run(const struct parameters *parameters, struct failure *failure) {
     if (descriptor < 0)
         return failure_from_errno(failure, errno, "UDP socket");
     pacing_prepare();
+    come_first();
     at_ns = (double)pacing_now_ns();
     end_ns = at_ns + parameters->duration_s * NS_PER_S;
     while (at_ns < end_ns) {

@@ -2,17 +2,7 @@
 #include "sensor.h"
 #include "tulip.h"
 
-static void defaults(void *parameters) {
-    tulip_defaults(parameters);
-}
-
-static int check(const void *parameters, struct failure *failure) {
-    return tulip_check(parameters, failure);
-}
-
-static void declare(const void *parameters, uint64_t *ret_bytes, uint64_t *ret_duration_ms) {
-    tulip_declare(parameters, ret_bytes, ret_duration_ms);
-}
+SENSOR_ADAPTERS(tulip)
 
 static int run(const void *parameters, const struct keyring *keyring, struct sensor_answer *answer,
                struct failure *failure) {
