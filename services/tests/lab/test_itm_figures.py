@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chart.lab.experiments.itm import PLANS
 from chart.lab.experiments.itm_figures import curves, plot
-from chart.lab.experiments.itm_run import Run
+from chart.lab.experiments.itm_run import Run, backlogged
 
 WAVE = PLANS["itm-4"].scenarios[0]
 
@@ -41,3 +41,8 @@ def test_an_overlay_fills_its_drawing(tmp_path: Path) -> None:
     assert "0 to 100 s, 0 to 2000" in drawn
     # 5 by 3 inches of 72 points without a margin: the first period's 2 s of 100, and 300 of 2000 packets/s.
     assert "M 7.2 183.6" in drawn
+
+
+def test_a_tunnel_that_users_do_not_fill_says_nothing_about_its_connections() -> None:
+    assert backlogged({"backlogged_us": 1_000_000, "report": {"interval_us": 2_000_000}})
+    assert not backlogged({"backlogged_us": 999_999, "report": {"interval_us": 2_000_000}})

@@ -214,6 +214,11 @@ def tau_s(windows: list[dict[str, float]], period_s: float) -> float | None:
     return min(max(statistics.fmean(halves), TAU_PERIODS[0] * period_s), TAU_PERIODS[1] * period_s)
 
 
+def backlogged(state: dict[str, Any]) -> bool:
+    """Whether users filled the tunnel, as the service tunnels judges it: packets waited for half of the period."""
+    return bool(2 * state["backlogged_us"] >= state["report"]["interval_us"])
+
+
 class Loop:
     """The control loop of one run: per report of the destination one decision."""
 
@@ -264,7 +269,8 @@ class Loop:
             before_s = self.controller.tau_s or measured_tau_s
             self.controller.tau_s = (before_s + measured_tau_s) / 2
         sizes = tuple(float(window["cwnd_segments"]) for window in windows)
-        decision = self.controller.decide(self.target_pps, Measurement(rate_pps, wanted, sizes))
+        measured = Measurement(rate_pps, wanted, sizes, backlogged(state))
+        decision = self.controller.decide(self.target_pps, measured)
         run.decisions.append(asdict(decision))
         self.tunnel.set(connections=decision.connections, lease_ms=round(10_000 * self.path.period_s))
 
