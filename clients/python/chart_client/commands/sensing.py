@@ -45,6 +45,14 @@ def _value(value: float | None, unit: str) -> str:
     return format_bps(value) if unit == "bps" else f"{value:.6g} {unit}".rstrip()
 
 
+def _tell(stored: object, words: str, *, as_json: bool) -> None:
+    """What was stored: for programs all of it, for people one line."""
+    if as_json:
+        print_json(stored)
+    else:
+        out.print(words, markup=False)
+
+
 def _parameters(stated: list[str] | None) -> dict[str, str]:
     found = {}
     for text in stated or ():
@@ -116,10 +124,8 @@ def put_configuration(
             tolerance_ms=round(tolerance_s * 1000),
             priority=priority,
         )
-    if as_json:
-        print_json(stored)
-    else:
-        out.print(f"{stored.id}: {stored.sensor} from {stored.source_node} to {stored.destination_node}", markup=False)
+    words = f"{stored.id}: {stored.sensor} from {stored.source_node} to {stored.destination_node}"
+    _tell(stored, words, as_json=as_json)
 
 
 @sensing.command("delete")
@@ -424,10 +430,7 @@ def put_rule(
             for_s=for_s,
             description=description,
         )
-    if as_json:
-        print_json(stored)
-    else:
-        out.print(f"{stored.id}: {stored.kind}, {stored.metric}, revision {stored.revision}", markup=False)
+    _tell(stored, f"{stored.id}: {stored.kind}, {stored.metric}, revision {stored.revision}", as_json=as_json)
 
 
 @alert.command("delete-rule")
