@@ -65,7 +65,8 @@ class Envelope:
             problem = ProblemError(500, "Internal error", "The authority failed; its log has the reason.")
             await _answer(problem, scope["path"])(scope, receive, counted)
         finally:
-            route = getattr(scope.get("route"), "path", "unmatched")
+            plain = keys.PAIR_PATH if scope.get("endpoint") is keys.get_keys else "unmatched"
+            route = getattr(scope.get("route"), "path", plain)
             method = scope["method"] if scope["method"] in ("GET", "POST", "PUT", "DELETE") else "OTHER"
             REQUESTS.labels(method, route, str(status)).inc()
             SECONDS.labels(method, route).observe(time.perf_counter() - began)
@@ -130,6 +131,7 @@ def _http(error: HTTPException, path: str, limit_bytes: int) -> ProblemError:
 def create_app(settings: AuthoritySettings) -> FastAPI:
     """The application; ``app.state.authority`` must be set before the first request."""
     app = FastAPI(title="CHART authority", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.add_route(keys.PAIR_PATH, keys.get_keys, methods=["GET"])
     for module in (identities, keys, next_hops, authorisations, receipts):
         app.include_router(module.router)
     limit_bytes = settings.authority_body_limit_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
@@ -101,12 +101,32 @@ class Caller:
         return self.identity.name if self.identity.kind == "user" and self.local else None
 
 
-def _of(request: Request) -> Authority:
+def of(request: Request) -> Authority:
+    """What `main` put into the application's state."""
     authority: Authority = request.app.state.authority
     return authority
 
 
+async def _of(request: Request) -> Authority:
+    # Not `of` itself: the framework would call a plain function in another thread.
+    return of(request)
+
+
 Context = Annotated[Authority, Depends(_of)]
+
+
+def peer(authority: Authority, request: Request, principal: Principal | None = None) -> Caller:
+    """The verified peer; ``principal`` for whom the gateway speaks.
+
+    Raises:
+        ProblemError: as `Trust.check`.
+    """
+    proof = authority.trust.check(request.scope.get(PEER_CERTIFICATE))
+    own = authority.settings.authority_domain
+    address = request.client.host if request.client else None
+    operator = proof.identity.domain == own and proof.identity.short in authority.settings.authority_operators
+    operator = operator or (principal is not None and principal.acts_for_all)
+    return Caller(proof, own, address, principal, operator)
 
 
 async def caller(
@@ -116,17 +136,11 @@ async def caller(
     chart_client_address: Annotated[str | None, Header(max_length=45)] = None,
 ) -> Caller:
     """Dependency: the verified peer, and the token of the person it calls for when the peer is the gateway."""
-    proof = authority.trust.check(request.scope.get(PEER_CERTIFICATE))
-    own = authority.settings.authority_domain
-    address = request.client.host if request.client else None
-    principal: Principal | None = None
-    if proof.identity.domain == own and proof.identity.short == GATEWAY:
-        if authorization is not None:
-            principal = await _principal(authority, authorization)
-        address = chart_client_address
-    operator = proof.identity.domain == own and proof.identity.short in authority.settings.authority_operators
-    operator = operator or (principal is not None and principal.acts_for_all)
-    return Caller(proof, own, address, principal, operator)
+    found = peer(authority, request)
+    if not found.local or found.identity.short != GATEWAY:
+        return found
+    principal = await _principal(authority, authorization) if authorization is not None else None
+    return replace(peer(authority, request, principal), address=chart_client_address)
 
 
 async def _principal(authority: Authority, authorization: str) -> Principal:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
-from chart.authority.context import Anyone, Authority, Caller, Context, forbidden
+from chart.authority.certificates import invalid
+from chart.authority.context import Anyone, Authority, Caller, Context, forbidden, of, peer
 from chart.authority.keys import RECORDS, HeldKey
 from chart.authority.schemas import KeyEpoch, KeySet, StreamKeySet
 from chart.common.problems import ProblemError
 
 router = APIRouter(prefix="/v1")
+# Served by `get_keys` itself, outside the router: see there.
+PAIR_PATH = "/v1/keys/{sender}/{receiver}"
 
-Element = Annotated[str, Path(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(@[a-z0-9.-]{1,100})?$", max_length=164)]
+_ELEMENT = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(@[a-z0-9.-]{1,100})?"
+_is_element = re.compile(_ELEMENT).fullmatch
+Element = Annotated[str, Path(pattern=f"^{_ELEMENT}$", max_length=164)]
 Start = Annotated[
     bool, Query(description="The caller has started anew: it lost its sequence or window, so a new epoch is made.")
 ]
@@ -22,18 +28,32 @@ Start = Annotated[
 READERS = frozenset({"service/records"})
 
 
-@router.get("/keys/{sender}/{receiver}", response_model=KeySet)
-async def get_keys(
-    sender: Element, receiver: Element, authority: Context, who: Anyone, start: Start = False
-) -> Response:
-    """Current and previous key of an ordered pair, for its two ends only."""
+async def get_keys(request: Request) -> Response:
+    """Current and previous key of an ordered pair, for its two ends only (``?start=true``: see `Start`).
+
+    The call that every element makes again and again: a plain endpoint that checks its few parameters by itself takes a
+    third of the time that the framework's own look at each of them does.
+
+    Raises:
+        ProblemError: 401, 403 not an end of the pair, 404 unknown, 422 not a name, 503 no key to be had.
+    """
+    authority = of(request)
+    who = peer(authority, request)
+    sender, receiver = request.path_params["sender"], request.path_params["receiver"]
+    for name, value in (("sender", sender), ("receiver", receiver)):
+        if not _is_element(value):
+            raise invalid(name, f"{name} is not the name of an element: {_ELEMENT}.")
+    wanted = request.query_params.get("start", "false").lower()
+    if wanted not in ("true", "false", "1", "0"):
+        raise invalid("start", "start must be true or false.")
     if who.element is None or who.element not in (sender, receiver):
         raise forbidden(f"The keys of {sender} > {receiver} are for these two only.")
     if sender == receiver:
         raise forbidden("An element signs nothing for itself.")
     _check_border(authority, who, sender, receiver)
     ids = await _ids(authority, sender, receiver)
-    held = await authority.keys.of_pair(sender, receiver, demanded_by=who.actor if start else None)
+    demanded_by = who.actor if wanted in ("true", "1") else None
+    held = await authority.keys.of_pair(sender, receiver, demanded_by=demanded_by)
     answer = KeySet(
         sender=sender,
         receiver=receiver,
@@ -43,7 +63,6 @@ async def get_keys(
         renew_at_us=held[-1].epoch.renew_at_us,
         now_us=authority.clock.now_us(),
     )
-    # The call that every element makes again and again: written as it is, not looked through once more.
     return Response(answer.model_dump_json(), media_type="application/json")
 
 

@@ -1,0 +1,102 @@
+"""Keys of pairs, as they are handed out from memory: for whom, and what is refused; no database."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from support.authority import OtherAuthority
+
+from chart.authority import tls
+from chart.authority.api import create_app
+from chart.authority.context import Authority, Buckets
+from chart.authority.keys import HeldKey, Keys, _Entry
+from chart.authority.service import Epoch, KeyTimes
+from chart.authority.settings import AuthoritySettings
+from chart.authority.tls import PEER_CERTIFICATE
+from chart.authority.trust import Trust
+from chart.common.clock import SystemClock
+
+FAR_US = 10**12
+
+
+class Elements(Trust):
+    """Trust whose tables do not change."""
+
+    async def refresh(self) -> None:
+        self._read_at = self._clock.monotonic()
+
+
+class World:
+    """The application, and certificates of the domain."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._ca = folder, OtherAuthority()
+        clock, absent = SystemClock(), cast("Any", None)
+        trust = Elements(absent, clock, tls.server_context(), "chart.local", self._ca.certificate, 60)
+        trust._read_at = clock.monotonic()
+        trust.elements = {"alpha": 1, "bravo": 2, "mallory": 3}
+        keys, now_us = Keys(absent, absent, clock, KeyTimes(FAR_US, 1)), clock.now_us()
+        epoch = Epoch(1, now_us, now_us, now_us + FAR_US, now_us + FAR_US)
+        keys._held["alpha", "bravo"] = _Entry([HeldKey(epoch, bytes(32))], clock.monotonic() + FAR_US)
+        settings = AuthoritySettings(state_dir=folder)
+        self._app = create_app(settings)
+        self._app.state.authority = Authority(
+            settings, clock, absent, absent, trust, keys, absent, absent, Buckets(1, 1)
+        )
+
+    def _certificate(self, identity: str) -> bytes:
+        file, _ = self._ca.issue(self._folder, f"spiffe://chart.local/{identity}")
+        return ssl.PEM_cert_to_DER_cert(Path(file).read_text())
+
+    async def get(self, path: str, identity: str | None = "node/alpha") -> httpx.Response:
+        """As the holder of a certificate."""
+        der = self._certificate(identity) if identity is not None else None
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await self._app({**scope, PEER_CERTIFICATE: der}, receive, send)
+
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://authority") as client:
+            return await client.get(path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_both_ends_get_the_key(place: World) -> None:
+    for identity in ("node/alpha", "node/bravo"):
+        answer = await place.get("/v1/keys/alpha/bravo", identity)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert (found["sender_id"], found["receiver_id"], len(found["epochs"])) == (1, 2, 1)
+        assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("path", "identity", "status"),
+    [
+        ("/v1/keys/alpha/bravo", None, 401),
+        ("/v1/keys/alpha/bravo", "node/mallory", 403),
+        ("/v1/keys/alpha/bravo", "user/operator", 403),
+        ("/v1/keys/alpha/bravo", "service/gateway", 403),
+        ("/v1/keys/alpha/alpha", "node/alpha", 403),
+        ("/v1/keys/alpha/nobody", "node/alpha", 404),
+        ("/v1/keys/alpha/edge@b.example", "node/alpha", 403),
+        ("/v1/keys/alpha/Bravo", "node/alpha", 422),
+        ("/v1/keys/alpha/bravo'%3B--", "node/alpha", 422),
+        (f"/v1/keys/alpha/{'b' * 300}", "node/alpha", 422),
+        ("/v1/keys/alpha/bravo?start=perhaps", "node/alpha", 422),
+        ("/v1/keys/alpha/bravo/more", "node/alpha", 404),
+    ],
+)
+async def test_others_and_nonsense_get_none(place: World, path: str, identity: str | None, status: int) -> None:
+    answer = await place.get(path, identity)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert 'key"' not in answer.text
