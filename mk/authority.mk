@@ -1,6 +1,11 @@
 # What is tried against the authority, with figures. It measures, so it runs by itself and not in `make test`.
 LONG += threat-test fuzz-authority
 UNIT += fuzz-authority-corpus
+LINT += lint-dependencies
+
+.PHONY: lint-dependencies
+lint-dependencies: packages # known weaknesses of what is locked, where a registry answers
+	@platform/audit
 
 .PHONY: threat-test fuzz-authority fuzz-authority-corpus
 threat-test: python kafka ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json

@@ -1,7 +1,7 @@
 # Shell scripts: lint.
 LINT += lint-shell
 
-SHELL_SCRIPTS := platform/install-packages .ci/run
+SHELL_SCRIPTS := platform/install-packages platform/audit .ci/run
 
 .PHONY: lint-shell
 lint-shell: packages

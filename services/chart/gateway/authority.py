@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from typing import Any
@@ -59,10 +60,22 @@ class AuthorityClient:
         if self._client is None or changed_ns != self._seen_ns:
             context = ssl.create_default_context(cafile=str(self._ca))
             context.load_cert_chain(certificate, key)
-            await self.close()
+            if self._client is not None:
+                # Calls that are under way end on the certificate that they began with.
+                asyncio.get_running_loop().call_later(2 * TIMEOUT_S, _let_go, self._client)
             self._client = httpx.AsyncClient(base_url=self._url, verify=context, timeout=TIMEOUT_S, trust_env=False)
             self._seen_ns = changed_ns
         return self._client
+
+
+def _let_go(client: httpx.AsyncClient) -> None:
+    task = asyncio.ensure_future(client.aclose())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+# Tasks that nobody waits for; without this they might be collected before their end.
+_closing: set[asyncio.Future[None]] = set()
 
 
 def _problem(status: int, found: dict[str, Any]) -> ProblemError:
