@@ -91,6 +91,8 @@ class Application:
             tags={"ask": f"{self.name}-{self._asked}"},
             hold=numbers.random() < 0.1,
         )
+        if numbers.random() < 0.5:
+            one.callback_url = f"https://{self.name}.example/told"
         if numbers.random() < 0.3:
             one.minimum_bps = rate_bps // 4
         if numbers.random() < 0.15:

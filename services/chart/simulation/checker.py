@@ -29,6 +29,8 @@ BY_OWNER = ("rate-request.release", "rate-request.change", "rate-request.commit"
 LEASE = "lease of "
 # How late a moment may be acted upon when nothing is wrong.
 LATE_US = 2_000_000
+# How long a notice may take when its receiver answers: one before it may still have to wait for its next attempt.
+CALL_LATE_US = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,10 @@ class Checker:
         self.promises: dict[str, Promise] = {}
         # With the moment of each.
         self.losses: dict[Loss, int] = {}
+        # Of those, whose application wants to be called.
+        self._calls_owed: dict[Loss, int] = {}
+        self._calls: set[str] = set()
+        self._told_revision: dict[str, int] = {}
         self.commits = 0
         self._on_link: dict[str, dict[tuple[str, int], LinkCommitment]] = {}
         self._granted: dict[str, list[Granted]] = {}
@@ -167,7 +173,10 @@ class Checker:
             self._lost(new, f"lowered from {old.granted_bps} to {new.granted_bps} bit/s")
 
     def _lost(self, reservation: Reservation, what: str) -> None:
-        self.losses[Loss(reservation.id, reservation.revision, what)] = self._now_us()
+        loss = Loss(reservation.id, reservation.revision, what)
+        self.losses[loss] = self._now_us()
+        if reservation.specification.callback_url:
+            self._calls_owed[loss] = self._now_us()
         self._losers.add(reservation.id)
 
     def on_record(self, topic: str, value: object) -> None:
@@ -175,6 +184,18 @@ class Checker:
         if topic == "chart.rate-request.v1" and isinstance(value, rate_request_pb2.RateRequest):
             for loss in [one for one in self.losses if one.request_id == value.id and one.revision <= value.revision]:
                 del self.losses[loss]
+
+    def called(self, identity: str, request_id: str, revision: int) -> None:
+        """A notice arrived at its application; repetitions carry the same identity."""
+        if identity in self._calls:
+            return
+        self._calls.add(identity)
+        if revision <= self._told_revision.get(request_id, 0):
+            detail = f"{request_id}: revision {revision} was told after {self._told_revision[request_id]}"
+            self.violated("untold", detail, request_id, identity)
+        self._told_revision[request_id] = revision
+        for loss in [one for one in self._calls_owed if one.request_id == request_id and one.revision <= revision]:
+            del self._calls_owed[loss]
 
     def promised(self, request: rate_request_pb2.RateRequest) -> None:
         """A caller was told what its request is granted."""
@@ -233,6 +254,10 @@ class Checker:
             if now_us - at_us < LATE_US:
                 continue
             self.violated("untold", f"{loss.request_id} was never told that it is {loss.what}", loss.request_id)
+        for loss, at_us in self._calls_owed.items():
+            if now_us - at_us >= CALL_LATE_US:
+                detail = f"the application of {loss.request_id} was never called: it is {loss.what}"
+                self.violated("untold", detail, loss.request_id)
         for link_id, rows in self._on_link.items():
             peak, at_us = peak_bps(_firm(rows.values(), now_us, FOREVER_US))
             if peak > self._admissible_bps(link_id):

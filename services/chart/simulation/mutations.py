@@ -88,6 +88,17 @@ def _losers_untold() -> Patch:
     return mock.patch.object(Repository, "_tell", quietly)
 
 
+def _applications_not_called() -> Patch:
+    """Now and then a notice to an application is not stored."""
+    notice = Repository._notice
+
+    async def forgetful(self: Repository, transaction: Transaction, one: Reservation, event: str) -> None:
+        if self._database.numbers.random() > 0.5:
+            await notice(self, transaction, one, event)
+
+    return mock.patch.object(Repository, "_notice", forgetful)
+
+
 def _keys_forgotten() -> Patch:
     """A repeated call is a new one."""
 
@@ -104,6 +115,7 @@ MUTATIONS = {
     "commit-late": Mutation(_commit_late, ("lost", "overcommitted", "duplicated")),
     "leases-for-nothing": Mutation(_leases_for_nothing, ("overcommitted",)),
     "losers-untold": Mutation(_losers_untold, ("untold", "stale", "lost")),
+    "applications-not-called": Mutation(_applications_not_called, ("untold",)),
     "keys-forgotten": Mutation(_keys_forgotten, ("duplicated",)),
 }
 

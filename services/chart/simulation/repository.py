@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from chart.common.rpc_errors import RefusalError, not_found
-from chart.reservations import in_band, messages
+from chart.reservations import in_band, messages, notices
 from chart.reservations.engine import Book, Decision
 from chart.reservations.in_band import Lease
 from chart.reservations.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.network import Network
 from chart.reservations.profile import Block, LinkProfile
 from chart.reservations.reservation import Outcome, Reservation
-from chart.simulation.database import Database, Transaction
+from chart.simulation.database import Database, Row, Transaction
 from chart.simulation.processes import Process
 from chart.v1 import gr_lease_pb2, rate_request_pb2, reservations_pb2
 
@@ -39,6 +39,10 @@ class Key:
     owner: str
     key: str
     body_hash: bytes
+
+
+def _waits(notice: Row) -> bool:
+    return bool(notice["state"] == notices.PENDING)
 
 
 class Repository:
@@ -208,6 +212,44 @@ class Repository:
             )
             await self._queue(transaction, GR_LEASE, link_id, record)
 
+    async def take_notices(self, now_us: int, taken_us: int, most: int) -> list[tuple[int, Row]]:
+        """Notices whose time has come, of each request only the oldest that waits; they are others' no more for a
+        while.
+        """
+        async with self._database.transaction(self._process) as transaction:
+            await transaction.pause()
+            waiting = sorted((number, row) for number, row in transaction.scan("callback") if _waits(row))
+            oldest: dict[str, int] = {}
+            for number, row in waiting:
+                oldest.setdefault(row["request_id"], number)
+            taken = []
+            for number in oldest.values():
+                if len(taken) == most or not transaction.try_lock("callback", number):
+                    continue
+                found = transaction.read("callback", number)
+                if found is not None and _waits(found) and found["next_attempt_us"] <= now_us:
+                    await transaction.write("callback", number, {**found, "next_attempt_us": now_us + taken_us})
+                    taken.append((number, found))
+            return taken
+
+    async def note_notice(self, number: int, state: int, attempts: int, again_us: int, now_us: int) -> None:
+        """What came of an attempt, and what it means for the request."""
+        async with self._database.transaction(self._process) as transaction:
+            await transaction.pause()
+            await transaction.lock("callback", number)
+            row = transaction.read("callback", number)
+            if row is None or not _waits(row):
+                return
+            noted = {**row, "state": state, "attempts": attempts, "next_attempt_us": again_us}
+            await transaction.write("callback", number, noted)
+            others = [one for _, one in transaction.scan("callback") if one["request_id"] == row["request_id"]]
+            if state == notices.PENDING or any(_waits(one) for one in others):
+                return
+            found = await self._lock_requests(transaction, [row["request_id"]])
+            for one in found.values():
+                outcome = notices.settled(one, state == notices.DELIVERED, now_us)
+                await self._store(transaction, [outcome] if outcome is not None else [])
+
     async def _claim(self, transaction: Transaction, key: Key) -> rate_request_pb2.RateRequest | None:
         await transaction.pause()
         place = (key.owner, key.key)
@@ -260,13 +302,30 @@ class Repository:
                 await transaction.write("profile", link_id, row)
 
     async def _store(self, transaction: Transaction, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
+        for decided in outcomes:
+            row = transaction.read("rate_request", decided.reservation.id)
+            before: Reservation | None = row["reservation"] if row is not None else None
+            outcome, event = notices.noted(before, decided)
             one = outcome.reservation
-            row = transaction.read("rate_request", one.id)
-            before = row["reservation"].commitments if row is not None else ()
             await transaction.write("rate_request", one.id, {"reservation": one, "action": outcome.action})
-            await self._commit_rows(transaction, one.id, before, one.commitments)
+            await self._commit_rows(transaction, one.id, before.commitments if before else (), one.commitments)
             await self._tell(transaction, outcome)
+            if event:
+                await self._notice(transaction, one, event)
+
+    async def _notice(self, transaction: Transaction, one: Reservation, event: str) -> None:
+        number = self._database.next_number()
+        row = {
+            "id": f"msg_{number}",
+            "request_id": one.id,
+            "owner": one.owner,
+            "body": notices.body(event, one),
+            "state": notices.PENDING,
+            "attempts": 0,
+            "created_at_us": one.updated_at_us,
+            "next_attempt_us": one.updated_at_us,
+        }
+        await transaction.write("callback", number, row)
 
     async def _commit_rows(
         self,

@@ -23,6 +23,7 @@ from chart.reservations.network import Network, network_of
 from chart.reservations.rates import Change
 from chart.reservations.reservation import Reservation, Timing
 from chart.simulation.broker import SimulatedBroker
+from chart.simulation.callbacks import Receivers, SimulatedCallbacks
 from chart.simulation.database import Database
 from chart.simulation.processes import Process
 from chart.simulation.relay import SimulatedRelay
@@ -54,11 +55,13 @@ class Replica:
         database: Database,
         timing: Timing,
         rule: in_band.LeaseRule,
+        receivers: Receivers,
     ) -> None:
         self._process = process
         self._client = broker.client(process)
         self._repository = Repository(database, process)
         self._relay = SimulatedRelay(database, self._client, process)
+        self._callbacks = SimulatedCallbacks(self._repository, process, receivers)
         self._timing = timing
         self._rule = rule
         self._topology: CompactedState
@@ -83,6 +86,7 @@ class Replica:
             self._again_and_again(LEASE_EVERY_S, self._lease),
             self._relieve_on_news(),
             self._relay.run(),
+            self._callbacks.run(),
         )
 
     @property

@@ -7,6 +7,7 @@ time, streams, database, network and kernels are simulated. Everything follows f
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import sys
@@ -27,6 +28,7 @@ from chart.simulation import mutations
 from chart.simulation.agent import FLOW_GRANT, LINK_RATE, Agent
 from chart.simulation.applications import Application, Server
 from chart.simulation.broker import SimulatedBroker, Stored
+from chart.simulation.callbacks import Receivers
 from chart.simulation.checker import Checker, Violation
 from chart.simulation.database import Database
 from chart.simulation.faults import CLOCK_ERROR_US, Faults
@@ -89,6 +91,7 @@ class World:
         self.database.watchers.append(self._trace_commit)
         self.broker.watchers.append(self._on_record)
         self._make_network()
+        self.receivers = Receivers(loop, self._numbers("receivers"), self._on_call)
         self.servers = [self._server(f"reservations-{number}") for number in range(2)]
         self.allocators = [
             self._process(f"allocator-{number}", self._run_allocator) for number in range(self._plan.randint(1, 2))
@@ -182,7 +185,7 @@ class World:
 
     async def _run_reservations(self, process: Process, server: Server) -> None:
         server.replica = None
-        replica = Replica(process, self.broker, self.database, TIMING, RULE)
+        replica = Replica(process, self.broker, self.database, TIMING, RULE, self.receivers)
         await replica.open()
         server.replica = replica
         await replica.run()
@@ -207,6 +210,12 @@ class World:
         else:
             self.trace.note("broker", f"{topic} {record.key}")
 
+    def _on_call(self, identity: str, body: str) -> None:
+        notice = json.loads(body)
+        data = notice["data"]
+        self.trace.note("receivers", f"{identity} {notice['type']} of {data['id']} revision {data['revision']}")
+        self.checker.called(identity, data["id"], data["revision"])
+
     def _trace_commit(self, process: str, before: dict[Any, Any], after: dict[Any, Any]) -> None:
         for (table, key), row in after.items():
             if table == "rate_request" and row is not None:
@@ -228,6 +237,7 @@ class World:
         callers = [self.loop.create_task(one.run(FAULTS_S)) for one in self.applications]
         await self.faults.run(FAULTS_S)
         self.faults.heal()
+        self.receivers.healed = True
         for link in self.links.values():
             self._state_link(link, link.capacity_bps)
             self.agents[link.from_node].links[link.id] = link.capacity_bps

@@ -18,6 +18,7 @@ from chart.reservations.ledger import LinkCommitment
 from chart.reservations.rates import Change
 from chart.reservations.reservation import Timing
 from chart.simulation.broker import SimulatedBroker, Stored
+from chart.simulation.callbacks import Receivers
 from chart.simulation.database import Database
 from chart.simulation.loop import pretend
 from chart.simulation.repository import FLOW_GRANT
@@ -36,7 +37,10 @@ class Memory:
         self._processes = [bench.process(name) for name in ("one", "two")]
         # Nothing is kept free for in-band asks, so that all of a link may be reserved.
         rule = LeaseRule(idle_share=0.0)
-        self._replicas = [Replica(one, self._broker, self._database, Timing(), rule) for one in self._processes]
+        receivers = Receivers(bench.loop, random.Random(3), lambda identity, body: None)
+        self._replicas = [
+            Replica(one, self._broker, self._database, Timing(), rule, receivers) for one in self._processes
+        ]
         self._agents = self._broker.client(bench.process("agents"))
         for number, node in enumerate(NODES):
             self._state(node, node=topology_pb2.Node(id=node, addresses=[f"192.0.2.{number}"]))
