@@ -222,7 +222,7 @@ class Repository:
             oldest: dict[str, int] = {}
             for number, row in waiting:
                 oldest.setdefault(row["request_id"], number)
-            taken = []
+            taken: list[tuple[int, Row]] = []
             for number in oldest.values():
                 if len(taken) == most or not transaction.try_lock("callback", number):
                     continue
