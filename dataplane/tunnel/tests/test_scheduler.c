@@ -117,10 +117,41 @@ static void test_arguments_are_checked(void **unused) {
     scheduler_free(&scheduler);
 }
 
+/* Two who flood, weights 3 and 1, at 1 MB/s that the connections take in one go after each pause: the first's bytes in
+ * a hundred of both. */
+static uint64_t share_after_pauses(int pause_ms) {
+    struct scheduler scheduler;
+    uint64_t sent[2] = {0};
+    assert_int_equal(scheduler_init(&scheduler, 2, 100000), 0);
+    assert_int_equal(scheduler_set_weight(&scheduler, 0, 3), 0);
+    for (int ms = 1; ms <= 8000; ms++) {
+        for (uint32_t i = 0; i < 2; i++)
+            (void)scheduler_put(&scheduler, i, packet, 1500, NULL);
+        struct queued_packet *taken;
+        for (int left = ms % pause_ms ? 0 : pause_ms; left > 0 && (taken = scheduler_take(&scheduler)); left--) {
+            sent[taken->class_id] += taken->bytes;
+            free(taken);
+        }
+    }
+    scheduler_free(&scheduler);
+    return 100 * sent[0] / (sent[0] + sent[1]);
+}
+
+static void test_weights_hold_while_the_queue_outlasts_a_pause(void **unused) {
+    (void)unused;
+    assert_in_range(share_after_pauses(1), 74, 76);
+    assert_in_range(share_after_pauses(30), 74, 76);
+    /* All that waited goes at once: who fills the queue alike has the same. */
+    assert_in_range(share_after_pauses(200), 48, 52);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares_follow_weights), cmocka_unit_test(test_idle_class_saves_nothing_up),
-        cmocka_unit_test(test_order_within_a_class),  cmocka_unit_test(test_the_flooder_loses_his_own),
+        cmocka_unit_test(test_weights_hold_while_the_queue_outlasts_a_pause),
+        cmocka_unit_test(test_shares_follow_weights),
+        cmocka_unit_test(test_idle_class_saves_nothing_up),
+        cmocka_unit_test(test_order_within_a_class),
+        cmocka_unit_test(test_the_flooder_loses_his_own),
         cmocka_unit_test(test_arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
