@@ -1,14 +1,34 @@
-/** Routes of the dashboard. */
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+/** Routes of the dashboard. Every page is a chunk of its own; the time range stays when one goes from page to page. */
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  retainSearchParams,
+} from "@tanstack/react-router";
 
 import { Shell } from "./shared/Shell";
 import { NotFound, PageFailed } from "./shared/Notices";
+import { parseRange, type RangeSearch } from "./shared/timeRange";
 
-const rootRoute = createRootRoute({ component: Shell, notFoundComponent: NotFound });
+const rootRoute = createRootRoute({
+  component: Shell,
+  notFoundComponent: NotFound,
+  validateSearch: (search: Record<string, unknown>): RangeSearch => parseRange(search),
+  search: { middlewares: [retainSearchParams<RangeSearch>(["range", "from", "until"])] },
+});
 
-const mapRoute = createRoute({
+const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
+
+const overviewRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/",
+  component: lazyRouteComponent(() => import("./features/overview/OverviewPage"), "OverviewPage"),
+});
+
+const networkRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/network",
   component: lazyRouteComponent(() => import("./features/map/MapPage"), "MapPage"),
 });
 
@@ -18,14 +38,110 @@ export const linkRoute = createRoute({
   component: lazyRouteComponent(() => import("./features/links/LinkPage"), "LinkPage"),
 });
 
-const requestsRoute = createRoute({
+export interface PathsSearch {
+  metric?: string | undefined;
+  source?: string | undefined;
+  destination?: string | undefined;
+}
+
+export const pathsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/paths",
+  validateSearch: (search: Record<string, unknown>): PathsSearch => ({
+    metric: text(search.metric),
+    source: text(search.source),
+    destination: text(search.destination),
+  }),
+  component: lazyRouteComponent(() => import("./features/paths/PathsPage"), "PathsPage"),
+});
+
+const flowsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/flows",
+  component: lazyRouteComponent(() => import("./features/flows/FlowsPage"), "FlowsPage"),
+});
+
+const alertsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/alerts",
+  component: lazyRouteComponent(() => import("./features/alerts/AlertsPage"), "AlertsPage"),
+});
+
+export const requestsRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/requests",
+  // The form is open, so that the command palette and a link can open it.
+  validateSearch: (search: Record<string, unknown>): { form?: boolean } =>
+    search.form ? { form: true } : {},
   component: lazyRouteComponent(() => import("./features/requests/RequestsPage"), "RequestsPage"),
 });
 
+export const requestRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/requests/$requestId",
+  component: lazyRouteComponent(() => import("./features/requests/RequestPage"), "RequestPage"),
+});
+
+const timelineRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/timeline",
+  component: lazyRouteComponent(() => import("./features/timeline/TimelinePage"), "TimelinePage"),
+});
+
+const qosRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/qos",
+  component: lazyRouteComponent(() => import("./features/qos/QosPage"), "QosPage"),
+});
+
+const tunnelsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/tunnels",
+  component: lazyRouteComponent(() => import("./features/tunnels/TunnelsPage"), "TunnelsPage"),
+});
+
+export const tunnelRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/tunnels/$tunnelId",
+  component: lazyRouteComponent(() => import("./features/tunnels/TunnelPage"), "TunnelPage"),
+});
+
+const sensingRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/sensing",
+  component: lazyRouteComponent(() => import("./features/sensing/SensingPage"), "SensingPage"),
+});
+
+const securityRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/security",
+  component: lazyRouteComponent(() => import("./features/security/SecurityPage"), "SecurityPage"),
+});
+
+const auditRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/audit",
+  component: lazyRouteComponent(() => import("./features/audit/AuditPage"), "AuditPage"),
+});
+
 export const router = createRouter({
-  routeTree: rootRoute.addChildren([mapRoute, linkRoute, requestsRoute]),
+  routeTree: rootRoute.addChildren([
+    overviewRoute,
+    networkRoute,
+    linkRoute,
+    pathsRoute,
+    flowsRoute,
+    alertsRoute,
+    requestsRoute,
+    requestRoute,
+    timelineRoute,
+    qosRoute,
+    tunnelsRoute,
+    tunnelRoute,
+    sensingRoute,
+    securityRoute,
+    auditRoute,
+  ]),
   defaultErrorComponent: PageFailed,
 });
 

@@ -19,8 +19,14 @@ export const theme = createTheme({
 /** Descriptions and captions: Mantine's own grey stays below a contrast of 4.5:1. */
 export const cssVariables: CSSVariablesResolver = () => ({
   variables: {},
-  light: { "--mantine-color-dimmed": "var(--mantine-color-gray-7)" },
-  dark: { "--mantine-color-dimmed": "var(--mantine-color-gray-5)" },
+  light: {
+    "--mantine-color-dimmed": "var(--mantine-color-gray-7)",
+    "--chart-bad": "var(--mantine-color-red-9)",
+  },
+  dark: {
+    "--mantine-color-dimmed": "var(--mantine-color-gray-5)",
+    "--chart-bad": "var(--mantine-color-red-4)",
+  },
 });
 
 /** Utilisation -> colour, from idle to full; readable on both backgrounds. */

@@ -34,7 +34,7 @@ for (const scheme of ["light", "dark"] as const) {
     });
 
     test("the network map shows every link live", async ({ page }) => {
-      await signIn(page);
+      await signIn(page, "/network");
       await expect(page).toHaveTitle("Network · CHART");
       await expect(page.getByTestId("network-map").locator("canvas").first()).toBeVisible();
       const row = page.getByTestId(`link-row-${BAD_LINK}`);
@@ -47,7 +47,7 @@ for (const scheme of ["light", "dark"] as const) {
     });
 
     test("a link page charts what the link carries", async ({ page }) => {
-      await signIn(page);
+      await signIn(page, "/network");
       await page.getByTestId(`link-row-${BAD_LINK}`).getByRole("link").click();
       await expect(page.getByRole("heading", { name: "bravo → charlie" })).toBeVisible();
       await expect(page).toHaveTitle("bravo → charlie · CHART");
@@ -92,7 +92,7 @@ test("a request made in the page is enforced, carries traffic and can be release
 });
 
 test("a changed link is sensed and shown", async ({ page }) => {
-  await signIn(page);
+  await signIn(page, "/network");
   const row = page.getByTestId(`link-row-${BAD_LINK}`);
   await expect(row).toContainText(/\d ms/, { timeout: 15_000 });
   lab("impair", "bravo-charlie", "--delay-ms", "80", "--lab", "demo");

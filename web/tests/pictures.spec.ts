@@ -47,7 +47,7 @@ test("pictures of a network at work", async ({ page }) => {
     await page.getByRole("button", { name: "New request" }).click();
     await shoot(page, "phone-form");
     await page.keyboard.press("Escape");
-    await page.goto("/");
+    await page.goto("/network");
     await expect(row).toContainText(/[5-9]\d %/, { timeout: 20_000 });
     await shoot(page, "phone-network");
     await row.getByRole("link").click();

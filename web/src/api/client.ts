@@ -2,7 +2,15 @@
 import createClient from "openapi-fetch";
 
 import type { paths } from "./schema";
-import type { Problem, RateRequestBody } from "./types";
+import type {
+  AlertRuleBody,
+  Estimate,
+  EstimatePage,
+  PolicyBody,
+  Problem,
+  RateRequestBody,
+  RateRequestChange,
+} from "./types";
 
 export class ApiError extends Error {
   readonly problem: Problem;
@@ -67,6 +75,97 @@ export const api = {
   createRateRequest: (body: RateRequestBody, idempotencyKey: string) =>
     unwrap(
       client.POST("/v1/rate-requests", { body, params: { header: { "Idempotency-Key": idempotencyKey } } }),
+    ),
+  rateRequest: (id: string) => unwrap(client.GET("/v1/rate-requests/{id}", { params: { path: { id } } })),
+  requestHistory: (id: string) =>
+    unwrap(client.GET("/v1/rate-requests/{id}/history", { params: { path: { id } } })).then(
+      (page) => page.items,
+    ),
+  receipt: (id: string) => unwrap(client.GET("/v1/rate-requests/{id}/receipt", { params: { path: { id } } })),
+  previewChange: (id: string, body: RateRequestChange) =>
+    unwrap(client.POST("/v1/rate-requests/{id}/preview", { params: { path: { id } }, body })),
+  changeRateRequest: (id: string, revision: number, body: RateRequestChange) =>
+    unwrap(
+      client.PATCH("/v1/rate-requests/{id}", {
+        params: { path: { id }, header: { "If-Match": `"${revision}"` } },
+        body,
+      }),
+    ),
+  commitRateRequest: (id: string) =>
+    unwrap(client.POST("/v1/rate-requests/{id}/commit", { params: { path: { id } } })),
+  paths: (source: string, destination: string) =>
+    unwrap(
+      client.GET("/v1/paths/{source}/{destination}", { params: { path: { source, destination } } }),
+    ).then((page) => page.items),
+  capacity: (id: string, from: Date, until: Date) =>
+    unwrap(
+      client.GET("/v1/links/{id}/capacity", {
+        params: { path: { id }, query: { from: from.toISOString(), until: until.toISOString() } },
+      }),
+    ),
+  /** Every estimate of a metric, up to `most`: what is left out is told. */
+  estimates: async (metric: string, most = 10_000): Promise<{ items: Estimate[]; more: boolean }> => {
+    const items: Estimate[] = [];
+    let cursor: string | undefined;
+    do {
+      const page: EstimatePage = await unwrap(
+        client.GET("/v1/estimates", {
+          params: { query: { metric, limit: 1000, ...(cursor ? { cursor } : {}) } },
+        }),
+      );
+      items.push(...page.items);
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor && items.length < most);
+    return { items, more: cursor !== undefined };
+  },
+  measurements: (metric: string) =>
+    unwrap(client.GET("/v1/measurements", { params: { query: { metric, limit: 1000 } } })).then(
+      (page) => page.items,
+    ),
+  baselines: (source: string, destination: string, metric: string) =>
+    unwrap(client.GET("/v1/baselines", { params: { query: { source, destination, metric } } })).then(
+      (page) => page.items,
+    ),
+  pathChanges: (source: string, destination: string, metric: string, from: Date, until: Date) =>
+    unwrap(
+      client.GET("/v1/path-changes", {
+        params: {
+          query: { source, destination, metric, from: from.toISOString(), until: until.toISOString() },
+        },
+      }),
+    ).then((page) => page.items),
+  tunnels: () => unwrap(client.GET("/v1/tunnels")).then((page) => page.items),
+  tunnel: (id: string) => unwrap(client.GET("/v1/tunnels/{id}", { params: { path: { id } } })),
+  sensingConfigurations: () =>
+    unwrap(client.GET("/v1/sensing-configurations", { params: { query: { limit: 1000 } } })).then(
+      (page) => page.items,
+    ),
+  sensingReport: (id: string) =>
+    unwrap(client.GET("/v1/nodes/{id}/sensing-report", { params: { path: { id }, query: { skips: 200 } } })),
+  alerts: (firing = false) =>
+    unwrap(client.GET("/v1/alerts", { params: { query: { firing } } })).then((page) => page.items),
+  alertRules: () => unwrap(client.GET("/v1/alert-rules")).then((page) => page.items),
+  putAlertRule: (id: string, body: AlertRuleBody) =>
+    unwrap(client.PUT("/v1/alert-rules/{id}", { params: { path: { id } }, body })),
+  deleteAlertRule: (id: string) =>
+    unwrap(client.DELETE("/v1/alert-rules/{id}", { params: { path: { id } } })),
+  audit: (action = "") =>
+    unwrap(client.GET("/v1/audit", { params: { query: { action, limit: 2000 } } })).then(
+      (page) => page.items,
+    ),
+  flows: () =>
+    unwrap(client.GET("/v1/flows", { params: { query: { limit: 2000 } } })).then((page) => page.items),
+  nodeKeys: () => unwrap(client.GET("/v1/node-keys")).then((page) => page.items),
+  authorisations: () => unwrap(client.GET("/v1/authorisations")).then((page) => page.items),
+  deleteAuthorisation: (id: string) =>
+    unwrap(client.DELETE("/v1/authorisations/{id}", { params: { path: { id } } })),
+  policies: () => unwrap(client.GET("/v1/policies")).then((page) => page.items),
+  putPolicy: (id: string, body: PolicyBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/policies/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
     ),
   releaseRateRequest: (id: string) =>
     unwrap(client.POST("/v1/rate-requests/{id}/release", { params: { path: { id } } })),

@@ -13,17 +13,17 @@ class FakeSource {
   readyState = 0;
   onopen: (() => void) | null = null;
   onerror: (() => void) | null = null;
-  private readonly listeners = new Map<string, (event: { data: string }) => void>();
+  private readonly listeners = new Map<string, (event: { data: string; lastEventId: string }) => void>();
 
   constructor(readonly url: string) {
     FakeSource.last = this;
     FakeSource.opened += 1;
   }
-  addEventListener(name: string, listener: (event: { data: string }) => void) {
+  addEventListener(name: string, listener: (event: { data: string; lastEventId: string }) => void) {
     this.listeners.set(name, listener);
   }
-  send(name: string, data: unknown) {
-    this.listeners.get(name)?.({ data: JSON.stringify(data) });
+  send(name: string, data: unknown, lastEventId = "") {
+    this.listeners.get(name)?.({ data: JSON.stringify(data), lastEventId });
   }
   close() {
     this.readyState = FakeSource.CLOSED;
@@ -58,6 +58,8 @@ describe("LiveEvents", () => {
     live.apply("link-load", load);
     stop();
     live.apply("link-load", load);
+    expect(links()[0]?.load?.utilisation).toBe(0.25);
+    vi.advanceTimersByTime(100);
     expect(links()[0]?.load?.utilisation).toBe(0.9);
     expect(links()[1]?.load?.utilisation).toBe(0.25);
     expect(heard).toEqual([["a:to-b", 90_000_000]]);
@@ -70,6 +72,7 @@ describe("LiveEvents", () => {
       explicit_rate_capacity_bps: 9,
       valid_until: "",
     });
+    live.hand();
     expect(links()[0]?.rate?.available_bps).toBe(7);
     expect(links()[0]?.load?.utilisation).toBe(0.25);
   });
@@ -117,6 +120,26 @@ describe("LiveEvents", () => {
     expect(invalidated).toHaveBeenCalledTimes(1);
     FakeSource.last?.send("resync", { reason: "too old" });
     expect(invalidated).toHaveBeenCalledTimes(2);
+  });
+
+  it("goes on where it was when it has to be made anew, but not for the next person", () => {
+    live.open();
+    FakeSource.last?.send("policy", {}, "e-17");
+    FakeSource.last?.close();
+    FakeSource.last?.onerror?.();
+    vi.advanceTimersByTime(2000);
+    expect(FakeSource.last?.url).toBe("/v1/events?after=e-17");
+    live.close();
+    live.open();
+    expect(FakeSource.last?.url).toBe("/v1/events");
+  });
+
+  it("keeps how busy a link was, and where it was silent", () => {
+    const at = (second: number, utilisation: number) =>
+      ({ ...load, utilisation, at: new Date(Date.UTC(2030, 0, 1, 0, 0, second)).toISOString() }) as const;
+    for (const sample of [at(0, 0.2), at(1, 0.4), at(6, 0.1), at(17, 0.9)]) live.apply("link-load", sample);
+    expect(live.heartbeat("a:to-b", Date.UTC(2030, 0, 1, 0, 0, 19))).toEqual([0.4, 0.1, null, 0.9]);
+    expect(live.heartbeat("b:to-a", Date.UTC(2030, 0, 1))).toEqual([]);
   });
 
   it("opens again when the browser has given up, but not after the session ended", () => {

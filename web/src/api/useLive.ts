@@ -33,6 +33,12 @@ export function useLinkSamples(id: string, onSample: (sample: LinkSample) => voi
 export const useSession = () => useQuery({ queryKey: ["session"], queryFn: api.session, staleTime: 60_000 });
 export const useNodes = () => useQuery({ queryKey: ["nodes"], queryFn: api.nodes });
 export const useLinks = () => useQuery({ queryKey: ["links"], queryFn: api.links });
+export const useAlerts = () =>
+  useQuery({ queryKey: ["alerts"], queryFn: () => api.alerts(), refetchInterval: 5000 });
+export const useTunnels = () =>
+  useQuery({ queryKey: ["tunnels"], queryFn: api.tunnels, refetchInterval: 2000 });
+export const useFlows = () => useQuery({ queryKey: ["flows"], queryFn: api.flows, refetchInterval: 5000 });
+export const usePolicies = () => useQuery({ queryKey: ["policies"], queryFn: api.policies });
 export const useRateRequests = () => useQuery({ queryKey: ["rate-requests"], queryFn: api.rateRequests });
 
 /** Loss is a matter of chance: what one run of ten probes says is replaced by the mean over this time. */

@@ -1,5 +1,7 @@
 /** What a page says when it has nothing to show, waits, or failed. */
-import { Alert, Button, Center, Loader, Stack, Text, Title } from "@mantine/core";
+import { Alert, Button, Center, EmptyState, Loader, Stack, Text, Title } from "@mantine/core";
+import { IconMoodEmpty } from "@tabler/icons-react";
+import type { UseQueryResult } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 
@@ -46,14 +48,17 @@ interface EmptyProps {
 
 export function Empty({ title, children, level = 2 }: EmptyProps) {
   return (
-    <Center mih={240}>
-      <Stack align="center" gap="xs" maw={420} ta="center">
+    <EmptyState
+      mih={240}
+      py="xl"
+      title={
         <Title order={level} size="h4">
           {title}
         </Title>
-        <Text>{children}</Text>
-      </Stack>
-    </Center>
+      }
+      description={children}
+      icon={<IconMoodEmpty aria-hidden />}
+    />
   );
 }
 
@@ -61,7 +66,7 @@ export function NotFound() {
   usePageTitle("No such page");
   return (
     <Empty title="There is no such page" level={1}>
-      <Link to="/">Back to the network</Link>
+      <Link to="/">Back to the overview</Link>
     </Empty>
   );
 }
@@ -69,4 +74,32 @@ export function NotFound() {
 /** A page that fell over: the frame stays, and the way to the other pages with it. */
 export function PageFailed({ error, reset }: { error: unknown; reset: () => void }) {
   return <Failed error={error instanceof Error ? error : new Error(String(error))} retry={reset} />;
+}
+
+interface FetchedProps<T> {
+  query: UseQueryResult<T>;
+  /** What is being loaded, in words. */
+  what: string;
+  children: (data: T) => ReactNode;
+}
+
+/** What was fetched; until then that it is being loaded, or why it cannot be. Older data stay when a renewal fails. */
+export function Fetched<T>({ query, what, children }: FetchedProps<T>) {
+  if (query.data !== undefined)
+    return (
+      <>
+        {query.isError ? <NotRenewed what={what} error={query.error} /> : null}
+        {children(query.data)}
+      </>
+    );
+  if (query.isError) return <Failed error={query.error} retry={() => void query.refetch()} />;
+  return <Loading what={what} />;
+}
+
+function NotRenewed({ what, error }: { what: string; error: Error }) {
+  return (
+    <Alert color="orange" variant="outline" role="status" mb="sm" title={`Stale: ${what}`}>
+      <Text size="sm">What is shown is from before. {error.message}</Text>
+    </Alert>
+  );
 }

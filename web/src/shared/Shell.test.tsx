@@ -58,8 +58,8 @@ describe("the frame of every page", () => {
     await user.click(await screen.findByRole("radio", { name: "viewer" }));
     await user.click(screen.getByRole("button", { name: "Sign in as viewer" }));
     expect(await screen.findByText("dev-viewer")).toBeInTheDocument();
-    expect(await screen.findByText("No node is known yet")).toBeInTheDocument();
-    expect(document.title).toBe("Network · CHART");
+    expect(await screen.findByText("Nodes well")).toBeInTheDocument();
+    expect(document.title).toBe("Overview · CHART");
     await user.click(screen.getByRole("button", { name: "Sign out" }));
     expect(await screen.findByRole("heading", { name: "Sign in" })).toBeInTheDocument();
   });

@@ -8,13 +8,15 @@ import {
   Button,
   Group,
   NavLink,
+  ScrollArea,
   Text,
   Title,
   useComputedColorScheme,
   useMantineColorScheme,
 } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
-import { IconMoon, IconNetwork, IconReceipt, IconSun } from "@tabler/icons-react";
+import { spotlight } from "@mantine/spotlight";
+import { IconCommand, IconMoon, IconSun } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useLocation } from "@tanstack/react-router";
 import { useEffect } from "react";
@@ -23,7 +25,9 @@ import { api, ApiError } from "../api/client";
 import type { Connection } from "../api/events";
 import { useConnection, useLiveEvents, useSession } from "../api/useLive";
 import { SignIn } from "../features/session/SignIn";
+import { type Group as PageGroup, isAt, pagesFor } from "./actions";
 import { Failed, Loading } from "./Notices";
+import { Palette } from "./Palette";
 import classes from "./Shell.module.css";
 
 const CONNECTION: Record<Connection, { color: string; text: string }> = {
@@ -32,10 +36,7 @@ const CONNECTION: Record<Connection, { color: string; text: string }> = {
   lost: { color: "red", text: "offline, retrying" },
 };
 
-const PAGES = [
-  { to: "/", label: "Network", icon: IconNetwork },
-  { to: "/requests", label: "Rate requests", icon: IconReceipt },
-] as const;
+const GROUPS: PageGroup[] = ["Watch", "Rates", "Measure", "Trust"];
 
 function SchemeToggle() {
   const { setColorScheme } = useMantineColorScheme();
@@ -72,6 +73,7 @@ export function Shell() {
   const { pathname } = useLocation();
   const [opened, { toggle, close }] = useDisclosure();
   const signedIn = session.data !== undefined && !session.isError;
+  const roles = signedIn ? session.data.roles : [];
   const refetchSession = () => void session.refetch();
 
   useEffect(() => {
@@ -110,6 +112,15 @@ export function Shell() {
           <Group gap="sm" wrap="nowrap">
             {signedIn ? (
               <>
+                <Button
+                  size="xs"
+                  variant="default"
+                  visibleFrom="xs"
+                  leftSection={<IconCommand size={14} aria-hidden />}
+                  onClick={spotlight.open}
+                >
+                  Find
+                </Button>
                 <Badge
                   variant="dot"
                   color={CONNECTION[connection].color}
@@ -131,25 +142,40 @@ export function Shell() {
         </Group>
       </AppShell.Header>
       <AppShell.Navbar p="sm" aria-label="Pages">
-        {PAGES.map(({ to, label, icon: Icon }) => (
-          <NavLink
-            key={to}
-            component={Link}
-            to={to}
-            label={label}
-            leftSection={<Icon size={18} aria-hidden />}
-            active={to === "/" ? pathname === "/" || pathname.startsWith("/links") : pathname.startsWith(to)}
-            variant="light"
-            color="gray"
-            onClick={close}
-          />
-        ))}
+        <ScrollArea type="auto" viewportProps={{ tabIndex: -1 }}>
+          {GROUPS.map((group) => {
+            const pages = pagesFor(roles).filter((page) => page.group === group);
+            return pages.length === 0 ? null : (
+              <div key={group} role="group" aria-label={group}>
+                <Text size="xs" fw={600} c="dimmed" px="sm" pt="xs" aria-hidden>
+                  {group}
+                </Text>
+                {pages.map((page) => (
+                  <NavLink
+                    key={page.id}
+                    component={Link}
+                    to={page.to}
+                    label={page.label}
+                    leftSection={<page.icon size={18} aria-hidden />}
+                    active={isAt(page, pathname)}
+                    aria-current={isAt(page, pathname) ? "page" : undefined}
+                    variant="light"
+                    color="gray"
+                    py={6}
+                    onClick={close}
+                  />
+                ))}
+              </div>
+            );
+          })}
+        </ScrollArea>
       </AppShell.Navbar>
       <AppShell.Main id="content" tabIndex={-1}>
         {session.isPending ? (
           <Loading what="your session" />
         ) : signedIn ? (
           <>
+            <Palette roles={roles} onSignOut={() => void signOut()} />
             {connection === "lost" ? <Offline /> : null}
             <Outlet />
           </>

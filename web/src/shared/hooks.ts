@@ -1,6 +1,11 @@
 /** Small hooks that every page uses. */
 import { useDocumentTitle } from "@mantine/hooks";
-import { useEffect, useState } from "react";
+import { useSearch } from "@tanstack/react-router";
+import { useEffect, useMemo, useState } from "react";
+
+import type { Role } from "../api/client";
+import { useSession } from "../api/useLive";
+import { type RangeSearch, resolveRange, type TimeRange } from "./timeRange";
 
 /** The present, renewed every so many milliseconds, for ages and for what has become stale. */
 export function useNow(periodMs = 1000): number {
@@ -19,4 +24,17 @@ export function useNow(periodMs = 1000): number {
 /** Title of the browser's tab: the page's name first, since tabs are narrow. */
 export function usePageTitle(title: string): void {
   useDocumentTitle(`${title} · CHART`);
+}
+
+/** The time range of the address; one that ends now moves on with the clock. */
+export function useRange(periodMs = 10_000): TimeRange {
+  const { range, from, until }: RangeSearch = useSearch({ strict: false });
+  const now = useNow(periodMs);
+  return useMemo(() => resolveRange({ range, from, until } as RangeSearch, now), [range, from, until, now]);
+}
+
+/** Whether the signed-in person has one of these roles. The gateway refuses all the same; this hides what it would. */
+export function useMay(...roles: Role[]): boolean {
+  const session = useSession();
+  return (session.data?.roles ?? []).some((role) => roles.includes(role));
 }

@@ -58,7 +58,7 @@ function LinkDetail({ linkId }: { linkId: string }) {
   if (!link)
     return (
       <Empty title="There is no such link" level={1}>
-        Nothing is known of <code>{linkId}</code>. <RouterLink to="/">Back to the network</RouterLink>
+        Nothing is known of <code>{linkId}</code>. <RouterLink to="/network">Back to the network</RouterLink>
       </Empty>
     );
   return (
@@ -69,7 +69,7 @@ function LinkDetail({ linkId }: { linkId: string }) {
             {link.from_node} → {link.to_node}
           </Title>
           <Anchor
-            renderRoot={(props) => <RouterLink to="/" {...props} />}
+            renderRoot={(props) => <RouterLink to="/network" {...props} />}
             c="var(--mantine-color-text)"
             underline="always"
             size="sm"

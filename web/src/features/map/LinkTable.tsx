@@ -1,53 +1,83 @@
 /** What the map shows, in words and numbers: one row per direction of a link. */
-import { Anchor, Badge, Card, Table, Text } from "@mantine/core";
-import { Link as RouterLink } from "@tanstack/react-router";
+import { Badge } from "@mantine/core";
+import { useMemo } from "react";
 
 import type { Link } from "../../api/types";
+import { useLiveEvents } from "../../api/useLive";
+import { type Column, DataTable } from "../../shared/DataTable";
+import { HeartbeatBar } from "../../shared/HeartbeatBar";
+import { TextLink } from "../../shared/TextLink";
 import { formatAge, formatMs, formatRate, formatShare } from "../../shared/units";
 import { loadIsStale } from "./linkLabel";
 
-const HEADINGS = [
-  "Capacity",
-  "Utilisation",
-  "Sent",
-  "At explicit rates",
-  "Offered rate",
-  "Loss, both ways",
-  "RTT",
-  "Sensed free",
-];
+const number = (
+  id: string,
+  header: string,
+  value: (link: Link) => number | null | undefined,
+  format: (value: number | null) => string,
+): Column<Link> => ({
+  id,
+  header,
+  align: "right",
+  value: (link) => value(link) ?? null,
+  cell: (link) => format(value(link) ?? null),
+});
 
-function LinkRow({ link, now }: { link: Link; now: number }) {
-  const stale = loadIsStale(link, now);
-  const load = stale ? null : link.load;
-  const cells = [
-    formatRate(link.capacity_bps),
-    load ? formatShare(load.utilisation) : <Stale key="stale" at={link.load?.at} now={now} />,
-    formatRate(load?.sent_bps),
-    formatRate(load?.explicit_rate_bps),
-    formatRate(link.rate?.available_bps),
-    formatShare(link.measured?.loss_ratio?.value, 1),
-    formatMs(link.measured?.rtt_us?.value),
-    formatRate(link.measured?.available_bandwidth_bps?.value),
-  ];
+const percent = (value: number | null) => formatShare(value, 1);
+
+export function LinkTable({ links, now }: { links: Link[]; now: number }) {
+  const live = useLiveEvents();
+  const columns = useMemo<Column<Link>[]>(() => {
+    const fresh = (link: Link) => (loadIsStale(link, now) ? null : link.load);
+    return [
+      {
+        id: "link",
+        header: "Link",
+        value: (link) => `${link.from_node} → ${link.to_node}`,
+        cell: (link) => (
+          <TextLink to="/links/$linkId" params={{ linkId: link.id }}>
+            {link.from_node} → {link.to_node}
+          </TextLink>
+        ),
+      },
+      {
+        id: "heartbeat",
+        header: "Lately",
+        value: () => null,
+        cell: (link) => (
+          <HeartbeatBar slots={live.heartbeat(link.id, now)} label={`${link.id}, last minutes`} />
+        ),
+      },
+      number("capacity_bps", "Capacity", (link) => link.capacity_bps, formatRate),
+      {
+        id: "utilisation",
+        header: "Utilisation",
+        align: "right",
+        value: (link) => fresh(link)?.utilisation ?? null,
+        cell: (link) => {
+          const load = fresh(link);
+          return load ? formatShare(load.utilisation) : <Stale at={link.load?.at} now={now} />;
+        },
+      },
+      number("sent_bps", "Sent", (link) => fresh(link)?.sent_bps, formatRate),
+      number("explicit_rate_bps", "At explicit rates", (link) => fresh(link)?.explicit_rate_bps, formatRate),
+      number("available_bps", "Offered rate", (link) => link.rate?.available_bps, formatRate),
+      number("loss_ratio", "Loss, both ways", (link) => link.measured?.loss_ratio?.value, percent),
+      number("rtt_us", "RTT", (link) => link.measured?.rtt_us?.value, formatMs),
+      number("free_bps", "Sensed free", (link) => link.measured?.available_bandwidth_bps?.value, formatRate),
+    ];
+  }, [now, live]);
   return (
-    <Table.Tr data-testid={`link-row-${link.id}`}>
-      <Table.Th scope="row">
-        <Anchor
-          renderRoot={(props) => <RouterLink to="/links/$linkId" params={{ linkId: link.id }} {...props} />}
-          size="sm"
-          underline="always"
-          c="var(--mantine-color-text)"
-        >
-          {link.from_node} → {link.to_node}
-        </Anchor>
-      </Table.Th>
-      {cells.map((cell, index) => (
-        <Table.Td key={HEADINGS[index]} ta="right" style={{ whiteSpace: "nowrap" }}>
-          {cell}
-        </Table.Td>
-      ))}
-    </Table.Tr>
+    <DataTable
+      label="Links"
+      note="one row per direction; loss is the mean of the last minute"
+      rows={links}
+      columns={columns}
+      rowKey={(link) => link.id}
+      rowTestId={(link) => `link-row-${link.id}`}
+      minWidth={1040}
+      empty="No link is known yet."
+    />
   );
 }
 
@@ -56,36 +86,5 @@ function Stale({ at, now }: { at: string | undefined; now: number }) {
     <Badge variant="default" tt="none" title="No agent has said lately what this link carries">
       {at ? `stale, ${formatAge(at, now)}` : "never heard"}
     </Badge>
-  );
-}
-
-export function LinkTable({ links, now }: { links: Link[]; now: number }) {
-  return (
-    <Card withBorder>
-      <Table.ScrollContainer minWidth={860} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
-        <Table highlightOnHover captionSide="top">
-          <Table.Caption>
-            <Text size="sm" ta="left" c="var(--mantine-color-text)">
-              Links, one row per direction; loss is the mean of the last minute
-            </Text>
-          </Table.Caption>
-          <Table.Thead>
-            <Table.Tr>
-              <Table.Th scope="col">Link</Table.Th>
-              {HEADINGS.map((heading) => (
-                <Table.Th key={heading} scope="col" ta="right">
-                  {heading}
-                </Table.Th>
-              ))}
-            </Table.Tr>
-          </Table.Thead>
-          <Table.Tbody>
-            {links.map((link) => (
-              <LinkRow key={link.id} link={link} now={now} />
-            ))}
-          </Table.Tbody>
-        </Table>
-      </Table.ScrollContainer>
-    </Card>
   );
 }

@@ -14,8 +14,12 @@ interface Props {
   onSelectLink: (id: string) => void;
 }
 
+/** With more links than this their labels would cover each other: the table and the colours say it. */
+const LABELS_LIMIT = 60;
+
 function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefinition[] {
   const positions = layoutPositions(nodes, links);
+  const labelled = links.length <= LABELS_LIMIT;
   const known = new Set(nodes.map((node) => node.id));
   return [
     ...nodes.map((node) => ({
@@ -33,7 +37,7 @@ function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefi
             id: link.id,
             source: link.from_node,
             target: link.to_node,
-            label: linkLabel(link, now),
+            label: labelled ? linkLabel(link, now) : "",
             color,
             width,
             line: dashed ? "dashed" : "solid",
@@ -41,6 +45,23 @@ function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefi
         };
       }),
   ];
+}
+
+/** Gives each element what changed of it; where nothing did, nothing is drawn anew. */
+function refresh(core: Core, nodes: NetworkNode[], links: Link[], now: number): void {
+  const labelled = links.length <= LABELS_LIMIT;
+  for (const node of nodes) set(core, node.id, { color: nodeStatus(node).color });
+  for (const link of links) {
+    const { color, width, dashed } = linkStyle(link, now);
+    const label = labelled ? linkLabel(link, now) : "";
+    set(core, link.id, { label, color, width: Math.round(width * 2) / 2, line: dashed ? "dashed" : "solid" });
+  }
+}
+
+function set(core: Core, id: string, wanted: Record<string, string | number>): void {
+  const element = core.getElementById(id);
+  for (const [name, value] of Object.entries(wanted))
+    if (element.data(name) !== value) element.data(name, value);
 }
 
 export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
@@ -55,7 +76,10 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
     const paper = scheme === "light" ? "#ffffff" : "#242424";
     const core = cytoscape({
       container: container.current,
-      minZoom: 0.2,
+      minZoom: 0.02,
+      // Large networks: while it is moved, the picture of before is moved.
+      textureOnViewport: true,
+      hideLabelsOnViewport: true,
       maxZoom: 3,
       style: [
         {
@@ -107,17 +131,16 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
   useEffect(() => {
     const core = graph.current;
     if (!core) return;
-    const wanted = elements(nodes, links, now);
-    const signature = wanted.map((element) => element.data.id).join("|");
+    const signature = [...nodes, ...links].map((one) => one.id).join("|");
     if (signature !== shape.current) {
       shape.current = signature;
       core.elements().remove();
-      core.add(wanted);
+      core.add(elements(nodes, links, now));
       core.fit(undefined, 60);
       return;
     }
     core.batch(() => {
-      for (const element of wanted) core.getElementById(String(element.data.id)).data(element.data);
+      refresh(core, nodes, links, now);
     });
   }, [nodes, links, now, scheme, onSelectLink]);
 
@@ -128,7 +151,11 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
       role="img"
       aria-label={`Network map: ${nodes.length} nodes, ${links.length} directed links. The table below lists every link.`}
       data-testid="network-map"
-      data-labels={JSON.stringify(Object.fromEntries(links.map((link) => [link.id, linkLabel(link, now)])))}
+      data-labels={
+        links.length <= LABELS_LIMIT
+          ? JSON.stringify(Object.fromEntries(links.map((link) => [link.id, linkLabel(link, now)])))
+          : undefined
+      }
     />
   );
 }

@@ -1,81 +1,14 @@
 /** The list of rate requests: what was asked, what became of it. */
-import { Badge, Button, Card, Table, Text } from "@mantine/core";
+import { Button, Text } from "@mantine/core";
+import { useMemo } from "react";
 
 import type { Link, RateRequest } from "../../api/types";
+import { type Column, DataTable } from "../../shared/DataTable";
+import { State } from "../../shared/State";
+import { TextLink } from "../../shared/TextLink";
 import { formatAge, formatRate } from "../../shared/units";
 import { pathLabel } from "./path";
-
-const OPEN: RateRequest["lifecycle"][] = ["HELD", "RESERVED", "ACTIVE"];
-
-function state(request: RateRequest): { color: string; text: string } {
-  if (!OPEN.includes(request.lifecycle)) return { color: "gray", text: request.lifecycle.toLowerCase() };
-  if (request.enforcement === "ENFORCED") return { color: "teal", text: "enforced" };
-  if (request.enforcement === "FAILED") return { color: "red", text: "not enforced" };
-  return { color: "orange", text: "pending" };
-}
-
-function RequestRow({
-  request,
-  links,
-  now,
-  mayRelease,
-  onRelease,
-}: {
-  request: RateRequest;
-  links: Link[];
-  now: number;
-  mayRelease: boolean;
-  onRelease: () => void;
-}) {
-  const { color, text } = state(request);
-  const used = Math.max(0, ...request.confirmations.map((confirmation) => confirmation.kernel_rate_bps));
-  const open = OPEN.includes(request.lifecycle);
-  return (
-    <Table.Tr data-testid={`request-${request.id}`}>
-      <Table.Th scope="row">
-        <Text size="sm" fw={600}>
-          {request.request.source} → {request.request.destination}
-        </Text>
-        <Text size="xs">{request.request.description || request.id}</Text>
-      </Table.Th>
-      <Table.Td>
-        <Badge
-          color={color}
-          variant="outline"
-          miw="max-content"
-          styles={{ label: { color: "var(--mantine-color-text)" } }}
-        >
-          {text}
-        </Badge>
-        {request.reason ? <Text size="xs">{request.reason}</Text> : null}
-      </Table.Td>
-      <Table.Td>{request.request.service}</Table.Td>
-      <Table.Td ta="right">{formatRate(request.granted_bps)}</Table.Td>
-      <Table.Td ta="right">{open && used > 0 ? formatRate(used) : "–"}</Table.Td>
-      <Table.Td>
-        <Text size="xs" maw={220}>
-          {pathLabel(request.path, links)}
-        </Text>
-      </Table.Td>
-      <Table.Td>{request.owner}</Table.Td>
-      <Table.Td ta="right" style={{ whiteSpace: "nowrap" }}>
-        {formatAge(request.created_at, now)}
-      </Table.Td>
-      <Table.Td>
-        {open && mayRelease ? (
-          <Button
-            size="compact-sm"
-            variant="default"
-            onClick={onRelease}
-            aria-label={`Release ${request.request.source} to ${request.request.destination}, ${request.request.description || request.id}`}
-          >
-            Release
-          </Button>
-        ) : null}
-      </Table.Td>
-    </Table.Tr>
-  );
-}
+import { isOpen, kernelRate, stateOf } from "./state";
 
 interface Props {
   items: RateRequest[];
@@ -85,48 +18,98 @@ interface Props {
   onRelease: (request: RateRequest) => void;
 }
 
-const HEADINGS: [string, "left" | "right"][] = [
-  ["Request", "left"],
-  ["State", "left"],
-  ["Service", "left"],
-  ["Guaranteed", "right"],
-  ["In the kernel", "right"],
-  ["Path", "left"],
-  ["Owner", "left"],
-  ["Asked", "right"],
-  ["Action", "left"],
-];
-
 export function RequestTable({ items, links, now, mayRelease, onRelease }: Props) {
+  const columns = useMemo<Column<RateRequest>[]>(
+    () => [
+      {
+        id: "request",
+        header: "Request",
+        value: ({ request, id }) => `${request.source} → ${request.destination} ${request.description || id}`,
+        cell: ({ request, id }) => (
+          <>
+            <TextLink to="/requests/$requestId" params={{ requestId: id }}>
+              {request.source} → {request.destination}
+            </TextLink>
+            <Text size="xs" fw={400}>
+              {request.description || id}
+            </Text>
+          </>
+        ),
+      },
+      {
+        id: "state",
+        header: "State",
+        value: (request) => stateOf(request).text,
+        cell: (request) => (
+          <>
+            <State tone={stateOf(request).tone}>{stateOf(request).text}</State>
+            {request.reason ? <Text size="xs">{request.reason}</Text> : null}
+          </>
+        ),
+      },
+      { id: "service", header: "Service", value: ({ request }) => request.service },
+      {
+        id: "granted_bps",
+        header: "Guaranteed",
+        align: "right",
+        value: (request) => request.granted_bps,
+        cell: (request) => formatRate(request.granted_bps),
+      },
+      {
+        id: "kernel_bps",
+        header: "In the kernel",
+        align: "right",
+        value: kernelRate,
+        cell: (request) => formatRate(kernelRate(request)),
+      },
+      {
+        id: "path",
+        header: "Path",
+        value: (request) => pathLabel(request.path, links),
+        cell: (request) => (
+          <Text size="xs" maw={220}>
+            {pathLabel(request.path, links)}
+          </Text>
+        ),
+      },
+      { id: "owner", header: "Owner", value: (request) => request.owner },
+      {
+        id: "created_at",
+        header: "Asked",
+        align: "right",
+        value: (request) => request.created_at,
+        cell: (request) => formatAge(request.created_at, now),
+      },
+      {
+        id: "action",
+        header: "Action",
+        value: () => null,
+        cell: (request) =>
+          isOpen(request) && mayRelease ? (
+            <Button
+              size="compact-sm"
+              variant="default"
+              onClick={() => {
+                onRelease(request);
+              }}
+              aria-label={`Release ${request.request.source} to ${request.request.destination}, ${request.request.description || request.id}`}
+            >
+              Release
+            </Button>
+          ) : null,
+      },
+    ],
+    [links, now, mayRelease, onRelease],
+  );
   return (
-    <Card withBorder>
-      <Table.ScrollContainer minWidth={900} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
-        <Table highlightOnHover>
-          <Table.Thead>
-            <Table.Tr>
-              {HEADINGS.map(([heading, align]) => (
-                <Table.Th key={heading} scope="col" ta={align}>
-                  {heading}
-                </Table.Th>
-              ))}
-            </Table.Tr>
-          </Table.Thead>
-          <Table.Tbody>
-            {items.map((request) => (
-              <RequestRow
-                key={request.id}
-                request={request}
-                links={links}
-                now={now}
-                mayRelease={mayRelease}
-                onRelease={() => {
-                  onRelease(request);
-                }}
-              />
-            ))}
-          </Table.Tbody>
-        </Table>
-      </Table.ScrollContainer>
-    </Card>
+    <DataTable
+      label="Requests"
+      rows={items}
+      columns={columns}
+      rowKey={(request) => request.id}
+      rowTestId={(request) => `request-${request.id}`}
+      sort={{ id: "created_at", desc: true }}
+      minWidth={980}
+    />
   );
 }

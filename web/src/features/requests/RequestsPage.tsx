@@ -1,13 +1,14 @@
 /** The rate requests: what was asked, what became of it, and a form for a new one. */
 import { Button, Drawer, Group, Modal, Stack, Text, Title } from "@mantine/core";
-import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 
 import { api } from "../../api/client";
 import type { RateRequest } from "../../api/types";
 import { useLinks, useRateRequests, useSession } from "../../api/useLive";
+import { requestsRoute } from "../../router";
 import { useNow, usePageTitle } from "../../shared/hooks";
 import { Empty, Failed, Loading } from "../../shared/Notices";
 import { formatRate } from "../../shared/units";
@@ -19,7 +20,10 @@ export function RequestsPage() {
   const links = useLinks();
   const session = useSession();
   const queries = useQueryClient();
-  const [formOpen, form] = useDisclosure();
+  const formOpen = requestsRoute.useSearch().form === true;
+  const navigate = useNavigate();
+  const show = (open: boolean) =>
+    void navigate({ to: "/requests", search: open ? { form: true } : {}, replace: !open });
   const [releasing, setReleasing] = useState<RateRequest | null>(null);
   const release = useMutation({
     mutationFn: (id: string) => api.releaseRateRequest(id),
@@ -33,7 +37,7 @@ export function RequestsPage() {
   const roles = session.data?.roles ?? [];
   const mayAsk = roles.some((role) => role !== "viewer");
   const created = (request: RateRequest) => {
-    form.close();
+    show(false);
     void queries.invalidateQueries({ queryKey: ["rate-requests"] });
     notifications.show({
       title: "Rate granted",
@@ -53,7 +57,15 @@ export function RequestsPage() {
         <Title order={1} size="h3">
           Rate requests
         </Title>
-        {mayAsk ? <Button onClick={form.open}>New request</Button> : null}
+        {mayAsk ? (
+          <Button
+            onClick={() => {
+              show(true);
+            }}
+          >
+            New request
+          </Button>
+        ) : null}
       </Group>
       {items.length === 0 ? (
         <Empty title="Nobody has asked for a rate yet">
@@ -70,7 +82,9 @@ export function RequestsPage() {
       )}
       <Drawer
         opened={formOpen}
-        onClose={form.close}
+        onClose={() => {
+          show(false);
+        }}
         title="Ask for a rate"
         position="right"
         size="lg"

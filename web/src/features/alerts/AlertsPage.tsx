@@ -1,0 +1,171 @@
+/** What alarms now, what did before, and the rules that decide it. */
+import { Button, Drawer, Group, SimpleGrid, Stack } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { api } from "../../api/client";
+import type { Alert as Told, AlertRule } from "../../api/types";
+import { useAlerts } from "../../api/useLive";
+import { type Column, DataTable } from "../../shared/DataTable";
+import { Figure } from "../../shared/Figure";
+import { useMay, useNow } from "../../shared/hooks";
+import { Failed, Fetched } from "../../shared/Notices";
+import { PageHeader } from "../../shared/PageHeader";
+import { State } from "../../shared/State";
+import { formatAge } from "../../shared/units";
+import { RuleForm } from "./RuleForm";
+
+function told(now: number): Column<Told>[] {
+  return [
+    {
+      id: "state",
+      header: "State",
+      value: ({ resolved_at }) => (resolved_at === null ? "firing" : "resolved"),
+      cell: ({ resolved_at }) => (
+        <State tone={resolved_at === null ? "bad" : "off"}>
+          {resolved_at === null ? "firing" : "resolved"}
+        </State>
+      ),
+    },
+    { id: "rule", header: "Rule", value: ({ rule }) => rule },
+    { id: "subject", header: "Subject", value: ({ subject }) => subject.replaceAll(",", ", ") },
+    { id: "summary", header: "In words", value: ({ summary }) => summary },
+    {
+      id: "fired",
+      header: "Fired",
+      align: "right",
+      value: ({ fired_at }) => fired_at,
+      cell: ({ fired_at }) => formatAge(fired_at, now),
+    },
+    {
+      id: "resolved",
+      header: "Resolved",
+      align: "right",
+      value: ({ resolved_at }) => resolved_at,
+      cell: ({ resolved_at }) => (resolved_at ? formatAge(resolved_at, now) : "–"),
+    },
+  ];
+}
+
+export function AlertsPage() {
+  const alerts = useAlerts();
+  const now = useNow(5000);
+  return (
+    <Stack>
+      <PageHeader title="Alerts" fetchedAt={alerts.dataUpdatedAt} staleMs={30_000}>
+        Rules look at every path of their metric, also at one that falls silent.
+      </PageHeader>
+      <Fetched query={alerts} what="alerts">
+        {(items) => (
+          <>
+            <SimpleGrid cols={{ base: 2, sm: 4 }} spacing="sm">
+              <Figure
+                label="Firing"
+                value={String(items.filter(({ resolved_at }) => resolved_at === null).length)}
+              />
+              <Figure label="Told of" value={String(items.length)} />
+            </SimpleGrid>
+            <DataTable
+              label="Alerts told"
+              rows={items}
+              columns={told(now)}
+              rowKey={({ id }) => id}
+              empty="Nothing has alarmed yet."
+            />
+          </>
+        )}
+      </Fetched>
+      <Rules />
+    </Stack>
+  );
+}
+
+function Rules() {
+  const rules = useQuery({ queryKey: ["alert-rules"], queryFn: api.alertRules });
+  const mayChange = useMay("operator", "admin");
+  const queries = useQueryClient();
+  const [open, setOpen] = useState(false);
+  const renew = () => void queries.invalidateQueries({ queryKey: ["alert-rules"] });
+  const remove = useMutation({ mutationFn: (id: string) => api.deleteAlertRule(id), onSuccess: renew });
+  const columns: Column<AlertRule>[] = [
+    { id: "id", header: "Rule", value: ({ id }) => id },
+    { id: "kind", header: "Fires when", value: ({ kind }) => kind.replace("_", " ") },
+    { id: "metric", header: "Metric", value: ({ metric }) => metric },
+    {
+      id: "path",
+      header: "Path",
+      value: ({ source_node, destination_node }) => `${source_node ?? "any"} → ${destination_node ?? "any"}`,
+    },
+    { id: "threshold", header: "Threshold", align: "right", value: ({ threshold }) => threshold },
+    {
+      id: "for",
+      header: "For",
+      align: "right",
+      value: ({ for_s }) => for_s,
+      cell: ({ for_s }) => `${for_s} s`,
+    },
+    { id: "description", header: "Description", value: ({ description }) => description || null },
+    {
+      id: "action",
+      header: "Action",
+      value: () => null,
+      cell: ({ id }) =>
+        mayChange ? (
+          <Button
+            size="compact-sm"
+            variant="default"
+            aria-label={`Remove the rule ${id}`}
+            loading={remove.isPending && remove.variables === id}
+            onClick={() => {
+              remove.mutate(id);
+            }}
+          >
+            Remove
+          </Button>
+        ) : null,
+    },
+  ];
+  return (
+    <>
+      {remove.isError ? <Failed error={remove.error} /> : null}
+      <Fetched query={rules} what="rules">
+        {(items) => (
+          <DataTable
+            label="Rules"
+            rows={items}
+            columns={columns}
+            rowKey={({ id }) => id}
+            empty="There is no rule: nothing can alarm."
+          />
+        )}
+      </Fetched>
+      {mayChange ? (
+        <Group>
+          <Button
+            onClick={() => {
+              setOpen(true);
+            }}
+          >
+            New rule
+          </Button>
+        </Group>
+      ) : null}
+      <Drawer
+        opened={open}
+        onClose={() => {
+          setOpen(false);
+        }}
+        title="State a rule"
+        position="right"
+        closeButtonProps={{ "aria-label": "Close the form" }}
+      >
+        <RuleForm
+          onStated={() => {
+            setOpen(false);
+            renew();
+          }}
+        />
+      </Drawer>
+    </>
+  );
+}

@@ -1,0 +1,86 @@
+/** Who changed what, the newest first. */
+import { Code, Stack } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+
+import { api } from "../../api/client";
+import type { AuditRecord } from "../../api/types";
+import { type Column, DataTable } from "../../shared/DataTable";
+import { useNow } from "../../shared/hooks";
+import { Empty, Fetched } from "../../shared/Notices";
+import { PageHeader } from "../../shared/PageHeader";
+import { TextLink } from "../../shared/TextLink";
+import { formatAge } from "../../shared/units";
+
+function subjectOf({ action, subject }: AuditRecord) {
+  if (action.startsWith("rate-request."))
+    return (
+      <TextLink to="/requests/$requestId" params={{ requestId: subject }}>
+        {subject}
+      </TextLink>
+    );
+  if (action.startsWith("link."))
+    return (
+      <TextLink to="/links/$linkId" params={{ linkId: subject }}>
+        {subject}
+      </TextLink>
+    );
+  return subject;
+}
+
+export function AuditPage() {
+  const audit = useQuery({ queryKey: ["audit"], queryFn: () => api.audit(), refetchInterval: 5000 });
+  const now = useNow(5000);
+  const columns = useMemo<Column<AuditRecord>[]>(
+    () => [
+      {
+        id: "at",
+        header: "When",
+        value: ({ at }) => at,
+        cell: ({ at }) => <span title={new Date(at).toLocaleString("en-GB")}>{formatAge(at, now)}</span>,
+      },
+      { id: "actor", header: "Who", value: ({ actor }) => actor },
+      { id: "action", header: "Did what", value: ({ action }) => action },
+      { id: "subject", header: "To what", value: ({ subject }) => subject, cell: subjectOf },
+      { id: "service", header: "Through", value: ({ service }) => service },
+      {
+        id: "detail",
+        header: "In detail",
+        value: ({ detail }) => JSON.stringify(detail),
+        cell: ({ detail }) => (
+          <Code style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
+            {shorten(JSON.stringify(detail))}
+          </Code>
+        ),
+      },
+      { id: "trace", header: "Trace", value: ({ trace_id }) => trace_id.slice(0, 8) || null },
+    ],
+    [now],
+  );
+  return (
+    <Stack>
+      <PageHeader title="Audit" fetchedAt={audit.dataUpdatedAt}>
+        Every change writes its record in the transaction of the change: there is none without one. The newest
+        2,000 are here.
+      </PageHeader>
+      <Fetched query={audit} what="the audit">
+        {(items) =>
+          items.length === 0 ? (
+            <Empty title="Nothing was changed yet">What people and services change is noted here.</Empty>
+          ) : (
+            <DataTable
+              label="Changes"
+              rows={items}
+              columns={columns}
+              rowKey={({ id }) => id}
+              minWidth={980}
+            />
+          )
+        }
+      </Fetched>
+    </Stack>
+  );
+}
+
+const LONG = 160;
+const shorten = (text: string) => (text.length > LONG ? `${text.slice(0, LONG)} …` : text);

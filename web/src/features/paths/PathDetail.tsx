@@ -1,0 +1,119 @@
+/** One path: its history, its baseline, when it changed, and the ways that a request could take over it. */
+import { Card, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+
+import { api } from "../../api/client";
+import type { FoundPath } from "../../api/types";
+import { DataTable, type Column } from "../../shared/DataTable";
+import { Facts } from "../../shared/Facts";
+import { HistoryChart } from "../../shared/HistoryChart";
+import { useNow, useRange } from "../../shared/hooks";
+import { refetchEvery } from "../../shared/timeRange";
+import { formatAge, formatMs, formatRate } from "../../shared/units";
+import type { Metric } from "./matrix";
+
+const WAYS: Column<FoundPath>[] = [
+  { id: "nodes", header: "Way", value: ({ nodes }) => nodes.join(" → ") },
+  { id: "kinds", header: "Kind", value: ({ kinds }) => kinds.join(", ") },
+  {
+    id: "free",
+    header: "May still be committed",
+    align: "right",
+    value: ({ free_bps }) => free_bps,
+    cell: ({ free_bps }) => formatRate(free_bps),
+  },
+  { id: "bottleneck", header: "Bottleneck", value: ({ bottleneck_link_id }) => bottleneck_link_id },
+  {
+    id: "delay",
+    header: "One way",
+    align: "right",
+    value: ({ delay_us }) => delay_us,
+    cell: ({ delay_us }) => formatMs(delay_us),
+  },
+];
+
+interface Props {
+  source: string;
+  destination: string;
+  metric: Metric;
+}
+
+export function PathDetail({ source, destination, metric }: Props) {
+  const range = useRange();
+  const now = useNow(5000);
+  const key = [source, destination, metric.id];
+  const baselines = useQuery({
+    queryKey: ["baselines", ...key],
+    queryFn: () => api.baselines(source, destination, metric.id),
+  });
+  const changes = useQuery({
+    queryKey: ["path-changes", ...key, range.untilMs - range.fromMs, range.live ? "now" : range.untilMs],
+    queryFn: () =>
+      api.pathChanges(source, destination, metric.id, new Date(range.fromMs), new Date(range.untilMs)),
+    refetchInterval: refetchEvery(range),
+  });
+  const ways = useQuery({
+    queryKey: ["paths", source, destination],
+    queryFn: () => api.paths(source, destination),
+  });
+  const baseline = baselines.data?.[0];
+  return (
+    <Stack component="section" aria-label={`Path from ${source} to ${destination}`}>
+      <Title order={2} size="h4">
+        {source} → {destination}
+      </Title>
+      <SimpleGrid cols={{ base: 1, lg: 2 }}>
+        <HistoryChart
+          title={`${metric.label}, ${range.label}`}
+          series={[
+            {
+              kind: "measurement",
+              subject: `${source},${destination}`,
+              metric: metric.id,
+              label: metric.label,
+              color: "indigo",
+            },
+          ]}
+          range={range}
+          floor={0}
+          format={metric.format}
+        />
+        <Card withBorder>
+          <Facts
+            data={[
+              {
+                label: "Usual",
+                value: baseline
+                  ? `${metric.format(baseline.median)} ± ${metric.format(baseline.spread)}, over ${baseline.minutes} minutes`
+                  : "not known yet: it takes some minutes of measurements",
+              },
+              {
+                label: "Changes",
+                value:
+                  changes.data && changes.data.length > 0 ? (
+                    <Stack gap={0}>
+                      {changes.data.slice(0, 5).map(({ at, before, after }) => (
+                        <Text size="sm" key={at}>
+                          {formatAge(at, now)}: {metric.format(before)} → {metric.format(after)}
+                        </Text>
+                      ))}
+                    </Stack>
+                  ) : (
+                    "none in this time"
+                  ),
+              },
+            ]}
+          />
+        </Card>
+      </SimpleGrid>
+      <DataTable
+        label="Ways for a request"
+        rows={ways.data ?? []}
+        columns={WAYS}
+        rowKey={({ links }) => links.join(",")}
+        empty={ways.error ? ways.error.message : "There is no way between these nodes."}
+        minWidth={600}
+      />
+    </Stack>
+  );
+}

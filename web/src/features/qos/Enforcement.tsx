@@ -1,0 +1,123 @@
+/** The enforcement switch: off, observe or enforce, for all nodes and for each; who may not change it sees it. */
+import { Button, Card, Group, Modal, SegmentedControl, SimpleGrid, Stack, Text } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { api } from "../../api/client";
+import type { Policy, PolicyBody } from "../../api/types";
+import { useNodes, usePolicies } from "../../api/useLive";
+import { useMay } from "../../shared/hooks";
+import { Failed, Fetched } from "../../shared/Notices";
+
+type Mode = PolicyBody["enforcement"];
+
+const EFFECTS: Record<Mode, string> = {
+  off: "Every flow goes back to its default congestion control within two seconds. Nothing stalls, no rate is kept.",
+  observe: "Rates are computed and shown; flows stay on their default congestion control.",
+  enforce: "Granted rates are put into the kernels of the nodes.",
+};
+const ALL = "default";
+
+interface Change {
+  id: string;
+  mode: Mode;
+}
+
+export function Enforcement() {
+  const policies = usePolicies();
+  const nodes = useNodes();
+  const queries = useQueryClient();
+  const mayChange = useMay("operator", "admin");
+  const [wanted, setWanted] = useState<Change | null>(null);
+  const find = (id: string): Policy | undefined => policies.data?.find((policy) => policy.id === id);
+  const put = useMutation({
+    mutationFn: ({ id, mode }: Change) => {
+      const before = find(id) ?? find(ALL);
+      const body = {
+        enforcement: mode,
+        link_controller: before?.link_controller ?? "nec",
+        max_guaranteed_bps: before?.max_guaranteed_bps ?? 0,
+      } as PolicyBody;
+      return api.putPolicy(id, body, find(id)?.revision ?? null);
+    },
+    onSuccess: () => {
+      setWanted(null);
+    },
+    onSettled: () => void queries.invalidateQueries({ queryKey: ["policies"] }),
+  });
+  const name = (id: string) => (id === ALL ? "all nodes" : id);
+  const rows = [ALL, ...(nodes.data ?? []).map(({ id }) => id)];
+  return (
+    <Card withBorder component="section" aria-label="Enforcement">
+      <Text size="sm" fw={600}>
+        Enforcement
+      </Text>
+      <Text size="sm" c="dimmed" mb="sm">
+        {mayChange
+          ? "Traffic never depends on it: off gives every flow back to its own congestion control."
+          : "Your role may look at it; operators change it."}
+      </Text>
+      <Fetched query={policies} what="the policies">
+        {() => (
+          <SimpleGrid cols={{ base: 1, sm: 2, lg: 3 }} spacing="sm">
+            {rows.map((id) => {
+              const own = find(id);
+              const mode = own?.enforcement ?? find(ALL)?.enforcement ?? "off";
+              const told = nodes.data?.find((node) => node.id === id)?.state?.enforcement;
+              return (
+                <div key={id}>
+                  <Group justify="space-between">
+                    <Text size="sm" fw={id === ALL ? 600 : 400} id={`enforcement-${id}`}>
+                      {id === ALL ? "All nodes" : id}
+                    </Text>
+                    <Text size="xs" c="dimmed">
+                      {id === ALL ? "" : own ? "of its own" : "as all"}
+                      {told && told !== mode ? `; the node still says ${told}` : ""}
+                    </Text>
+                  </Group>
+                  <SegmentedControl
+                    fullWidth
+                    size="xs"
+                    disabled={!mayChange}
+                    aria-labelledby={`enforcement-${id}`}
+                    data-testid={`enforcement-of-${id}`}
+                    value={mode}
+                    data={["off", "observe", "enforce"]}
+                    onChange={(value) => {
+                      put.reset();
+                      setWanted({ id, mode: value });
+                    }}
+                  />
+                </div>
+              );
+            })}
+          </SimpleGrid>
+        )}
+      </Fetched>
+      <Modal
+        opened={wanted !== null}
+        onClose={() => {
+          setWanted(null);
+        }}
+        title={wanted ? `Switch ${name(wanted.id)} to ${wanted.mode}?` : ""}
+        closeButtonProps={{ "aria-label": "Leave it as it is" }}
+      >
+        <Stack>
+          <Text size="sm">{wanted ? EFFECTS[wanted.mode] : ""}</Text>
+          {put.isError ? <Failed error={put.error} /> : null}
+          <Group justify="flex-end">
+            <Button
+              color={wanted?.mode === "off" ? "red.9" : undefined}
+              loading={put.isPending}
+              onClick={() => {
+                if (wanted) put.mutate(wanted);
+              }}
+            >
+              Switch
+            </Button>
+          </Group>
+        </Stack>
+      </Modal>
+    </Card>
+  );
+}

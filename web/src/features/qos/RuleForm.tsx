@@ -1,0 +1,210 @@
+/** A rule: which packets, and what they get. Before it is saved it shows the flows it would match and whether it fits. */
+import {
+  Alert,
+  Button,
+  Group,
+  List,
+  NumberInput,
+  Select,
+  SimpleGrid,
+  Stack,
+  Text,
+  TextInput,
+} from "@mantine/core";
+import { useForm } from "@mantine/form";
+import { useDebouncedValue } from "@mantine/hooks";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { api } from "../../api/client";
+import type { RateRequestBody, ServiceType } from "../../api/types";
+import { useFlows, useNodes } from "../../api/useLive";
+import { Failed } from "../../shared/Notices";
+import { formatRate } from "../../shared/units";
+import { end, flowKey } from "../flows/flow";
+import { toBody } from "../requests/formValues";
+import { DSCP, matching, type Rule } from "./match";
+
+const SHOWN = 5;
+const number = (value: number | string) => (value === "" ? null : Number(value));
+
+interface Values {
+  application: string;
+  source: string;
+  destination: string;
+  protocol: "tcp" | "udp";
+  sourcePort: number | string;
+  destinationPort: number | string;
+  dscp: string | null;
+  service: ServiceType;
+  rateMbit: number | string;
+  priority: number | string;
+  durationMin: number | string;
+}
+
+const EMPTY: Values = {
+  application: "",
+  source: "",
+  destination: "",
+  protocol: "tcp",
+  sourcePort: "",
+  destinationPort: "",
+  dscp: null,
+  service: "guaranteed",
+  rateMbit: 10,
+  priority: 0,
+  durationMin: 1440,
+};
+
+function bodyOf(values: Values): RateRequestBody {
+  const { application } = values;
+  return {
+    ...toBody({ ...values, description: application ? `rule: ${application}` : "rule" }),
+    source_port: number(values.sourcePort),
+    dscp: values.dscp === null ? null : Number(values.dscp),
+    tags: application ? { application } : {},
+  };
+}
+
+const ruleOf = (values: Values): Rule => ({
+  source: values.source,
+  destination: values.destination,
+  protocol: values.protocol,
+  sourcePort: number(values.sourcePort),
+  destinationPort: number(values.destinationPort),
+  dscp: values.dscp === null ? null : Number(values.dscp),
+});
+
+export function RuleForm({ onSaved }: { onSaved: () => void }) {
+  const nodes = useNodes();
+  const [key, setKey] = useState(() => crypto.randomUUID());
+  const form = useForm<Values>({
+    initialValues: EMPTY,
+    validate: {
+      source: (value) => (value ? null : "Choose the node that sends"),
+      destination: (value, { source }) =>
+        value && value !== source ? null : "Choose another node that receives",
+    },
+  });
+  const save = useMutation({
+    mutationFn: (values: Values) => api.createRateRequest(bodyOf(values), key),
+    onSuccess: onSaved,
+    onError: () => {
+      setKey(crypto.randomUUID());
+    },
+  });
+  const names = (nodes.data ?? []).map(({ id }) => id);
+  return (
+    <form
+      noValidate
+      onSubmit={form.onSubmit((values) => {
+        save.mutate(values);
+      })}
+    >
+      <Stack>
+        <TextInput label="Application" placeholder="backup" {...form.getInputProps("application")} />
+        <SimpleGrid cols={{ base: 1, sm: 2 }}>
+          <Select label="Sender" data={names} searchable required {...form.getInputProps("source")} />
+          <Select label="Receiver" data={names} searchable required {...form.getInputProps("destination")} />
+          <Select
+            label="Protocol"
+            data={["tcp", "udp"]}
+            allowDeselect={false}
+            {...form.getInputProps("protocol")}
+          />
+          <Select label="DSCP" placeholder="any" data={DSCP} clearable {...form.getInputProps("dscp")} />
+          <NumberInput
+            label="Sender's port"
+            placeholder="any"
+            min={1}
+            max={65_535}
+            {...form.getInputProps("sourcePort")}
+          />
+          <NumberInput
+            label="Receiver's port"
+            placeholder="any"
+            min={1}
+            max={65_535}
+            {...form.getInputProps("destinationPort")}
+          />
+          <Select
+            label="Service"
+            data={["guaranteed", "variable", "available", "maximum"]}
+            allowDeselect={false}
+            {...form.getInputProps("service")}
+          />
+          <NumberInput
+            label="Rate"
+            suffix=" Mb/s"
+            min={0}
+            decimalScale={3}
+            {...form.getInputProps("rateMbit")}
+          />
+          <NumberInput label="Priority" min={0} max={255} {...form.getInputProps("priority")} />
+          <NumberInput label="Holds for" suffix=" min" min={1} {...form.getInputProps("durationMin")} />
+        </SimpleGrid>
+        {form.values.source && form.values.destination ? <Before values={form.values} /> : null}
+        {save.isError ? <Failed error={save.error} /> : null}
+        <Group justify="flex-end">
+          <Button type="submit" loading={save.isPending}>
+            Save the rule
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}
+
+/** What the rule would match and whether there is room for it. */
+function Before({ values }: { values: Values }) {
+  const flows = useFlows();
+  const nodes = useNodes();
+  const [settled] = useDebouncedValue(values, 300);
+  const preview = useQuery({
+    queryKey: ["preview-rule", settled],
+    queryFn: () => api.previewRateRequest(bodyOf(settled)),
+    retry: false,
+  });
+  const found = matching(ruleOf(values), flows.data ?? [], nodes.data ?? []);
+  const answer = preview.data;
+  return (
+    <>
+      <Alert
+        color="cyan"
+        variant="outline"
+        role="status"
+        data-testid="would-match"
+        title={`${found.possible ? "Could match" : "Would match"} ${found.flows.length} of the flows that run now`}
+      >
+        {found.possible ? (
+          <Text size="sm">Senders do not tell the code point of a flow: those that carry it match.</Text>
+        ) : null}
+        <List size="sm">
+          {found.flows.slice(0, SHOWN).map((flow) => (
+            <List.Item key={flowKey(flow)}>
+              {flow.protocol} {end(flow.source_address, flow.source_port)} →{" "}
+              {end(flow.destination_address, flow.destination_port)}, {formatRate(flow.delivered_bps)}
+              {flow.request_id ? ", has a rate already" : ""}
+            </List.Item>
+          ))}
+        </List>
+        {found.flows.length > SHOWN ? <Text size="sm">and {found.flows.length - SHOWN} more</Text> : null}
+      </Alert>
+      {answer ? (
+        <Alert
+          color={answer.granted ? "teal" : "orange"}
+          variant="outline"
+          role="status"
+          data-testid="rule-preview"
+          title={answer.granted ? "There is room for it" : "This would be refused"}
+        >
+          {answer.granted ? `${formatRate(answer.granted_bps)} guaranteed.` : answer.refusal?.detail}
+          {!answer.granted && answer.ceiling_bps
+            ? ` Up to ${formatRate(answer.ceiling_bps)} would be accepted.`
+            : ""}
+        </Alert>
+      ) : null}
+      {preview.isError ? <Failed error={preview.error} /> : null}
+    </>
+  );
+}

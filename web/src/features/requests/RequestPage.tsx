@@ -1,0 +1,255 @@
+/** One request: what was asked, why it gets what it gets, what became of it, and what a change would do. */
+import { Alert, Card, Group, SimpleGrid, Stack, Text, Timeline } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { api, ApiError } from "../../api/client";
+import type { AuditRecord, RateRequest } from "../../api/types";
+import { useLinks } from "../../api/useLive";
+import { requestRoute } from "../../router";
+import { type Column, DataTable } from "../../shared/DataTable";
+import { Facts } from "../../shared/Facts";
+import { HistoryChart } from "../../shared/HistoryChart";
+import { useMay, useNow, useRange } from "../../shared/hooks";
+import { Empty, Fetched } from "../../shared/Notices";
+import { PageHeader } from "../../shared/PageHeader";
+import { RangePicker } from "../../shared/RangePicker";
+import { State } from "../../shared/State";
+import { TextLink } from "../../shared/TextLink";
+import { formatAge, formatBytes, formatRate } from "../../shared/units";
+import { explain, matchWords, sender } from "./explain";
+import { pathLabel } from "./path";
+import { isOpen, stateOf } from "./state";
+import { WhatIf } from "./WhatIf";
+
+export function RequestPage() {
+  const { requestId } = requestRoute.useParams();
+  const request = useQuery({
+    queryKey: ["rate-request", requestId],
+    queryFn: () => api.rateRequest(requestId),
+    refetchInterval: 2000,
+  });
+  if (request.error instanceof ApiError && request.error.problem.status === 404)
+    return (
+      <Empty title="There is no such request" level={1}>
+        Nothing is known of <code>{requestId}</code>, or it belongs to another application.{" "}
+        <TextLink to="/requests">Back to the requests</TextLink>
+      </Empty>
+    );
+  return (
+    <Fetched query={request} what="the request">
+      {(data) => <RequestDetail request={data} />}
+    </Fetched>
+  );
+}
+
+function RequestDetail({ request }: { request: RateRequest }) {
+  const links = useLinks();
+  const range = useRange();
+  const now = useNow(5000);
+  const mayChange = useMay("application", "operator", "admin");
+  const { tone, text } = stateOf(request);
+  const asked = request.request;
+  const details: [string, string][] = [
+    ["Matches", matchWords(request)],
+    ["Service", `${asked.service}, priority ${asked.priority}, ${asked.traffic_class}`],
+    ["Granted", `${formatRate(request.granted_bps)} of ${formatRate(asked.guaranteed_bps)}`],
+    ["Path", pathLabel(request.path, links.data ?? [])],
+    ["Owner", request.owner],
+    ["From", new Date(request.start).toLocaleString("en-GB")],
+    ["Until", request.end ? new Date(request.end).toLocaleString("en-GB") : "released"],
+  ];
+  return (
+    <Stack>
+      <PageHeader
+        title={asked.description || `${asked.source} → ${asked.destination}`}
+        actions={<RangePicker />}
+      >
+        {asked.source} → {asked.destination}, <code>{request.id}</code>
+      </PageHeader>
+      <SimpleGrid cols={{ base: 1, lg: 2 }}>
+        <Card withBorder>
+          <Group mb="xs">
+            <State tone={tone}>{text}</State>
+            <Text size="sm">{request.reason}</Text>
+          </Group>
+          <Facts data={details.map(([label, value]) => ({ label, value }))} />
+        </Card>
+        <Explained request={request} />
+      </SimpleGrid>
+      <HistoryChart
+        title={`Allowed and sent, ${range.label}`}
+        series={[
+          {
+            kind: "grant",
+            subject: request.id,
+            metric: "kernel_rate_bps",
+            label: "in the kernel",
+            color: "orange",
+            dashed: true,
+          },
+          {
+            kind: "grant",
+            subject: request.id,
+            metric: "sent_bps",
+            label: "sent",
+            color: "cyan",
+            fill: true,
+          },
+        ]}
+        range={range}
+        floor={request.granted_bps / 4}
+        format={formatRate}
+      />
+      <SimpleGrid cols={{ base: 1, lg: 2 }}>
+        <History request={request} now={now} />
+        {isOpen(request) && mayChange ? <WhatIf key={request.revision} request={request} /> : null}
+      </SimpleGrid>
+      <Confirmations request={request} now={now} />
+    </Stack>
+  );
+}
+
+/** What the sender sends, from two reports of its agent; null until there were two. */
+function useMeasured(request: RateRequest): number | null {
+  const bytes = sender(request)?.sent_bytes;
+  const [at] = useState(() => ({ first: performance.now() }));
+  const [seen, setSeen] = useState<{ at: number; bytes: number; bps: number | null } | null>(null);
+  if (bytes !== undefined && bytes !== seen?.bytes) {
+    // Performance time stands still within a rendering; a report comes about once a second.
+    const moment = performance.now();
+    const rose = seen && bytes > seen.bytes && seen.at > at.first;
+    setSeen({ at: moment, bytes, bps: rose ? ((bytes - seen.bytes) * 8000) / (moment - seen.at) : null });
+  }
+  return seen?.bps ?? null;
+}
+
+function Explained({ request }: { request: RateRequest }) {
+  const links = useLinks();
+  const measured = useMeasured(request);
+  const found = explain(request, links.data ?? [], measured);
+  return (
+    <Card withBorder component="section" aria-label="Why it gets what it gets">
+      <Text size="sm" fw={600} mb="xs">
+        Why it gets what it gets
+      </Text>
+      <Alert
+        color={found.cause ? "orange" : "teal"}
+        variant="outline"
+        mb="sm"
+        role="status"
+        title={found.cause ? "It falls short" : "It gets what it asked for"}
+        data-testid="cause"
+      >
+        {found.cause}
+      </Alert>
+      <Facts
+        data={[
+          {
+            label: "Bottleneck",
+            value: found.bottleneck ? (
+              <TextLink to="/links/$linkId" params={{ linkId: found.bottleneck }}>
+                {found.bottleneck}
+              </TextLink>
+            ) : (
+              "no path"
+            ),
+          },
+          { label: "Kernel", value: formatRate(found.kernelBps) },
+          { label: "Measured", value: formatRate(found.measuredBps) },
+        ]}
+      />
+    </Card>
+  );
+}
+
+const WORDS: Record<string, string> = {
+  "rate-request.create": "asked for and granted",
+  "rate-request.hold": "held",
+  "rate-request.commit": "committed",
+  "rate-request.start": "begun",
+  "rate-request.change": "changed",
+  "rate-request.release": "released",
+  "rate-request.expire": "expired",
+};
+
+function words({ action, actor, detail }: AuditRecord): string {
+  const granted = typeof detail.granted_bps === "number" ? `, ${formatRate(detail.granted_bps)}` : "";
+  return `${WORDS[action] ?? action} by ${actor}${granted}`;
+}
+
+function History({ request, now }: { request: RateRequest; now: number }) {
+  const history = useQuery({
+    queryKey: ["request-history", request.id],
+    queryFn: () => api.requestHistory(request.id),
+  });
+  const noted = (history.data ?? []).map((record) => ({ at: record.at, what: words(record), id: record.id }));
+  const enforced = request.enforced_at
+    ? [{ at: request.enforced_at, what: "enforced by every node of its path", id: "enforced" }]
+    : [];
+  const events = [...noted, ...enforced].sort((a, b) => b.at.localeCompare(a.at));
+  return (
+    <Card withBorder component="section" aria-label="What became of it">
+      <Text size="sm" fw={600} mb="sm">
+        What became of it
+      </Text>
+      {history.isError ? <Text size="sm">{history.error.message}</Text> : null}
+      <Timeline active={0} bulletSize={14} lineWidth={2} color="cyan.9">
+        {events.map(({ at, what, id }) => (
+          <Timeline.Item key={id} title={what}>
+            <Text size="xs">
+              {formatAge(at, now)}, {new Date(at).toLocaleTimeString("en-GB")}
+            </Text>
+          </Timeline.Item>
+        ))}
+      </Timeline>
+      {events.length === 0 && !history.isPending ? (
+        <Text size="sm">
+          Created {formatAge(request.created_at, now)}; the audit of it is no longer held here.
+        </Text>
+      ) : null}
+    </Card>
+  );
+}
+
+function Confirmations({ request, now }: { request: RateRequest; now: number }) {
+  const columns: Column<RateRequest["confirmations"][number]>[] = [
+    { id: "node", header: "Node", value: ({ node }) => node },
+    {
+      id: "state",
+      header: "State",
+      value: ({ state, reason }) => `${state.toLowerCase()}${reason ? `: ${reason}` : ""}`,
+    },
+    {
+      id: "applied_at",
+      header: "Applied",
+      value: ({ applied_at }) => applied_at,
+      cell: ({ applied_at }) => formatAge(applied_at, now),
+    },
+    {
+      id: "kernel",
+      header: "In the kernel",
+      align: "right",
+      value: ({ kernel_rate_bps }) => kernel_rate_bps,
+      cell: ({ kernel_rate_bps }) => formatRate(kernel_rate_bps || null),
+    },
+    { id: "flows", header: "Flows", align: "right", value: ({ matching_flows }) => matching_flows },
+    {
+      id: "sent",
+      header: "Sent",
+      align: "right",
+      value: ({ sent_bytes }) => sent_bytes,
+      cell: ({ sent_bytes }) => formatBytes(sent_bytes),
+    },
+  ];
+  return (
+    <DataTable
+      label="Nodes on its path"
+      rows={request.confirmations}
+      columns={columns}
+      rowKey={({ node }) => node}
+      empty="No node has said anything of it yet."
+      minWidth={600}
+    />
+  );
+}

@@ -1,0 +1,40 @@
+import { describe, expect, it } from "vitest";
+
+import type { AuditRecord } from "../../api/types";
+import { certificatesOf, keysOf, refusalsOf } from "./trust";
+
+const record = (second: number, action: string, subject: string, detail: Record<string, unknown> = {}) =>
+  ({ id: `${second}`, at: new Date(second * 1000).toISOString(), action, subject, detail }) as AuditRecord;
+
+describe("keys and certificates from the audit", () => {
+  const audit = [
+    record(9, "certificate.revoke", "node/b"),
+    record(8, "key.create", "a b", { generation: 3, expires_at_us: 20_000_000 }),
+    record(7, "certificate.issue", "node/b", { serial: "2", not_after_us: 99_000_000 }),
+    record(6, "certificate.revoke", "node/a"),
+    record(6.5, "certificate.issue", "node/a", { serial: "4" }),
+    record(5, "key.create", "a b", { generation: 2, expires_at_us: 10_000_000 }),
+    record(4, "next-hop.report-refused", "unknown"),
+  ].sort((a, b) => b.at.localeCompare(a.at));
+
+  it("keeps the newest of each with its age and end", () => {
+    expect(keysOf(audit)).toEqual([
+      { subject: "a b", since: 8000, expires: 20_000, number: "3", revoked: false },
+    ]);
+  });
+
+  it("knows what was revoked since, and what was issued anew after that", () => {
+    expect(certificatesOf(audit).map(({ subject, revoked }) => [subject, revoked])).toEqual([
+      ["node/a", false],
+      ["node/b", true],
+    ]);
+  });
+
+  it("lists what was refused", () => {
+    expect(refusalsOf(audit).map(({ action }) => action)).toEqual([
+      "certificate.revoke",
+      "certificate.revoke",
+      "next-hop.report-refused",
+    ]);
+  });
+});

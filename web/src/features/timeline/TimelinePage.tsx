@@ -1,0 +1,184 @@
+/** Reserved against used, link by link over time: what was promised, and what was made of it. */
+import { Card, Group, Stack, Switch, Table, Text, VisuallyHidden } from "@mantine/core";
+import { keepPreviousData, useQueries } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { api } from "../../api/client";
+import type { Link } from "../../api/types";
+import { useLinks } from "../../api/useLive";
+import { useRange } from "../../shared/hooks";
+import { Empty, Fetched } from "../../shared/Notices";
+import { PageHeader } from "../../shared/PageHeader";
+import { RangePicker } from "../../shared/RangePicker";
+import { TextLink } from "../../shared/TextLink";
+import { refetchEvery, type TimeRange } from "../../shared/timeRange";
+import { formatRate, formatShare } from "../../shared/units";
+import classes from "./Timeline.module.css";
+import { type Slot, slotsOf, timelineOf } from "./slots";
+
+const SLOTS = 36;
+/** Each link costs two questions to the services. */
+const MOST = 40;
+
+export function TimelinePage() {
+  const links = useLinks();
+  const range = useRange();
+  const [ahead, setAhead] = useState(false);
+  const length = range.untilMs - range.fromMs;
+  // Looking ahead, the present is in the middle.
+  const shown = ahead
+    ? { ...range, fromMs: range.untilMs - length / 2, untilMs: range.untilMs + length / 2 }
+    : range;
+  return (
+    <Stack>
+      <PageHeader
+        title="Timeline"
+        actions={
+          <>
+            <Switch
+              size="sm"
+              label="Look ahead"
+              checked={ahead}
+              onChange={(event) => {
+                setAhead(event.currentTarget.checked);
+              }}
+            />
+            <RangePicker />
+          </>
+        }
+      >
+        The upper half of a cell is what was reserved of the link, the lower half what was sent over it. A
+        hatched half is not known: nothing was heard, or it is still to come.
+      </PageHeader>
+      <Fetched query={links} what="the links">
+        {(data) =>
+          data.length === 0 ? (
+            <Empty title="No link is known yet">Register nodes and links, or start the lab.</Empty>
+          ) : (
+            <Grid links={[...data].sort((a, b) => a.id.localeCompare(b.id)).slice(0, MOST)} range={shown} />
+          )
+        }
+      </Fetched>
+      {(links.data?.length ?? 0) > MOST ? (
+        <Text size="sm">The first {MOST} links are shown; a link's own page has its history.</Text>
+      ) : null}
+    </Stack>
+  );
+}
+
+function Grid({ links, range }: { links: Link[]; range: TimeRange }) {
+  const length = range.untilMs - range.fromMs;
+  const end = range.live ? "now" : range.untilMs;
+  const edges = slotsOf(range.fromMs, range.untilMs, SLOTS);
+  const every = { refetchInterval: refetchEvery(range), placeholderData: keepPreviousData } as const;
+  const reserved = useQueries({
+    queries: links.map(({ id }) => ({
+      queryKey: ["capacity", id, length, end],
+      queryFn: () => api.capacity(id, new Date(range.fromMs), new Date(range.untilMs)),
+      ...every,
+    })),
+  });
+  const used = useQueries({
+    queries: links.map(({ id }) => ({
+      queryKey: ["used", id, length, end],
+      queryFn: () =>
+        api.series(
+          "link",
+          id,
+          "sent_bps",
+          new Date(range.fromMs),
+          new Date(range.untilMs),
+          Math.max(1000, Math.round(length / SLOTS / 4)),
+        ),
+      ...every,
+    })),
+  });
+  const failed = reserved.find((one) => one.error)?.error ?? used.find((one) => one.error)?.error;
+  return (
+    <Card withBorder component="section" aria-label="Reserved against used">
+      <Group justify="space-between" mb="xs">
+        <Text size="sm" fw={600}>
+          Reserved against used, share of each link
+        </Text>
+        <Group gap="xs" aria-hidden>
+          <Text size="xs">0 %</Text>
+          <span className={classes.scale} />
+          <Text size="xs">100 %</Text>
+        </Group>
+      </Group>
+      {failed ? <Text size="sm">Not everything is known: {failed.message}</Text> : null}
+      <Table.ScrollContainer minWidth={760} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
+        <Table
+          className={classes.grid}
+          withRowBorders={false}
+          aria-label="Reserved and used shares by link and time"
+        >
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th scope="col">Link</Table.Th>
+              {edges.map(([from], index) => (
+                <Table.Th key={index} scope="col">
+                  {index % 6 === 0 ? (
+                    <span className={classes.time}>{clock(from, length)}</span>
+                  ) : (
+                    <VisuallyHidden>{clock(from, length)}</VisuallyHidden>
+                  )}
+                </Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {links.map((link, index) => (
+              <Table.Tr key={link.id}>
+                <Table.Th scope="row">
+                  <TextLink to="/links/$linkId" params={{ linkId: link.id }}>
+                    {link.from_node} → {link.to_node}
+                  </TextLink>
+                  <Text size="xs" fw={400}>
+                    {formatRate(link.capacity_bps)}
+                  </Text>
+                </Table.Th>
+                {timelineOf(reserved[index]?.data, used[index]?.data, link.capacity_bps, edges).map(
+                  (slot, place) => (
+                    <SlotCell key={place} slot={slot} length={length} />
+                  ),
+                )}
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
+    </Card>
+  );
+}
+
+function SlotCell({ slot, length }: { slot: Slot; length: number }) {
+  const words = `${clock(slot.fromMs, length)}: reserved ${formatShare(slot.reserved)}, used ${formatShare(slot.used)}`;
+  return (
+    <Table.Td title={words} className={classes.cell}>
+      <VisuallyHidden>{words}</VisuallyHidden>
+      <Half share={slot.reserved} />
+      <Half share={slot.used} />
+    </Table.Td>
+  );
+}
+
+function Half({ share }: { share: number | null }) {
+  if (share === null) return <div className={`${classes.half ?? ""} ${classes.unknown ?? ""}`} />;
+  return (
+    <div
+      className={classes.half}
+      style={{ backgroundColor: `rgb(16 110 130 / ${6 + Math.min(1, share) * 94}%)` }}
+    />
+  );
+}
+
+function clock(ms: number, length: number): string {
+  return length > 86_400_000
+    ? new Date(ms).toLocaleDateString("en-GB", { day: "numeric", month: "short", hour: "2-digit" })
+    : new Date(ms).toLocaleTimeString("en-GB", {
+        hour: "2-digit",
+        minute: "2-digit",
+        ...(length < 3_600_000 ? { second: "2-digit" } : {}),
+      });
+}

@@ -1,0 +1,100 @@
+/** Elastic tunnels: what each shall carry, what it carries, and over how many connections. */
+import { Stack } from "@mantine/core";
+
+import type { Tunnel } from "../../api/types";
+import { useTunnels } from "../../api/useLive";
+import { type Column, DataTable } from "../../shared/DataTable";
+import { Empty, Fetched } from "../../shared/Notices";
+import { PageHeader } from "../../shared/PageHeader";
+import { State, type Tone } from "../../shared/State";
+import { TextLink } from "../../shared/TextLink";
+import { formatRate, formatShare } from "../../shared/units";
+
+export function tunnelState(tunnel: Tunnel): { tone: Tone; text: string } {
+  if (!tunnel.state) return { tone: "off", text: "no report" };
+  if (tunnel.state.last_error) return { tone: "bad", text: "failing" };
+  if (tunnel.state.decaying) return { tone: "busy", text: "lease ran out" };
+  if (tunnel.target_bps === 0) return { tone: "off", text: "no target" };
+  if (tunnel.decision?.starved) return { tone: "good", text: "users offer less" };
+  if (tunnel.decision?.guarded) return { tone: "busy", text: "guarded" };
+  return tunnel.rate_bps >= 0.95 * tunnel.target_bps
+    ? { tone: "good", text: "on target" }
+    : { tone: "busy", text: "below target" };
+}
+
+const COLUMNS: Column<Tunnel>[] = [
+  {
+    id: "id",
+    header: "Tunnel",
+    value: ({ id }) => id,
+    cell: ({ id }) => (
+      <TextLink to="/tunnels/$tunnelId" params={{ tunnelId: id }}>
+        {id}
+      </TextLink>
+    ),
+  },
+  {
+    id: "ends",
+    header: "Ends",
+    value: ({ state }) => (state ? `${state.origin} → ${state.destination}` : null),
+  },
+  {
+    id: "state",
+    header: "State",
+    value: (tunnel) => tunnelState(tunnel).text,
+    cell: (tunnel) => <State tone={tunnelState(tunnel).tone}>{tunnelState(tunnel).text}</State>,
+  },
+  {
+    id: "target",
+    header: "Target",
+    align: "right",
+    value: ({ target_bps }) => target_bps,
+    cell: ({ target_bps }) => formatRate(target_bps || null),
+  },
+  {
+    id: "rate",
+    header: "Achieved",
+    align: "right",
+    value: ({ rate_bps }) => rate_bps,
+    cell: ({ rate_bps }) => formatRate(rate_bps),
+  },
+  {
+    id: "share",
+    header: "Of target",
+    align: "right",
+    value: ({ rate_bps, target_bps }) => (target_bps > 0 ? rate_bps / target_bps : null),
+    cell: ({ rate_bps, target_bps }) => formatShare(target_bps > 0 ? rate_bps / target_bps : null),
+  },
+  {
+    id: "m",
+    header: "m",
+    align: "right",
+    value: ({ state }) => state?.connections_established ?? null,
+  },
+  { id: "controller", header: "Controller", value: ({ settings }) => settings?.controller ?? "none" },
+  { id: "reason", header: "Reason", value: ({ reason, state }) => reason || state?.last_error || null },
+];
+
+export function TunnelsPage() {
+  const tunnels = useTunnels();
+  return (
+    <Stack>
+      <PageHeader title="Tunnels" fetchedAt={tunnels.dataUpdatedAt} staleMs={15_000}>
+        An elastic tunnel carries a bandwidth over ordinary TCP connections: it opens and closes connections
+        until it gets what it shall carry.
+      </PageHeader>
+      <Fetched query={tunnels} what="tunnels">
+        {(items) =>
+          items.length === 0 ? (
+            <Empty title="No tunnel has reported yet">
+              Start both ends with <code>chart-tunnel</code>, and state a target over REST or with{" "}
+              <code>chart tunnel</code>.
+            </Empty>
+          ) : (
+            <DataTable label="Elastic tunnels" rows={items} columns={COLUMNS} rowKey={({ id }) => id} />
+          )
+        }
+      </Fetched>
+    </Stack>
+  );
+}

@@ -1,0 +1,51 @@
+/** A chart of archived series over the page's time range. */
+import { Alert, Card, Center, Loader } from "@mantine/core";
+
+import { type ChartSeries, LiveChart } from "../features/links/LiveChart";
+import { useSeries, type Wanted } from "./useSeries";
+import type { TimeRange } from "./timeRange";
+
+interface Props {
+  title: string;
+  series: (ChartSeries & Wanted)[];
+  range: TimeRange;
+  /** The least that the vertical axis reaches to. */
+  floor: number;
+  format: (value: number | null) => string;
+  height?: number;
+  /** Not asked for while this is false: the subject is not known yet. */
+  enabled?: boolean;
+}
+
+export function HistoryChart({ title, series, range, floor, format, height = 200, enabled = true }: Props) {
+  const { data, error } = useSeries(series, range, enabled);
+  return (
+    <Card withBorder>
+      {data ? (
+        <LiveChart
+          title={title}
+          series={series.map(({ label, color, fill, dashed }) => ({
+            label,
+            color,
+            ...(fill === undefined ? {} : { fill }),
+            ...(dashed === undefined ? {} : { dashed }),
+          }))}
+          data={data}
+          untilS={range.untilMs / 1000}
+          windowS={(range.untilMs - range.fromMs) / 1000}
+          floor={floor}
+          format={format}
+          height={height}
+        />
+      ) : error ? (
+        <Alert color="red" variant="outline" title={title}>
+          {error.message}
+        </Alert>
+      ) : (
+        <Center h={height} role="status" aria-label={`Loading ${title}`}>
+          <Loader size="sm" />
+        </Center>
+      )}
+    </Card>
+  );
+}

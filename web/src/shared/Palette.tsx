@@ -1,0 +1,127 @@
+/** The command palette and the keyboard: both from the list of actions. */
+import "@mantine/spotlight/styles.css";
+
+import { Kbd, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
+import { useHotkeys } from "@mantine/hooks";
+import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from "@mantine/spotlight";
+import { IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
+import { useNavigate } from "@tanstack/react-router";
+
+import type { Role } from "../api/client";
+import { useLinks, useRateRequests } from "../api/useLive";
+import { type Command, hotkey, NEW_REQUEST_ICON, pagesFor } from "./actions";
+
+interface Props {
+  roles: readonly Role[];
+  onSignOut: () => void;
+}
+
+/** What can be done besides going somewhere. */
+function useCommands({ roles, onSignOut }: Props): Command[] {
+  const { setColorScheme } = useMantineColorScheme();
+  const scheme = useComputedColorScheme("light");
+  const navigate = useNavigate();
+  const next = scheme === "light" ? "dark" : "light";
+  const commands: Command[] = [
+    {
+      id: "new-request",
+      label: "Ask for a rate",
+      icon: NEW_REQUEST_ICON,
+      letter: "C",
+      keywords: ["new", "request", "create"],
+      roles: ["application", "operator", "admin"],
+      run: () => void navigate({ to: "/requests", search: { form: true } }),
+    },
+    {
+      id: "theme",
+      label: `Switch to the ${next} theme`,
+      icon: next === "dark" ? IconMoon : IconSun,
+      letter: "D",
+      keywords: ["dark", "light", "colours"],
+      run: () => {
+        setColorScheme(next);
+      },
+    },
+    { id: "sign-out", label: "Sign out", icon: IconLogout, keywords: ["leave", "logout"], run: onSignOut },
+  ];
+  return commands.filter((one) => !one.roles || one.roles.some((role) => roles.includes(role)));
+}
+
+export function Palette(props: Props) {
+  const navigate = useNavigate();
+  const commands = useCommands(props);
+  const pages = pagesFor(props.roles);
+  const links = useLinks();
+  const requests = useRateRequests();
+  useHotkeys(
+    [
+      ...pages.map(({ letter, to }): [string, () => void] => [
+        hotkey(letter),
+        () => void navigate({ to: to as "/" }),
+      ]),
+      ...commands.flatMap(({ letter, run }): [string, () => void][] =>
+        letter ? [[hotkey(letter), run]] : [],
+      ),
+    ],
+    [],
+  );
+  const shown = (letter: string | undefined) =>
+    letter ? <Kbd size="xs">Alt Shift {letter}</Kbd> : undefined;
+  const groups: SpotlightActionGroupData[] = [
+    {
+      group: "Pages",
+      actions: pages.map(({ id, label, icon: Icon, keywords, letter, to }): SpotlightActionData => ({
+        id,
+        label,
+        keywords,
+        leftSection: <Icon size={18} aria-hidden />,
+        rightSection: shown(letter),
+        onClick: () => void navigate({ to: to as "/" }),
+      })),
+    },
+    {
+      group: "Commands",
+      actions: commands.map(({ id, label, icon: Icon, keywords, letter, run }): SpotlightActionData => ({
+        id,
+        label,
+        keywords,
+        leftSection: <Icon size={18} aria-hidden />,
+        rightSection: shown(letter),
+        onClick: run,
+      })),
+    },
+    {
+      group: "Links",
+      actions: (links.data ?? []).map(({ id, from_node, to_node }): SpotlightActionData => ({
+        id: `link ${id}`,
+        label: `${from_node} → ${to_node}`,
+        description: id,
+        onClick: () => void navigate({ to: "/links/$linkId", params: { linkId: id } }),
+      })),
+    },
+    {
+      group: "Requests",
+      actions: (requests.data?.items ?? []).map(({ id, request }): SpotlightActionData => ({
+        id: `request ${id}`,
+        label: request.description || id,
+        description: `${request.source} → ${request.destination}`,
+        onClick: () => void navigate({ to: "/requests/$requestId", params: { requestId: id } }),
+      })),
+    },
+  ];
+  return (
+    <Spotlight
+      actions={groups}
+      shortcut="mod + K"
+      limit={40}
+      scrollable
+      maxHeight={420}
+      nothingFound="Nothing is called that."
+      searchProps={{
+        "aria-label": "Search pages, commands, links and requests",
+        placeholder: "Go to, or do …",
+        leftSection: <IconSearch size={18} aria-hidden />,
+      }}
+    />
+  );
+}
