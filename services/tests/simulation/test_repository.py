@@ -1,4 +1,4 @@
-"""The stories of every database of reservations, told to the one in memory (PostgreSQL: test_stores.py)."""
+"""The stories of every database of reservations, told to the one in memory."""
 
 from __future__ import annotations
 

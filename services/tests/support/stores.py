@@ -1,5 +1,5 @@
-"""What reservations over any database has to keep: stories told to PostgreSQL with real replicas, and to the database
-in memory of the simulation. What the simulation finds is worth as much as these two are alike.
+"""What reservations over any database has to keep: stories for any implementation of `Store`. The database in
+memory of the simulation is told them: what it finds is worth as much as it is like PostgreSQL.
 
 Each story begins with three nodes in a line, links of 100 Mb/s of which 80 may be committed, and nothing reserved.
 """
