@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from chart.inference import landmarks as marks
+from chart.inference.milestones import milestone_features
 from chart.inference.observations import Flags, Floats, Indices, Observations
 
 # Unlikeness at which a like node's word counts 1/e, from twins at one site to the same region.
@@ -112,5 +113,6 @@ def symmetric_features(observations: Observations) -> tuple[Floats, Floats]:
     residuals += residuals.T
     distance = marks.node_distance(values, observations.floor)
     likes = like_pair_features(distance, observations.measured, residuals, rows, columns)
-    features = np.column_stack([about, distance[rows, columns], likes])
+    common = milestone_features(observations, landmarks, rows, columns, base)
+    features = np.column_stack([about, distance[rows, columns], likes, *common])
     return np.where(np.isfinite(features), np.clip(features, -UNKNOWN, UNKNOWN), UNKNOWN), base

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from chart.inference import coordinates, directed, features
 from chart.inference.landmarks import landmarks_of
-from chart.inference.observations import Completion, Floats, Observations
+from chart.inference.observations import Completion, Flags, Floats, Observations
 
 # Fewer measured pairs than this teach nothing that landmarks and topology do not say.
 LEAST_PAIRS = 40
@@ -23,6 +23,9 @@ LEAST_PAIRS = 40
 MANY_PAIRS = 8000
 # Landmarks' rows are many and never judged like the rest: each counts half.
 LANDMARK_WEIGHT = 0.5
+# Near pairs are few, and who is nearest is asked most often: the nearest of the measured ones count more.
+NEAR_SHARE = 0.3
+NEAR_WEIGHT = 2.0
 LEAST_SPREAD = 0.01
 
 
@@ -40,7 +43,7 @@ class Trees:
     share: float = 0.5
 
 
-LARGE = Trees(trees=100, leaf=2, rounds=200, leaves=20, rate=0.07, boosted_leaf=12)
+LARGE = Trees(trees=100, leaf=2, rounds=300, leaves=20, rate=0.05, boosted_leaf=12)
 QUICK = Trees(trees=24, leaf=6, rounds=80, leaves=24, rate=0.15, boosted_leaf=20, share=0.3)
 SMALL = Trees(trees=200, leaf=2, rounds=120, leaves=8, rate=0.07, boosted_leaf=6, boosted_share=0.3)
 
@@ -63,7 +66,7 @@ class Signature:
             about, base = features.symmetric_features(observations)
             landmarks = landmarks_of(observations)
             touched = np.isin(rows, landmarks) | np.isin(columns, landmarks)
-            weights = np.where(touched, LANDMARK_WEIGHT, 1.0)
+            weights = np.where(touched, LANDMARK_WEIGHT, 1.0) * _near_weights(truth, known & ~touched)
             sizes = QUICK
             if int(known.sum()) < MANY_PAIRS:
                 sizes = LARGE
@@ -85,6 +88,13 @@ class Signature:
         if observations.symmetric:
             logs[columns, rows], spreads[columns, rows] = logs[rows, columns], spreads[rows, columns]
         return Completion(logs, spreads)
+
+
+def _near_weights(truth: Floats, ordinary: Flags) -> Floats:
+    """What each pair counts by its own value; `ordinary` are measured pairs of nodes that are no landmarks."""
+    if not ordinary.any():
+        return np.ones(len(truth))
+    return np.where(truth < np.quantile(truth[ordinary], NEAR_SHARE), NEAR_WEIGHT, 1.0)
 
 
 def vote(
