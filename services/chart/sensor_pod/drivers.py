@@ -79,6 +79,7 @@ class Program:
         """End what it does now and start it again at once, without back-off."""
         if self.process is not None:
             self._anew = True
+            self.up.clear()
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
 
@@ -191,6 +192,7 @@ class Worker(Program):
         if self._silent >= SILENT_LIMIT and self.process is not None:
             _log.error("a sensor stopped answering, starting it anew", program=self.name, requests=self._silent)
             self._silent = 0
+            self.up.clear()  # what is asked from now on waits for the next one
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
 
