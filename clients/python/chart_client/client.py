@@ -5,344 +5,93 @@ from __future__ import annotations
 import functools
 import os
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypeVar
-from urllib.parse import quote
+from typing import Any, Literal
 
 import httpx
 
 from chart_client import errors, sensing, sse
 from chart_client.models import (
-    Callback,
     EnforcementMode,
     Event,
     FoundPath,
     Link,
     LinkCapacity,
     Measurement,
-    Model,
     Node,
     Policy,
-    Preview,
-    Quota,
-    RateRequest,
-    Receipt,
     SensingConfiguration,
     Series,
-    ServiceType,
     Tunnel,
 )
+from chart_client.rate_requests import Callbacks, Quotas, RateRequests
+from chart_client.resource import Resource, path_of, time_of
 from chart_client.transport import DEFAULT_SERVER, Transport, development_token, is_loopback, problem_of
-
-M = TypeVar("M", bound=Model)
 
 # The gateway sends a comment every 15 s; silence for longer than two of them means that the connection is dead.
 EVENT_SILENCE_S = 35.0
-_FINAL = frozenset({"RELEASED", "EXPIRED", "CANCELLED"})
 
 
-def _time(moment: datetime | None) -> str | None:
-    if moment is None:
-        return None
-    if moment.tzinfo is None:
-        msg = "a time needs a zone: datetime.now(UTC), or .astimezone()"
-        raise ValueError(msg)
-    return moment.isoformat()
-
-
-def _path(*parts: str) -> str:
-    return "/".join(["/v1", *(quote(part, safe=":") for part in parts)])
-
-
-class _Resource:
-    """Base of the groups of calls."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def _all(self, model: type[M], path: str, **query: Any) -> Iterator[M]:
-        """Every item of every page."""
-        cursor = None
-        while True:
-            page = self._transport.request("GET", path, query={**query, "cursor": cursor}).json()
-            for item in page["items"]:
-                yield model.model_validate(item)
-            cursor = page.get("next_cursor")
-            if cursor is None:
-                return
-
-    def _one(self, model: type[M], method: str, path: str, body: object = None, **headers: str) -> M:
-        answer = self._transport.request(
-            method, path, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
-        )
-        return model.model_validate(answer.json())
-
-
-class RateRequests(_Resource):
-    """Ask for a rate, follow it, release it."""
-
-    @staticmethod
-    def _body(source: str, destination: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        body = {"source": source, "destination": destination, **fields}
-        body["start"], body["end"] = _time(body.get("start")), _time(body.get("end"))
-        return {name: value for name, value in body.items() if value is not None}
-
-    def create(
-        self,
-        source: str,
-        destination: str,
-        *,
-        guaranteed_bps: int = 0,
-        service: ServiceType = "variable",
-        protocol: Literal["tcp", "udp"] | None = None,
-        source_port: int | None = None,
-        destination_port: int | None = None,
-        dscp: int | None = None,
-        cgroup_id: int | None = None,
-        minimum_bps: int | None = None,
-        maximum_bps: int | None = None,
-        priority: int = 0,
-        delay_priority: int = 0,
-        burst_tolerance: int = 0,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        duration_s: int | None = None,
-        traffic_class: Literal["foreground", "background"] = "foreground",
-        hold: bool = False,
-        callback_url: str | None = None,
-        avoid: Sequence[str] = (),
-        tags: Mapping[str, str] | None = None,
-        description: str = "",
-        idempotency_key: str | None = None,
-    ) -> RateRequest:
-        """Ask for a rate; it is committed when this returns. Source and destination are nodes, addresses or prefixes.
-
-        With `hold` it waits for `commit`, at most 900 s. Background takes what foreground leaves, up to guaranteed_bps.
-
-        Raises:
-            RefusedError: with floor, ceiling and suggestions.
-        """
-        fields = {name: value for name, value in locals().items() if name not in ("self", "idempotency_key")}
-        source, destination = fields.pop("source"), fields.pop("destination")
-        fields["avoid"] = list(avoid)
-        body = self._body(source, destination, fields)
-        return self._one(
-            RateRequest, "POST", _path("rate-requests"), body, Idempotency_Key=idempotency_key or uuid.uuid4().hex
-        )
-
-    def preview(self, source: str, destination: str, **fields: Any) -> Preview:
-        """What `create` with the same arguments would get; commits nothing."""
-        return self._one(Preview, "POST", "/v1/rate-requests:preview", self._body(source, destination, fields))
-
-    def get(self, request_id: str) -> RateRequest:
-        """One request."""
-        return self._one(RateRequest, "GET", _path("rate-requests", request_id))
-
-    def list(
-        self,
-        *,
-        lifecycle: str | None = None,
-        enforcement: str | None = None,
-        service_state: str | None = None,
-        callback_state: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        search: str | None = None,
-        link: str | None = None,
-        owner: str | None = None,
-        updated_since: datetime | None = None,
-    ) -> Iterator[RateRequest]:
-        """Requests that may be seen, newest first. A tag with an empty value stands for any value."""
-        wanted = [f"{name}={value}" if value else name for name, value in (tags or {}).items()]
-        return self._all(
-            RateRequest,
-            _path("rate-requests"),
-            lifecycle=lifecycle,
-            enforcement=enforcement,
-            service_state=service_state,
-            callback_state=callback_state,
-            tag=wanted or None,
-            q=search,
-            link=link,
-            owner=owner,
-            updated_since=_time(updated_since),
-        )
-
-    def commit(self, request_id: str) -> RateRequest:
-        """Commit a held request."""
-        return self._one(RateRequest, "POST", _path("rate-requests", request_id, "commit"))
-
-    def change(self, request_id: str, *, revision: int | None = None, **fields: Any) -> RateRequest:
-        """Raise, lower, extend or shorten a request in service: guaranteed_bps, minimum_bps, maximum_bps, end,
-        priority, callback_url, tags, description. What is not named stays; `end=None`: until it is released.
-
-        Raises:
-            RefusedError: it does not fit; everything is as before.
-        """
-        headers = {} if revision is None else {"If_Match": f'"{revision}"'}
-        return self._one(RateRequest, "PATCH", _path("rate-requests", request_id), self._changes(fields), **headers)
-
-    def preview_change(self, request_id: str, **fields: Any) -> Preview:
-        """What `change` would get; changes nothing."""
-        return self._one(Preview, "POST", _path("rate-requests", request_id, "preview"), self._changes(fields))
-
-    @staticmethod
-    def _changes(fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _time(value) if isinstance(value, datetime) else value for name, value in fields.items()}
-
-    def clone(self, request_id: str, **changes: Any) -> RateRequest:
-        """Ask anew for what a request asked for, with other values where they are given; it starts now."""
-        asked = self.get(request_id).request
-        taken = [
-            *("guaranteed_bps", "service", "protocol", "source_port", "destination_port", "dscp", "minimum_bps"),
-            *("maximum_bps", "priority", "traffic_class", "callback_url", "avoid", "tags", "description"),
-        ]
-        fields = {name: getattr(asked, name) for name in taken}
-        if asked.duration_s and not asked.start:
-            fields["duration_s"] = asked.duration_s
-        return self.create(asked.source, asked.destination, **{**fields, **changes})
-
-    def receipt(self, request_id: str) -> Receipt:
-        """What was granted and delivered."""
-        return self._one(Receipt, "GET", _path("rate-requests", request_id, "receipt"))
-
-    def release(self, request_id: str) -> RateRequest:
-        """Give the rate back; its flows go on under the kernel's own congestion control."""
-        return self._one(RateRequest, "POST", _path("rate-requests", request_id, "release"))
-
-    def wait_enforced(self, request_id: str, *, timeout_s: float = 10.0, period_s: float = 0.02) -> RateRequest:
-        """Return the request once every node on its path has confirmed.
-
-        Raises:
-            NotEnforcedError: a node failed, the request ended, or the time is up.
-        """
-        end = time.monotonic() + timeout_s
-        while True:
-            request = self.get(request_id)
-            if request.enforcement == "ENFORCED":
-                return request
-            if request.enforcement == "FAILED" or request.lifecycle in _FINAL:
-                raise errors.NotEnforcedError(f"{request_id} is not enforced: {shortfall(request)}")
-            if time.monotonic() > end:
-                msg = f"{request_id} is not enforced after {timeout_s:g} s: {shortfall(request)}"
-                raise errors.NotEnforcedError(msg)
-            time.sleep(period_s)
-
-
-def shortfall(request: RateRequest) -> str:
-    """The first reason why a request is not enforced, in words."""
-    if request.lifecycle in _FINAL:
-        return f"it is {request.lifecycle.lower()}{': ' + request.reason if request.reason else ''}"
-    for confirmation in request.confirmations:
-        if confirmation.state == "FAILED":
-            return f"{confirmation.node} could not apply it: {confirmation.reason or 'no reason given'}"
-    for confirmation in request.confirmations:
-        if confirmation.state == "OBSERVED":
-            return f"{confirmation.node} only observes: {confirmation.reason or 'its mode does not enforce'}"
-    applied = {confirmation.node for confirmation in request.confirmations if confirmation.state == "APPLIED"}
-    missing = [node for node in request.confirming_nodes if node not in applied]
-    if missing:
-        return f"no word yet from {', '.join(missing)}"
-    return request.reason or "no node has to confirm it"
-
-
-class Callbacks(_Resource):
-    """What applications were told."""
-
-    def list(self, *, request: str | None = None, state: str | None = None) -> Iterator[Callback]:
-        """Newest first; DEAD ones were given up."""
-        return self._all(Callback, _path("callbacks"), request=request, state=state)
-
-    def retry(self, callback_id: str) -> Callback:
-        """Send one again."""
-        return self._one(Callback, "POST", _path("callbacks", callback_id, "retry"))
-
-    def secret(self, *, replace: bool = False) -> str:
-        """The secret that callbacks of this application are signed with; `replace` makes a new one."""
-        method = "POST" if replace else "GET"
-        return str(self._transport.request(method, _path("callback-secret")).json()["secret"])
-
-
-class Quotas(_Resource):
-    """What applications may have at once."""
-
-    def list(self) -> Iterator[Quota]:
-        """By application."""
-        return self._all(Quota, _path("quotas"))
-
-    def get(self, application: str = "default") -> Quota:
-        """One quota."""
-        return self._one(Quota, "GET", _path("quotas", application))
-
-    def put(self, application: str = "default", **bounds: int | None) -> Quota:
-        """State one: max_requests, max_total_bps, max_priority, horizon_s; what is left out has no bound."""
-        return self._one(Quota, "PUT", _path("quotas", application), bounds)
-
-    def delete(self, application: str) -> None:
-        """Remove one."""
-        self._transport.request("DELETE", _path("quotas", application))
-
-
-class Nodes(_Resource):
+class Nodes(Resource):
     """Hosts and network elements."""
 
     def list(self) -> Iterator[Node]:
         """By id."""
-        return self._all(Node, _path("nodes"))
+        return self._all(Node, path_of("nodes"))
 
     def get(self, node_id: str) -> Node:
         """One node."""
-        return self._one(Node, "GET", _path("nodes", node_id))
+        return self._one(Node, "GET", path_of("nodes", node_id))
 
     def put(self, node_id: str, **fields: Any) -> Node:
         """State a node: description, addresses, sensor_pod_target, tags, map_position."""
-        return self._one(Node, "PUT", _path("nodes", node_id), fields)
+        return self._one(Node, "PUT", path_of("nodes", node_id), fields)
 
     def delete(self, node_id: str) -> None:
         """Remove a node."""
-        self._transport.request("DELETE", _path("nodes", node_id))
+        self._transport.request("DELETE", path_of("nodes", node_id))
 
 
-class Links(_Resource):
+class Links(Resource):
     """Directed links."""
 
     def list(self) -> Iterator[Link]:
         """By id, with their live state."""
-        return self._all(Link, _path("links"))
+        return self._all(Link, path_of("links"))
 
     def get(self, link_id: str) -> Link:
         """One link."""
-        return self._one(Link, "GET", _path("links", link_id))
+        return self._one(Link, "GET", path_of("links", link_id))
 
     def put(self, link_id: str, *, to_node: str, capacity_bps: int, **fields: Any) -> Link:
         """State a link; further fields: delay_us, admission_share, tags."""
         body = {"to_node": to_node, "capacity_bps": capacity_bps, **fields}
-        return self._one(Link, "PUT", _path("links", link_id), body)
+        return self._one(Link, "PUT", path_of("links", link_id), body)
 
     def capacity(self, link_id: str, *, start: datetime | None = None, until: datetime | None = None) -> LinkCapacity:
         """What the link has committed over a time, as steps; default: from now on for ever."""
-        query = {"from": _time(start), "until": _time(until)}
+        query = {"from": time_of(start), "until": time_of(until)}
         return LinkCapacity.model_validate(
-            self._transport.request("GET", _path("links", link_id, "capacity"), query=query).json()
+            self._transport.request("GET", path_of("links", link_id, "capacity"), query=query).json()
         )
 
     def delete(self, link_id: str) -> None:
         """Remove a link."""
-        self._transport.request("DELETE", _path("links", link_id))
+        self._transport.request("DELETE", path_of("links", link_id))
 
 
-class Policies(_Resource):
+class Policies(Resource):
     """What operators decide."""
 
     def list(self) -> Iterator[Policy]:
         """By id."""
-        return self._all(Policy, _path("policies"))
+        return self._all(Policy, path_of("policies"))
 
     def get(self, policy_id: str = "default") -> Policy:
         """One policy."""
-        return self._one(Policy, "GET", _path("policies", policy_id))
+        return self._one(Policy, "GET", path_of("policies", policy_id))
 
     def put(
         self,
@@ -361,61 +110,61 @@ class Policies(_Resource):
         }
         if customer_weights is not None:
             body["customer_weights"] = customer_weights
-        return self._one(Policy, "PUT", _path("policies", policy_id), body)
+        return self._one(Policy, "PUT", path_of("policies", policy_id), body)
 
 
-class SensingConfigurations(_Resource):
+class SensingConfigurations(Resource):
     """What shall be measured."""
 
     def list(self, *, source: str | None = None) -> Iterator[SensingConfiguration]:
         """By id."""
-        return self._all(SensingConfiguration, _path("sensing-configurations"), source=source)
+        return self._all(SensingConfiguration, path_of("sensing-configurations"), source=source)
 
     def put(self, configuration_id: str, **fields: Any) -> SensingConfiguration:
         """Have something measured; fields as in `SensingConfiguration`."""
-        return self._one(SensingConfiguration, "PUT", _path("sensing-configurations", configuration_id), fields)
+        return self._one(SensingConfiguration, "PUT", path_of("sensing-configurations", configuration_id), fields)
 
     def delete(self, configuration_id: str) -> None:
         """Measure it no more."""
-        self._transport.request("DELETE", _path("sensing-configurations", configuration_id))
+        self._transport.request("DELETE", path_of("sensing-configurations", configuration_id))
 
 
-class Measurements(_Resource):
+class Measurements(Resource):
     """What was measured last."""
 
     def list(
         self, *, source: str | None = None, destination: str | None = None, metric: str | None = None
     ) -> Iterator[Measurement]:
         """The newest of each source, destination and metric."""
-        return self._all(Measurement, _path("measurements"), source=source, destination=destination, metric=metric)
+        return self._all(Measurement, path_of("measurements"), source=source, destination=destination, metric=metric)
 
 
-class Tunnels(_Resource):
+class Tunnels(Resource):
     """Elastic tunnels."""
 
     def list(self) -> Iterator[Tunnel]:
         """By id."""
-        return self._all(Tunnel, _path("tunnels"))
+        return self._all(Tunnel, path_of("tunnels"))
 
     def get(self, tunnel_id: str) -> Tunnel:
         """One tunnel with the figures of its steps and its last periods."""
-        return self._one(Tunnel, "GET", _path("tunnels", tunnel_id))
+        return self._one(Tunnel, "GET", path_of("tunnels", tunnel_id))
 
     def put(self, tunnel_id: str, *, controller: str = "pi", **fields: Any) -> Tunnel:
         """State what a tunnel shall carry; further fields as in `TunnelSettings`, without the revision."""
-        return self._one(Tunnel, "PUT", _path("tunnels", tunnel_id), {"controller": controller, **fields})
+        return self._one(Tunnel, "PUT", path_of("tunnels", tunnel_id), {"controller": controller, **fields})
 
     def delete(self, tunnel_id: str) -> None:
         """Control a tunnel no more."""
-        self._transport.request("DELETE", _path("tunnels", tunnel_id))
+        self._transport.request("DELETE", path_of("tunnels", tunnel_id))
 
 
-class SignedReceipts(_Resource):
+class SignedReceipts(Resource):
     """Signed statements of what was granted and delivered."""
 
     def get(self, request_id: str) -> str:
         """The receipt of a rate request: a JWS that `chart receipt verify` checks offline."""
-        return str(self._transport.request("GET", _path("receipts", request_id)).json()["receipt"])
+        return str(self._transport.request("GET", path_of("receipts", request_id)).json()["receipt"])
 
     def keys(self) -> dict[str, Any]:
         """Public keys that receipts are verified with (JWKS)."""
@@ -471,8 +220,8 @@ class Client:
         avoid: Sequence[str] = (),
     ) -> list[FoundPath]:
         """Paths between two nodes with what may still be committed on them, that of a request first."""
-        query = {"from": _time(start), "until": _time(until), "avoid": list(avoid) or None}
-        answer = self._transport.request("GET", _path("paths", source, destination), query=query).json()
+        query = {"from": time_of(start), "until": time_of(until), "avoid": list(avoid) or None}
+        answer = self._transport.request("GET", path_of("paths", source, destination), query=query).json()
         return [FoundPath.model_validate(item) for item in answer["items"]]
 
     def series(
@@ -490,8 +239,8 @@ class Client:
             "kind": kind,
             "subject": subject,
             "metric": metric,
-            "from": _time(start),
-            "until": _time(until),
+            "from": time_of(start),
+            "until": time_of(until),
             "step_ms": step_ms,
         }
         return Series.model_validate(self._transport.request("GET", "/v1/series", query=query).json())

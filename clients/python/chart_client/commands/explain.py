@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from chart_client.client import Client, shortfall
+from chart_client.client import Client
 from chart_client.commands.common import JsonOption, ServerOption, TokenOption, out, print_json, print_table, session
 from chart_client.models import Confirmation, Link, RateRequest
+from chart_client.rate_requests import shortfall
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
