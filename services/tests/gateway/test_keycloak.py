@@ -18,7 +18,7 @@ from chart.gateway.service import key_source
 from chart.gateway.settings import GatewaySettings
 
 # Slow: its start takes minutes on a busy machine.
-pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PUBLIC_URL = "http://gateway"
 GOOD = {"source": "alpha", "destination": "delta", "guaranteed_bps": 1_000_000}

@@ -31,7 +31,7 @@ class KeycloakServer:
         self._health = program.health
 
     def start(self) -> None:
-        self._process.start(self._answers, limit_s=110)
+        self._process.start(self._answers, limit_s=220)
 
     def stop(self) -> None:
         self._process.stop()
