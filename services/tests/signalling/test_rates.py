@@ -27,7 +27,6 @@ def rate_of(status: dict[str, list[dict[str, int]]]) -> int:
     return status["flows"][0]["rate_bps"] if status["flows"] else 0
 
 
-@pytest.mark.slow  # does not pass yet: docs/signalling.md, "What is open"
 def test_known_in_one_round_trip_and_closed_with_the_flow(lab: Lab, signals: Signals, flow: Start) -> None:
     with elements(lab, signals) as running:
         with Capture(lab, "alpha", "to-mid", "port", str(PORT)) as capture:
@@ -91,7 +90,6 @@ while True:
 """
 
 
-@pytest.mark.slow  # does not pass yet: docs/signalling.md, "What is open"
 def test_elements_die_and_come_back(lab: Lab, signals: Signals, flow: Start) -> None:
     signals.policy = {"legacy_ms": 1000}
     with elements(lab, signals) as running:
@@ -129,7 +127,6 @@ def test_ipv6(lab: Lab, signals: Signals, flow: Start) -> None:
         assert transfer.whole()
 
 
-@pytest.mark.slow  # does not pass yet: docs/signalling.md, "What is open"
 def test_options_dropped_on_the_way_the_shim_takes_over(
     lab: Lab, signals: Signals, flow: Start, no_options: None
 ) -> None:
@@ -141,7 +138,6 @@ def test_options_dropped_on_the_way_the_shim_takes_over(
         assert transfer.whole()
 
 
-@pytest.mark.slow  # does not pass yet: docs/signalling.md, "What is open"
 def test_no_answer_through_any_carrier_stays_ordinary_tcp(
     lab: Lab, signals: Signals, flow: Start, no_options: None
 ) -> None:

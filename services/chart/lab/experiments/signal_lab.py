@@ -161,6 +161,8 @@ class Element:
         for option in self.signals.more_links.get(self.node, []):
             command += ["--link", option]
         log = self.directory / "agent.log"
+        if self._output is not None:
+            self._output.close()
         self._output = log.open("a")
         self.process = self.lab.popen(self.node, command, stdout=self._output, stderr=self._output)
         deadline = time.monotonic() + START_TIMEOUT_S
