@@ -69,7 +69,10 @@ function address(node: string): string {
   return found;
 }
 
-/** Bulk data from alpha to delta while `work` runs; flows to a port with a grant are CHART's, others the default's. */
+/**
+ * Bulk data from alpha to delta: `work` begins when it is connected. Flows to a port with a grant are CHART's, others the
+ * default's.
+ */
 export async function withTraffic(
   { port, seconds }: { port: number; seconds: number },
   work: () => Promise<void>,
@@ -86,23 +89,27 @@ export async function withTraffic(
     return child;
   };
   try {
-    const receiver = start("delta", "receive", "--listen", `${destination}:${port}`);
-    await new Promise<void>((ready, failed) => {
-      let told = "";
-      receiver.stderr.on("data", (text: Buffer) => {
-        told += text.toString();
-        if (told.includes("listening")) ready();
-      });
-      receiver.on("exit", () => {
-        failed(new Error(`the receiver ended: ${told}`));
-      });
-    });
+    await told(start("delta", "receive", "--listen", `${destination}:${port}`), "listening");
     const connect = ["--connect", `${destination}:${port}`, "--bind", source];
-    start("alpha", "send", ...connect, "--duration-s", String(seconds));
+    await told(start("alpha", "send", ...connect, "--duration-s", String(seconds)), "connected");
     await work();
   } finally {
     for (const { pid, exitCode } of ends) if (pid && exitCode === null) stop(pid);
   }
+}
+
+/** Waits until a traffic tool says this word on its standard error. */
+function told(tool: ChildProcess, word: string): Promise<void> {
+  return new Promise((ready, failed) => {
+    let text = "";
+    tool.stderr?.on("data", (more: Buffer) => {
+      text += more.toString();
+      if (text.includes(word)) ready();
+    });
+    tool.on("exit", () => {
+      failed(new Error(`bulk ended before it was ${word}: ${text}`));
+    });
+  });
 }
 
 /** Ends a process group that was started here. */
