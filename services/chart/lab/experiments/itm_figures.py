@@ -104,11 +104,11 @@ def curves(runs: Sequence[Run]) -> list[Curve]:
         highest = 10.0 * math.ceil(max(max(one.connections, default=1) for one in own) / 10)
         series = [(str(run.seed), run.at_s, run.rates_pps, [float(m) for m in run.connections]) for run in own]
         if len(own) > 1:
-            _, *columns = zip(*series, strict=True)
-            series.append(("mean", *(mean_of(column) for column in columns)))
-        for name, at_s, rates, connections in series:
-            found.append(Curve(f"{cell}-{name}-rate", at_s, rates, until_s, capacity))
-            found.append(Curve(f"{cell}-{name}-connections", at_s, connections, until_s, highest, stepwise=True))
+            _, at_s, rates, connections = zip(*series, strict=True)
+            series.append(("mean", mean_of(at_s), mean_of(rates), mean_of(connections)))
+        for name, times, of_rate, of_connections in series:
+            found.append(Curve(f"{cell}-{name}-rate", times, of_rate, until_s, capacity))
+            found.append(Curve(f"{cell}-{name}-connections", times, of_connections, until_s, highest, stepwise=True))
     return found
 
 
