@@ -56,9 +56,10 @@ export function DataTable<Row>(props: Props<Row>) {
         accessorFn: (row: Row) => column.value(row) ?? undefined,
         sortUndefined: "last",
         sortingFn: "auto",
-      })) as ColumnDef<Row, string | number | null>[],
+      })),
     [columns],
   );
+  // eslint-disable-next-line react-hooks/incompatible-library -- the compiler is not used here
   const table = useReactTable<Row>({
     data: rows,
     columns: definitions,

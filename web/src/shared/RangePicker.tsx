@@ -56,7 +56,7 @@ export function RangePicker() {
           allowDeselect={false}
           value={search.from ? FIXED : (search.range ?? DEFAULT_PRESET)}
           data={[
-            ...PRESETS.map(({ value, label }) => ({ value: value as string, label: `Last ${label}` })),
+            ...PRESETS.map(({ value, label }) => ({ value: value, label: `Last ${label}` })),
             { value: FIXED, label: "Fixed times …" },
           ]}
           onChange={(value) => {

@@ -30,7 +30,7 @@ export function usePageTitle(title: string): void {
 export function useRange(periodMs = 10_000): TimeRange {
   const { range, from, until }: RangeSearch = useSearch({ strict: false });
   const now = useNow(periodMs);
-  return useMemo(() => resolveRange({ range, from, until } as RangeSearch, now), [range, from, until, now]);
+  return useMemo(() => resolveRange({ range, from, until }, now), [range, from, until, now]);
 }
 
 /** Whether the signed-in person has one of these roles. The gateway refuses all the same; this hides what it would. */
