@@ -38,12 +38,12 @@ export function RequestPage() {
     );
   return (
     <Fetched query={request} what="the request">
-      {(data) => <RequestDetail request={data} />}
+      {(data) => <RequestDetail request={data} at={request.dataUpdatedAt} />}
     </Fetched>
   );
 }
 
-function RequestDetail({ request }: { request: RateRequest }) {
+function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
   const links = useLinks();
   const range = useRange();
   const now = useNow(5000);
@@ -75,7 +75,7 @@ function RequestDetail({ request }: { request: RateRequest }) {
           </Group>
           <Facts data={details.map(([label, value]) => ({ label, value }))} />
         </Card>
-        <Explained request={request} />
+        <Explained request={request} at={at} />
       </SimpleGrid>
       <HistoryChart
         title={`Allowed and sent, ${range.label}`}
@@ -111,22 +111,19 @@ function RequestDetail({ request }: { request: RateRequest }) {
 }
 
 /** What the sender sends, from two reports of its agent; null until there were two. */
-function useMeasured(request: RateRequest): number | null {
+function useMeasured(request: RateRequest, moment: number): number | null {
   const bytes = sender(request)?.sent_bytes;
-  const [at] = useState(() => ({ first: performance.now() }));
   const [seen, setSeen] = useState<{ at: number; bytes: number; bps: number | null } | null>(null);
   if (bytes !== undefined && bytes !== seen?.bytes) {
-    // Performance time stands still within a rendering; a report comes about once a second.
-    const moment = performance.now();
-    const rose = seen && bytes > seen.bytes && seen.at > at.first;
+    const rose = seen && bytes > seen.bytes && moment > seen.at;
     setSeen({ at: moment, bytes, bps: rose ? ((bytes - seen.bytes) * 8000) / (moment - seen.at) : null });
   }
   return seen?.bps ?? null;
 }
 
-function Explained({ request }: { request: RateRequest }) {
+function Explained({ request, at }: { request: RateRequest; at: number }) {
   const links = useLinks();
-  const measured = useMeasured(request);
+  const measured = useMeasured(request, at);
   const found = explain(request, links.data ?? [], measured);
   return (
     <Card withBorder component="section" aria-label="Why it gets what it gets">
