@@ -85,10 +85,12 @@ def test_no_feature_of_a_pair_uses_its_own_value() -> None:
         other.values[columns[index], rows[index]] *= 3
         changed, changed_base = symmetric_features(other)
         assert (landmarks.landmarks_of(other) == marks).all()
-        # Signatures, unlikeness and base: exactly the same, unless the pair is a landmark's entry of the signature.
+        # Signatures, milestones and base: exactly the same; unlikeness and likes too, unless the pair is a landmark's entry of the signature.
         touches = rows[index] in marks or columns[index] in marks
-        own = about.shape[1] - 17 - 1
+        milestones = about.shape[1] - 7
+        own = milestones - 17 - 1
         np.testing.assert_allclose(changed[index, :own], about[index, :own])
+        np.testing.assert_allclose(changed[index, milestones:], about[index, milestones:])
         assert changed_base[index] == pytest.approx(base[index])
         if not touches:
             np.testing.assert_allclose(changed[index], about[index], atol=1e-9)
