@@ -2,6 +2,8 @@
  *
  * It is the "nominal 100 Mb/sec capacity link" with loss and delay of Brassil et al., The CHART System, section 7.
  * One thread waits with ppoll until spin_us before the next departure and spins the rest; an idle link costs nothing.
+ * With coalesce_us a link that carries many packets for long wakes up once in that time and lets all pass that are due:
+ * up to that much later than they should, for a fraction of the processor's time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,11 +34,14 @@
 #define REST_WINDOWS 5
 #define REST_SHARE 0.1
 #define REST_NS 500000L
+/* A link is busy from this many packets per second on, over about LOAD_WINDOWS; a probe train is too short for that. */
+#define BUSY_PACKETS_PER_S 6000.0
+#define LOAD_WINDOWS 64
 
 struct options {
     const char *left, *right, *control_path, *series_path;
     const char *parameters[3]; /* both, forward, reverse */
-    uint64_t seed, spin_us, series_interval_ms;
+    uint64_t seed, spin_us, coalesce_us, series_interval_ms;
     int mtu, queue_packets;
     bool realtime;
 };
@@ -50,6 +55,9 @@ struct emulator {
     uint64_t window_start_ns, window_slept_ns, period_slept_ns;
     unsigned period_windows;
     uint64_t spin_ns; /* of the current window: the link's, or 0 */
+    uint64_t coalesce_ns, window_packets;
+    double packets_per_s;
+    bool busy; /* many packets for long, and the link coalesces */
 };
 
 static volatile sig_atomic_t stop_requested;
@@ -116,8 +124,12 @@ static uint64_t earliest(const struct emulator *emulator) {
     return forward < reverse ? forward : reverse;
 }
 
-/* Waits for packets, commands or the time until spin_ns before the next departure. */
-static void wait_for_work(struct emulator *emulator) {
+/* At which devices packets may wait. */
+enum { LEFT = 1, RIGHT = 2 };
+
+/* Waits for packets, commands or the time until spin_ns before the next departure, on a busy link for commands or
+ * coalesce_ns; returns where packets may wait. */
+static unsigned wait_for_work(struct emulator *emulator) {
     struct pollfd entries[3 + CONTROL_CLIENTS] = {
         {.fd = emulator->left, .events = POLLIN},
         {.fd = emulator->right, .events = POLLIN},
@@ -129,11 +141,19 @@ static void wait_for_work(struct emulator *emulator) {
     if (emulator->series && emulator->series_next_ns < wake_ns)
         wake_ns = emulator->series_next_ns;
     uint64_t now_ns = now();
+    /* On a busy link arrivals wake nobody. */
+    size_t skipped = emulator->busy ? 2 : 0;
+    if (emulator->busy)
+        wake_ns = now_ns + emulator->coalesce_ns;
     uint64_t sleep_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
     struct timespec timeout = {.tv_sec = (time_t)(sleep_ns / NS_PER_S), .tv_nsec = (long)(sleep_ns % NS_PER_S)};
-    if (ppoll(entries, 2 + controls, wake_ns == NEVER ? NULL : &timeout, NULL) > 0)
+    int ready = ppoll(entries + skipped, 2 + controls - skipped, wake_ns == NEVER ? NULL : &timeout, NULL);
+    if (ready > 0)
         control_serve(&emulator->control, entries + 2, controls, &emulator->link, now());
     emulator->window_slept_ns += now() - now_ns;
+    if (emulator->busy)
+        return LEFT | RIGHT;
+    return ready > 0 ? (entries[0].revents ? LEFT : 0U) | (entries[1].revents ? RIGHT : 0U) : 0U;
 }
 
 /* Ends a window of time and decides whether the next one may spin. */
@@ -142,7 +162,14 @@ static void budget_processor(struct emulator *emulator, uint64_t now_ns) {
     if (length_ns < WINDOW_NS)
         return;
     bool rested = (double)emulator->window_slept_ns >= SLEEP_SHARE_TO_SPIN * (double)length_ns;
-    emulator->spin_ns = rested ? emulator->link.spin_ns : 0;
+    uint64_t packets =
+        emulator->link.forward.counters.carried.packets + emulator->link.reverse.counters.carried.packets;
+    double weight = (double)length_ns / (LOAD_WINDOWS * (double)WINDOW_NS);
+    double rate = (double)(packets - emulator->window_packets) * (double)NS_PER_S / (double)length_ns;
+    emulator->packets_per_s += (rate - emulator->packets_per_s) * (weight < 1 ? weight : 1);
+    emulator->window_packets = packets;
+    emulator->busy = emulator->coalesce_ns > 0 && emulator->packets_per_s > BUSY_PACKETS_PER_S;
+    emulator->spin_ns = rested && !emulator->busy ? emulator->link.spin_ns : 0;
     emulator->period_slept_ns += emulator->window_slept_ns;
     if (++emulator->period_windows >= REST_WINDOWS) {
         if ((double)emulator->period_slept_ns < REST_SHARE * REST_WINDOWS * (double)WINDOW_NS)
@@ -157,6 +184,7 @@ static void budget_processor(struct emulator *emulator, uint64_t now_ns) {
 static void run(struct emulator *emulator) {
     struct link *link = &emulator->link;
     uint64_t polled_ns = 0;
+    unsigned readable = LEFT | RIGHT;
     while (!stop_requested && !link->stop) {
         uint64_t next_ns = earliest(emulator);
         uint64_t now_ns = now();
@@ -167,13 +195,14 @@ static void run(struct emulator *emulator) {
         } else if (next_ns - now_ns < QUIET_NS && emulator->spin_ns >= QUIET_NS) {
             continue;
         }
-        unsigned came = read_packets(emulator->left, &link->forward);
-        came += read_packets(emulator->right, &link->reverse);
+        unsigned came = readable & LEFT ? read_packets(emulator->left, &link->forward) : 0;
+        came += readable & RIGHT ? read_packets(emulator->right, &link->reverse) : 0;
+        readable = LEFT | RIGHT;
         next_ns = earliest(emulator);
         now_ns = now();
         /* Commands are looked at once per millisecond at least, however busy the link is. */
         if (now_ns - polled_ns > 1000000 || (came == 0 && next_ns > now_ns + emulator->spin_ns)) {
-            wait_for_work(emulator);
+            readable = wait_for_work(emulator);
             polled_ns = now();
             write_series(emulator, polled_ns);
         }
@@ -185,7 +214,7 @@ static int usage(const char *complaint) {
             "linkem: %s\n"
             "usage: linkem --left NAMESPACE/INTERFACE --right NAMESPACE/INTERFACE --control SOCKET\n"
             "  [--parameters JSON] [--forward JSON] [--reverse JSON]   see json.h; forward is left to right\n"
-            "  [--seed N] [--spin-us 25] [--mtu 1500] [--device-queue-packets 10000] [--realtime]\n"
+            "  [--seed N] [--spin-us 25] [--coalesce-us 0] [--mtu 1500] [--device-queue-packets 10000] [--realtime]\n"
             "  [--series FILE] [--series-interval-ms 10]               CSV of counters over time\n"
             "A namespace of - is the caller's own.\n",
             complaint);
@@ -202,6 +231,7 @@ static int parse_options(int argc, char **argv, struct options *options) {
         {"parameters", 1, 0, 'p'},
         {"seed", 1, 0, 's'},
         {"spin-us", 1, 0, 'u'},
+        {"coalesce-us", 1, 0, 'w'},
         {"mtu", 1, 0, 'm'},
         {"series", 1, 0, 'o'},
         {"realtime", 0, 0, 't'},
@@ -237,6 +267,9 @@ static int parse_options(int argc, char **argv, struct options *options) {
         case 'u':
             options->spin_us = strtoull(optarg, NULL, 10);
             break;
+        case 'w':
+            options->coalesce_us = strtoull(optarg, NULL, 10);
+            break;
         case 'm':
             options->mtu = atoi(optarg);
             break;
@@ -260,8 +293,10 @@ static int parse_options(int argc, char **argv, struct options *options) {
         return usage("--left, --right and --control are needed");
     if (!strchr(options->left, '/') || !strchr(options->right, '/'))
         return usage("an end is NAMESPACE/INTERFACE");
-    if (options->spin_us > 1000 || options->mtu < 576 || options->series_interval_ms == 0)
-        return usage("--spin-us is at most 1000, --mtu at least 576, --series-interval-ms at least 1");
+    if (options->spin_us > 1000 || options->coalesce_us > 1000 || options->mtu < 576 ||
+        options->series_interval_ms == 0)
+        return usage(
+            "--spin-us and --coalesce-us are at most 1000, --mtu at least 576, --series-interval-ms at least 1");
     return 0;
 }
 
@@ -291,6 +326,7 @@ static int apply(struct direction *direction, const char *text, const char *opti
 static int start(struct emulator *emulator, const struct options *options) {
     struct link *link = &emulator->link;
     link->spin_ns = options->spin_us * 1000;
+    emulator->coalesce_ns = options->coalesce_us * 1000;
     direction_start(&link->forward, options->seed * 2, now());
     direction_start(&link->reverse, options->seed * 2 + 1, now());
     if (apply(&link->forward, options->parameters[0], "--parameters") ||

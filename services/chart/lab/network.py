@@ -234,6 +234,8 @@ class Lab:
         ]
         if link.spin_us is not None:
             arguments += ["--spin-us", str(link.spin_us)]
+        if link.coalesce_us is not None:
+            arguments += ["--coalesce-us", str(link.coalesce_us)]
         if self.realtime:
             arguments.append("--realtime")
         if self.series:

@@ -126,6 +126,7 @@ class Link(Impairment):
     ends: tuple[NodeName, NodeName]
     mtu: int = Field(default=1500, ge=576, le=2000)
     spin_us: int | None = Field(default=None, ge=0, le=1000)
+    coalesce_us: int | None = Field(default=None, ge=0, le=1000)
     reverse: Impairment | None = None
 
     @property

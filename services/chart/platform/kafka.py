@@ -71,6 +71,7 @@ def java_command(settings: PlatformSettings, main: str, *arguments: str) -> tupl
         "java",
         f"-Xmx{settings.kafka_heap_mb}m",
         "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",  # a broker of one machine is young and little loaded: compiling it well costs more
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
         f"{libs}/*",
