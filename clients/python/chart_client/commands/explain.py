@@ -16,7 +16,7 @@ from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
 # Agents report every grant about once a second when it carries traffic.
-WATCH_S = 3.5
+WATCH_S = 8.0
 REPORTS = 3
 # Payload over a whole packet, and a little less: what counts as "gets its rate".
 GOOD_SHARE = 0.9
