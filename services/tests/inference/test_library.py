@@ -85,7 +85,8 @@ def test_no_feature_of_a_pair_uses_its_own_value() -> None:
         other.values[columns[index], rows[index]] *= 3
         changed, changed_base = symmetric_features(other)
         assert (landmarks.landmarks_of(other) == marks).all()
-        # Signatures, milestones and base: exactly the same; unlikeness and likes too, unless the pair is a landmark's entry of the signature.
+        # Signatures, milestones and base: exactly the same; unlikeness and likes too, unless the pair is a landmark's
+        # entry of the signature.
         touches = rows[index] in marks or columns[index] in marks
         milestones = about.shape[1] - 7
         own = milestones - 17 - 1
