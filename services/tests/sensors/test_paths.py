@@ -33,8 +33,8 @@ def responder(lab: Lab, node: str, programs: Path, key_file: Path) -> Iterator[s
         process.terminate()
 
 
-# Seen to read wrong on an otherwise idle machine, with delays of tens of milliseconds at the responder; why is not known
-# yet (docs/sensing.md, "What is open"). They run in `make verify-all`.
+# Seen to read wrong on an otherwise idle machine, with delays of tens of milliseconds at the responder; why is not
+# known yet (docs/sensing.md, "What is open"). They run in `make verify-all`.
 TIMED = pytest.mark.slow
 
 
