@@ -118,7 +118,9 @@ static void fail(struct pool *pool, size_t slot, int error, const char *fault, u
         pool_note(pool, "a connection to %s broke: %s", pool->options->endpoint_text, connection_reason(error, fault));
         pool->counters.broken++;
     } else {
-        const char *what = error ? connection_reason(error, fault) : "closed before its welcome";
+        /* A peer that closes with our first frame unread sends a reset: the same thing to whoever reads this. */
+        bool closed = !error || error == -ECONNRESET;
+        const char *what = closed ? "closed before its welcome" : connection_reason(error, fault);
         pool_note(pool, "connection to %s: %s; tried again", pool->options->endpoint_text, what);
         pool->counters.connect_failures++;
     }

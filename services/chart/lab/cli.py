@@ -87,8 +87,8 @@ def up(
 ) -> None:
     """Build a lab."""
     lab = Lab(topology.load(name), lab_id, seed=seed, management=management or platform, series=series)
-    if lab.standing():
-        raise LabError(f"lab {lab.id} is up or was left behind: `chart lab down --lab {lab.id}` removes it")
+    if lab.standing() and not lab.left_behind():
+        raise LabError(f"lab {lab.id} is up: `chart lab down --lab {lab.id}` removes it")
     with progress.status(f"lab {lab.id}") as status:
         try:
             lab.up(lambda step: status.update(f"lab {lab.id}: {step}"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from chart.lab.errors import LabError
@@ -16,6 +17,7 @@ from chart.lab.topology import MANAGEMENT_HOST
 
 NAMESPACES = Path("/run/netns")
 BRIDGE = "chart-mgmt"
+MANAGEMENT_INTERFACE = "mgmt"
 CGROUP_FALLBACK_MOUNT = Path("/sys/fs/cgroup/unified")
 KILL_TIMEOUT_S = 5.0
 
@@ -58,6 +60,37 @@ def cgroup_processes(path: Path) -> list[int]:
         return [int(pid) for pid in (path / "cgroup.procs").read_text().split()]
     except OSError:
         return []
+
+
+@contextlib.contextmanager
+def exclusive(directory: Path, timeout_s: float) -> Iterator[None]:
+    """Holds a directory as a lock, which the kernel releases when its holder dies.
+
+    Raises LabError when another process holds it for longer than timeout_s.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LabError(f"another process has been building a lab for {timeout_s:g} s") from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def cgroup_populated(path: Path) -> bool:
+    """Whether a process runs in a cgroup or below it."""
+    try:
+        return "populated 1" in (path / "cgroup.events").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def remove_cgroup(path: Path) -> None:
@@ -125,9 +158,15 @@ def create_namespace(name: str) -> None:
 
 
 def remove_namespace(name: str) -> None:
-    """Unmounts and forgets a namespace; its devices go when the last process in it is gone."""
-    if namespace_path(name).exists():
-        ip("netns", "delete", name)
+    """Takes a namespace off the management bridge, unmounts and forgets it.
+
+    Its other devices go when the last process in it is gone.
+    """
+    if not namespace_path(name).exists():
+        return
+    with contextlib.suppress(LabError):
+        ip("link", "delete", MANAGEMENT_INTERFACE, namespace=name)
+    ip("netns", "delete", name)
 
 
 def in_namespace(name: str, command: Sequence[str]) -> list[str]:
@@ -175,17 +214,11 @@ def join_bridge(namespace: str, host_interface: str, address: str) -> None:
     """Gives a namespace the interface `mgmt` with an address (ADDRESS/LENGTH) on the management bridge."""
     ip_batch(
         [
-            f"link add {host_interface} type veth peer name mgmt netns {namespace}",
+            f"link add {host_interface} type veth peer name {MANAGEMENT_INTERFACE} netns {namespace}",
             f"link set {host_interface} master {BRIDGE} up",
         ]
     )
-    configure_interface(namespace, "mgmt", address)
-
-
-def leave_bridge(host_interface: str) -> None:
-    """Takes a node off the management bridge at once; its namespace would do it too, but some time later."""
-    if Path("/sys/class/net", host_interface).exists():
-        ip("link", "delete", host_interface)
+    configure_interface(namespace, MANAGEMENT_INTERFACE, address)
 
 
 def configure_interface(namespace: str, interface: str, address: str) -> None:

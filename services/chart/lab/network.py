@@ -34,6 +34,7 @@ from chart.lab.topology import (
 )
 
 START_TIMEOUT_S = 10.0
+BUILD_TIMEOUT_S = 30.0
 LINKS_CGROUP = "_links"
 RUNTIME = Path("/run/chart-lab")
 Progress = Callable[[str], None]
@@ -120,6 +121,22 @@ class Lab:
         """Whether a lab of this id is up or was left behind."""
         return self._state_file.exists() or self.cgroup.exists()
 
+    def left_behind(self) -> bool:
+        """Whether a lab of this id stands in which nothing runs any more, not even the emulators of its links."""
+        return self.standing() and not kernel.cgroup_populated(self.cgroup)
+
+    def remove_left_behind(self, progress: Progress = quiet) -> bool:
+        """Removes what whoever built this lab left behind, killed; returns whether there was anything.
+
+        A lab without emulated links may stand idle, so one of those is never taken for left behind.
+        """
+        if not (self.topology.links and self.left_behind()):
+            return False
+        progress("removing what was left behind of it")
+        former = Lab.load(self.id, state_dir=self.directory.parent) if self._state_file.exists() else self
+        former.down(progress)
+        return True
+
     def set_gateway(self, url: str) -> None:
         """Remembers, before it happens, at which gateway this lab is registered."""
         self.gateway = url
@@ -187,8 +204,13 @@ class Lab:
         Raises LabError; what was built until then stays for `down()`, which the caller owes in any case.
         """
         kernel.require_root()
+        with kernel.exclusive(RUNTIME, BUILD_TIMEOUT_S):
+            self._build(progress)
+
+    def _build(self, progress: Progress) -> None:
+        self.remove_left_behind(progress)
         if self.standing():
-            raise LabError(f"lab {self.id} is up or was left behind: `chart lab down --lab {self.id}` removes it")
+            raise LabError(f"lab {self.id} is up: `chart lab down --lab {self.id}` removes it")
         ports = [self._bridge_port(node.name) for node in self.topology.nodes]
         if self.management and any(Path("/sys/class/net", port).exists() for port in ports):
             self.management = False
@@ -279,8 +301,6 @@ class Lab:
             self.cgroup.parent.rmdir()
         for node in self.topology.nodes:
             progress(f"node {node.name}")
-            if self.management:
-                kernel.leave_bridge(self._bridge_port(node.name))
             kernel.remove_namespace(self.namespace(node.name))
         if self.owns_bridge:
             kernel.remove_bridge()

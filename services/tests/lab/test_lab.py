@@ -78,10 +78,32 @@ def test_what_a_kill_half_way_leaves_is_removed_by_another_process(tmp_path: Pat
     ended = subprocess.run([sys.executable, "-c", script, lab_id, str(tmp_path), marker], check=False)
     assert ended.returncode == -signal.SIGKILL
     assert traces(lab_id, tmp_path)
-    with pytest.raises(LabError, match="left behind"):
-        Lab(topology.load("demo"), lab_id, state_dir=tmp_path).up()
+    if marker == "link bravo-charlie":
+        with pytest.raises(LabError, match="is up: `chart lab down"):
+            Lab(topology.load("demo"), lab_id, state_dir=tmp_path).up()
     Lab.load(lab_id, state_dir=tmp_path).down()
     assert traces(lab_id, tmp_path) == []
+
+
+@pytest.mark.parametrize("same_state", [True, False])
+def test_a_lab_whose_processes_were_killed_is_built_again(tmp_path: Path, same_state: bool) -> None:
+    lab_id = f"t{secrets.token_hex(3)}"
+    first = Lab(topology.load("demo"), lab_id, state_dir=tmp_path / "first", management=True)
+    again = Lab(topology.load("demo"), lab_id, state_dir=tmp_path / ("first" if same_state else "again"))
+    again.management = True
+    try:
+        first.up()
+        (first.cgroup / "cgroup.kill").write_text("1")
+        deadline = time.monotonic() + 5
+        while not again.left_behind():
+            assert time.monotonic() < deadline, "the killed processes are gone"
+            time.sleep(0.01)
+        again.up()
+        assert ping(again, "alpha", "bravo")[0] > 0
+    finally:
+        again.down()
+        first.down()
+    assert traces(lab_id, tmp_path / "first") == traces(lab_id, tmp_path / "again") == []
 
 
 def test_impairing_a_link_changes_what_ping_sees(make_lab: LabMaker) -> None:
