@@ -233,7 +233,7 @@ def measured(lab: Lab) -> dict[str, int]:
 def archived_sources(platform: Platform) -> set[str]:
     """Nodes of which the archive has a measurement."""
     with psycopg.connect(platform.settings.database_url("archiver"), connect_timeout=5) as connection:
-        found = connection.execute("SELECT DISTINCT source_node FROM archiver.measurement").fetchall()
+        found = connection.execute("SELECT DISTINCT source FROM archiver.measurement").fetchall()
         return {str(row[0]) for row in found}
 
 
