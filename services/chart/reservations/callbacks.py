@@ -24,8 +24,9 @@ from prometheus_client import Counter
 from chart.common import audit
 from chart.common.clock import Clock
 from chart.common.database import Connection, Pool
-from chart.common.rpc_errors import not_found
+from chart.common.rpc_errors import invalid, not_found
 from chart.reservations import notices, rows
+from chart.reservations.reservation import Outcome, Reservation
 from chart.reservations.writing import Changes
 from chart.v1 import reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState
@@ -47,8 +48,9 @@ _COLUMNS = (
 )
 _RETRY = (
     "UPDATE callback SET state = 2, attempts = 0, created_at_us = %s, next_attempt_us = %s, last_error = ''"  # noqa: S608
-    f" WHERE id = %s AND (%s = '' OR owner = %s) RETURNING {_COLUMNS}"
+    f" WHERE id = %s RETURNING {_COLUMNS}"
 )
+_LOCK = rows.SELECT + " WHERE id = %s FOR UPDATE OF r"
 
 
 @dataclass(frozen=True)
@@ -79,26 +81,46 @@ class Callbacks:
         async with httpx.AsyncClient(
             timeout=TIMEOUT_S, follow_redirects=False, limits=limits, trust_env=False
         ) as client:
-            while True:
-                try:
-                    taken = await self._take(self._clock.now_us())
-                    await asyncio.gather(*(self._deliver(client, one) for one in taken))
-                except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
-                    _log.warning("callbacks wait for the database", reason=str(error))
-                    taken = []
-                if len(taken) < AT_ONCE:
-                    await self._clock.sleep(POLL_S)
+            running: set[asyncio.Task[None]] = set()
+            try:
+                while True:
+                    running |= await self._begin(client, AT_ONCE - len(running))
+                    if running:
+                        # One receiver that does not answer holds up nobody else.
+                        _, running = await asyncio.wait(running, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                    else:
+                        await self._clock.sleep(POLL_S)
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
-    async def _take(self, now_us: int) -> list[Notice]:
+    async def _begin(self, client: httpx.AsyncClient, most: int) -> set[asyncio.Task[None]]:
+        """Begin the deliveries whose time has come."""
+        try:
+            taken = await self._take(self._clock.now_us(), most) if most else []
+        except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+            _log.warning("callbacks wait for the database", reason=str(error))
+            taken = []
+        return {asyncio.create_task(self._attempt(client, one)) for one in taken}
+
+    async def _attempt(self, client: httpx.AsyncClient, notice: Notice) -> None:
+        try:
+            await self._deliver(client, notice)
+        except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+            # It stays taken for a while and is delivered again.
+            _log.warning("what came of a callback is not stored", request=notice.request_id, reason=str(error))
+
+    async def _take(self, now_us: int, most: int = AT_ONCE) -> list[Notice]:
         """Notices whose time has come: of each request only the oldest that waits."""
         async with self._pool.connection() as connection, connection.transaction():
             found = await connection.execute(
                 "UPDATE callback SET next_attempt_us = %s WHERE id IN (SELECT c.id FROM callback c WHERE c.state = 2"
                 " AND c.next_attempt_us <= %s AND NOT EXISTS (SELECT 1 FROM callback e WHERE e.request_id ="
-                " c.request_id AND e.state = 2 AND e.id < c.id) ORDER BY c.next_attempt_us LIMIT %s"
+                " c.request_id AND e.state = 2 AND e.sequence < c.sequence) ORDER BY c.next_attempt_us LIMIT %s"
                 " FOR UPDATE SKIP LOCKED) RETURNING id, request_id, owner, url, body, attempts, created_at_us,"
                 " traceparent",
-                (now_us + TAKEN_US, now_us, AT_ONCE),
+                (now_us + TAKEN_US, now_us, most),
             )
             return [Notice(**row) for row in await found.fetchall()]
 
@@ -144,42 +166,38 @@ class Callbacks:
         if state == notices.DEAD:
             _log.warning("gave up to tell an application", request=notice.request_id, url=notice.url, reason=error)
         async with self._pool.connection() as connection, connection.transaction():
+            # Whoever adds a notice has its request locked: none is added until this is committed.
+            request = await (await connection.execute(_LOCK, (notice.request_id,))).fetchone()
             await connection.execute(
                 "UPDATE callback SET state = %s, attempts = %s, next_attempt_us = %s, last_error = %s,"
                 " delivered_at_us = %s WHERE id = %s AND state = 2",
                 (state, attempts, again_us, error, 0 if error else now_us, notice.id),
             )
-            if state != notices.PENDING:
+            if state != notices.PENDING or attempts == 1:
                 await self._bound(connection, notice.request_id)
-                await self._settle(connection, notice.request_id, delivered=not error, now_us=now_us)
-            elif attempts == 1:
-                await self._bound(connection, notice.request_id)
+            if state != notices.PENDING and request is not None:
+                await self._settle(connection, rows.reservation_of(request), now_us)
 
     async def _bound(self, connection: Connection, request_id: str) -> None:
         """Give up the oldest notices of a request that has too many waiting: the newest says what is."""
         await connection.execute(
             "UPDATE callback SET state = 4, next_attempt_us = 0, last_error = 'overtaken by newer notices'"
-            " WHERE id IN (SELECT id FROM callback WHERE request_id = %s AND state = 2 ORDER BY id DESC OFFSET %s)",
+            " WHERE id IN (SELECT id FROM callback WHERE request_id = %s AND state = 2 ORDER BY sequence DESC"
+            " OFFSET %s)",
             (request_id, notices.MOST_WAITING),
         )
 
-    async def _settle(self, connection: Connection, request_id: str, *, delivered: bool, now_us: int) -> None:
-        """The request's callback state, once nothing waits any more."""
+    async def _settle(self, connection: Connection, request: Reservation, now_us: int) -> None:
+        """The callback state of a locked request: that of its newest notice, once nothing waits any more."""
         found = await connection.execute(
-            rows.SELECT  # noqa: S608 - nothing of it comes from outside
-            + " WHERE id = %s AND NOT EXISTS (SELECT 1 FROM callback WHERE request_id = r.id"
-            " AND state = 2) FOR UPDATE OF r",
-            (request_id,),
+            "SELECT state FROM callback WHERE request_id = %s ORDER BY state = 2 DESC, sequence DESC LIMIT 1",
+            (request.id,),
         )
         row = await found.fetchone()
-        if row is None:
-            return
-        reservation = rows.reservation_of(row)
-        outcome = notices.settled(reservation, delivered, now_us)
-        if outcome is not None:
-            changes = Changes()
-            changes.save(reservation, outcome, "reservations", now_us)
-            await changes.write(connection)
+        if row is not None and row["state"] != notices.PENDING:
+            await _save(
+                connection, request, notices.settled(request, row["state"] == notices.DELIVERED, now_us), now_us
+            )
 
     async def _secrets(self, owner: str) -> list[bytes]:
         """Secrets that an application's notices are signed with now."""
@@ -226,18 +244,30 @@ class Callbacks:
     async def page(
         self, request_id: str, owner: str, state: int, size: int, cursor: str
     ) -> tuple[list[reservations_pb2.Callback], str]:
-        """Notices, newest first, and the cursor of the next page."""
+        """Notices, newest first, and the cursor of the next page.
+
+        Raises:
+            RefusalError: `cursor` is none of an earlier page.
+        """
+        if cursor and not (cursor.isascii() and cursor.isdecimal() and int(cursor) < 1 << 63):
+            raise invalid("cursor", "not a cursor of an earlier page")
         async with self._pool.connection() as connection:
             found = await connection.execute(
-                f"SELECT {_COLUMNS} FROM callback WHERE (%(request)s = '' OR request_id = %(request)s)"  # noqa: S608
+                f"SELECT {_COLUMNS}, sequence FROM callback WHERE (%(request)s = '' OR request_id = %(request)s)"  # noqa: S608
                 " AND (%(owner)s = '' OR owner = %(owner)s) AND (%(state)s = 0 OR state = %(state)s)"
-                " AND (%(cursor)s = '' OR id < %(cursor)s) ORDER BY id DESC LIMIT %(size)s + 1",
-                {"request": request_id, "owner": owner, "state": state, "cursor": cursor, "size": size},
+                " AND (%(before)s::bigint IS NULL OR sequence < %(before)s) ORDER BY sequence DESC LIMIT %(size)s + 1",
+                {
+                    "request": request_id,
+                    "owner": owner,
+                    "state": state,
+                    "before": int(cursor) if cursor else None,
+                    "size": size,
+                },
             )
-            page = [_message(row) for row in await found.fetchall()]
+            page = await found.fetchall()
         more = len(page) > size
-        page = page[:size]
-        return page, page[-1].id if more else ""
+        numbers = [row.pop("sequence") for row in page[:size]]
+        return [_message(row) for row in page[:size]], str(numbers[-1]) if more else ""
 
     async def retry(self, identity: str, owner: str, actor: str) -> reservations_pb2.Callback:
         """Send a notice again that was given up or delivered.
@@ -247,12 +277,27 @@ class Callbacks:
         """
         now_us = self._clock.now_us()
         async with self._pool.connection() as connection, connection.transaction():
-            found = await connection.execute(_RETRY, (now_us, now_us, identity, owner, owner))
+            found = await connection.execute(
+                "SELECT request_id FROM callback WHERE id = %s AND (%s = '' OR owner = %s)", (identity, owner, owner)
+            )
             row = await found.fetchone()
             if row is None:
                 raise not_found("callback", identity)
+            request = await (await connection.execute(_LOCK, (row["request_id"],))).fetchone()
+            row = await (await connection.execute(_RETRY, (now_us, now_us, identity))).fetchone()
+            assert row is not None
+            if request is not None:
+                reservation = rows.reservation_of(request)
+                await _save(connection, reservation, notices.queued_again(reservation, now_us), now_us)
             await audit.add(connection, actor, "callback.retry", row["request_id"], {"callback": identity})
         return _message(row)
+
+
+async def _save(connection: Connection, before: Reservation, outcome: Outcome | None, now_us: int) -> None:
+    if outcome is not None:
+        changes = Changes()
+        changes.save(before, outcome, "reservations", now_us)
+        await changes.write(connection)
 
 
 def _message(row: dict[str, Any]) -> reservations_pb2.Callback:

@@ -67,9 +67,17 @@ def noted(before: Reservation | None, outcome: Outcome) -> tuple[Outcome, str]:
 
 def settled(reservation: Reservation, delivered: bool, now_us: int) -> Outcome | None:
     """The request when its last waiting notice was delivered, or given up."""
-    happened = CallbackEvent.DELIVER if delivered else CallbackEvent.GIVE_UP
+    return _moved_on(reservation, CallbackEvent.DELIVER if delivered else CallbackEvent.GIVE_UP, now_us)
+
+
+def queued_again(reservation: Reservation, now_us: int) -> Outcome | None:
+    """The request when a notice that was delivered or given up is sent again."""
+    return _moved_on(reservation, CallbackEvent.QUEUE, now_us)
+
+
+def _moved_on(reservation: Reservation, happened: CallbackEvent, now_us: int) -> Outcome | None:
     state = CALLBACK.next(reservation.callback_state, happened)
-    if state is None:
+    if state is None or state == reservation.callback_state:
         return None
     changed = dataclasses.replace(
         reservation, callback_state=state, revision=reservation.revision + 1, updated_at_us=now_us

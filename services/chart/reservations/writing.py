@@ -214,7 +214,9 @@ class Changes:
             "INSERT INTO callback (id, request_id, owner, event, url, body, state, created_at_us, next_attempt_us,"
             " traceparent) SELECT id, request_id, owner, event, url, body, 2, at, at, traceparent"
             " FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[],"
-            " %s::text[]) AS t(id, request_id, owner, event, url, body, at, traceparent)",
+            " %s::text[]) WITH ORDINALITY AS t(id, request_id, owner, event, url, body, at, traceparent, number)"
+            # Numbered in this order: the order in which an application is told.
+            " ORDER BY number",
             self._callbacks,
         )
         await _many(

@@ -19,7 +19,7 @@ from chart.reservations.ledger import Kind, LinkCommitment
 from chart.reservations.reservation import Reservation
 from chart.simulation.database import Place, Row
 from chart.v1 import flow_grant_pb2, rate_request_pb2
-from chart.v1.rate_request_pb2 import Enforcement, Lifecycle, ServiceState
+from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 
 ENDED = (Lifecycle.LIFECYCLE_RELEASED, Lifecycle.LIFECYCLE_EXPIRED, Lifecycle.LIFECYCLE_CANCELLED)
 LOST_STATES = (ServiceState.SERVICE_STATE_PREEMPTED, ServiceState.SERVICE_STATE_DEGRADED)
@@ -108,6 +108,9 @@ class Checker:
         self._calls_owed: dict[Loss, int] = {}
         self._calls: set[str] = set()
         self._told_revision: dict[str, int] = {}
+        # Of requests: what they say about their callbacks, and the notices that wait.
+        self._callback_states: dict[str, int] = {}
+        self._notices: dict[str, set[object]] = {}
         self.commits = 0
         self._on_link: dict[str, dict[tuple[str, int], LinkCommitment]] = {}
         self._granted: dict[str, list[Granted]] = {}
@@ -124,6 +127,7 @@ class Checker:
         """A transaction of a process took effect."""
         self.commits += 1
         held_before: dict[str, dict[tuple[str, int], LinkCommitment]] = {}
+        self._check_notices(after)
         for (table, key), row in after.items():
             if table == "commitment":
                 name, link_id, number = key
@@ -137,6 +141,23 @@ class Checker:
                 self._note_request(old["reservation"] if old else None, row["reservation"], row["action"])
         for link_id, rows in held_before.items():
             self._check_link(link_id, rows, process)
+
+    def _check_notices(self, after: dict[Place, Row | None]) -> None:
+        """No request says that its application knows everything while a notice waits."""
+        concerned: dict[str, None] = {}
+        for (table, key), row in after.items():
+            if table == "callback" and row is not None:
+                waiting = self._notices.setdefault(row["request_id"], set())
+                (waiting.add if row["state"] == CallbackState.CALLBACK_STATE_PENDING else waiting.discard)(key)
+                concerned[row["request_id"]] = None
+            elif table == "rate_request" and row is not None:
+                self._callback_states[row["reservation"].id] = row["reservation"].callback_state
+                concerned[row["reservation"].id] = None
+        for identity in concerned:
+            state = self._callback_states.get(identity)
+            if self._notices.get(identity) and state != CallbackState.CALLBACK_STATE_PENDING:
+                detail = f"{identity} has notices that wait, its callback state is {state}"
+                self.violated("untold", detail, identity)
 
     def _check_link(self, link_id: str, before: dict[tuple[str, int], LinkCommitment], process: str) -> None:
         """Wherever more is committed than before this commit, it is no more than may be."""

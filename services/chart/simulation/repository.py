@@ -236,6 +236,9 @@ class Repository:
         """What came of an attempt, and what it means for the request."""
         async with self._database.transaction(self._process) as transaction:
             await transaction.pause()
+            row = transaction.read("callback", number)
+            # Whoever adds a notice has its request locked: none is added until this is committed.
+            requests = await self._lock_requests(transaction, [row["request_id"]] if row is not None else [])
             await transaction.lock("callback", number)
             row = transaction.read("callback", number)
             if row is None or not _waits(row):
@@ -245,8 +248,7 @@ class Repository:
             others = [one for _, one in transaction.scan("callback") if one["request_id"] == row["request_id"]]
             if state == notices.PENDING or any(_waits(one) for one in others):
                 return
-            found = await self._lock_requests(transaction, [row["request_id"]])
-            for one in found.values():
+            for one in requests.values():
                 outcome = notices.settled(one, state == notices.DELIVERED, now_us)
                 await self._store(transaction, [outcome] if outcome is not None else [])
 
