@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands import admission, network, receipt, request, sensing, tunnels
+from chart_client.commands import admission, alerts, completion, network, receipt, request, sensing, tunnels
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
 from chart_client.commands.doctor import doctor
 from chart_client.commands.explain import explain
@@ -64,8 +64,9 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(admission.quota, name="quota")
     app.add_typer(admission.callback, name="callback")
     app.command()(admission.path)
-    for name in ("sensing", "estimate", "snapshot", "alert"):
+    for name in ("sensing", "estimate", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
+    app.add_typer(alerts.alert, name="alert")
     app.command()(network.events)
     app.command()(explain)
     app.command(context_settings=_PASS_ON)(run)
@@ -109,7 +110,7 @@ def _add_others(app: typer.Typer, wanted: str | None) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    build(sys.argv[1:])()
+    build(completion.words() if completion.completing() else sys.argv[1:])(prog_name="chart")
 
 
 if __name__ == "__main__":

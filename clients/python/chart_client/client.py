@@ -28,7 +28,7 @@ from chart_client.models import (
 )
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.resource import Resource, path_of, time_of
-from chart_client.transport import DEFAULT_SERVER, Transport, development_token, is_loopback, problem_of
+from chart_client.transport import DEFAULT_SERVER, TRIES, Transport, development_token, is_loopback, problem_of
 
 # The gateway sends a comment every 15 s; silence for longer than two of them means that the connection is dead.
 EVENT_SILENCE_S = 35.0
@@ -180,6 +180,7 @@ class Client:
         token: bearer token, or a function that gives one; default ``CHART_TOKEN``. Without any, a development platform
             on this machine is asked for one.
         timeout_s: for each try of a call.
+        tries: how often a call is tried while the gateway is away.
     """
 
     def __init__(
@@ -188,14 +189,15 @@ class Client:
         token: str | Callable[[], str] | None = None,
         *,
         timeout_s: float = 10.0,
+        tries: int = TRIES,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         server = server or os.environ.get("CHART_SERVER") or DEFAULT_SERVER
         token = token or os.environ.get("CHART_TOKEN")
         if not token and transport is None and is_loopback(server):
             # Asked for with the first call, so that a client can be made while the gateway is away.
-            token = functools.cache(lambda: development_token(server))
-        self._transport = Transport(server, token, timeout_s=timeout_s, transport=transport)
+            token = functools.cache(lambda: development_token(server, tries=tries))
+        self._transport = Transport(server, token, timeout_s=timeout_s, transport=transport, tries=tries)
         self.rate_requests = RateRequests(self._transport)
         self.callbacks = Callbacks(self._transport)
         self.quotas = Quotas(self._transport)

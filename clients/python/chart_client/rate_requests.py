@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -63,9 +62,8 @@ class RateRequests(Resource):
         source, destination = fields.pop("source"), fields.pop("destination")
         fields["avoid"] = list(avoid)
         body = self._body(source, destination, fields)
-        return self._one(
-            RateRequest, "POST", path_of("rate-requests"), body, Idempotency_Key=idempotency_key or uuid.uuid4().hex
-        )
+        headers = {} if idempotency_key is None else {"Idempotency_Key": idempotency_key}
+        return self._one(RateRequest, "POST", path_of("rate-requests"), body, **headers)
 
     def preview(self, source: str, destination: str, **fields: Any) -> Preview:
         """What `create` with the same arguments would get; commits nothing."""

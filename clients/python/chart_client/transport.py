@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -38,7 +39,9 @@ class Transport:
         timeout_s: float,
         transport: httpx.BaseTransport | None,
         sleep: Callable[[float], None] = time.sleep,
+        tries: int = TRIES,
     ) -> None:
+        self._tries = tries
         self.server = server.rstrip("/")
         self._token = token
         self._sleep = sleep
@@ -64,17 +67,19 @@ class Transport:
     ) -> httpx.Response:
         """One request; repeated when the gateway is away for a moment.
 
-        Everything that this client sends may be repeated: it is idempotent by its method or carries a key.
+        Everything that this client sends may be repeated: it is idempotent by its method or carries a key. A POST gets
+        one of its own when `headers` has none.
 
         Raises:
             UnreachableError: no answer.
             ProblemError: the answer is a problem document.
         """
         params = {name: value for name, value in (query or {}).items() if value is not None}
-        for remaining in reversed(range(TRIES)):
+        keyed = {"Idempotency-Key": uuid.uuid4().hex} if method == "POST" else {}
+        for remaining in reversed(range(self._tries)):
             try:
                 response = self._http.request(
-                    method, path, json=body, params=params, headers={**self.headers(), **(headers or {})}
+                    method, path, json=body, params=params, headers={**self.headers(), **keyed, **(headers or {})}
                 )
             except httpx.TransportError as error:
                 if remaining == 0:
@@ -82,7 +87,7 @@ class Transport:
                     raise errors.UnreachableError(msg) from error
                 self._sleep(self._pause_s(remaining, None))
                 continue
-            if response.status_code in (429, 503) and remaining:
+            if _later(response) and remaining:
                 self._sleep(self._pause_s(remaining, response.headers.get("retry-after")))
                 continue
             if response.is_success:
@@ -102,11 +107,10 @@ class Transport:
             msg = f"the gateway at {self.server} does not answer: {error or type(error).__name__}"
             raise errors.UnreachableError(msg) from error
 
-    @staticmethod
-    def _pause_s(remaining: int, retry_after: str | None) -> float:
+    def _pause_s(self, remaining: int, retry_after: str | None) -> float:
         if retry_after is not None and retry_after.isdecimal():
             return min(float(retry_after), LONGEST_PAUSE_S)
-        doubled: float = FIRST_PAUSE_S * 2 ** (TRIES - 1 - remaining)
+        doubled: float = FIRST_PAUSE_S * 2 ** (self._tries - 1 - remaining)
         # Many clients that lost the gateway at once must not come back at once.
         return min(doubled, LONGEST_PAUSE_S) * (0.5 + random.random() / 2)  # noqa: S311 - spread, not a secret
 
@@ -125,6 +129,11 @@ class Transport:
         self.close()
 
 
+def _later(response: httpx.Response) -> bool:
+    """Whether the answer is to come again: too many requests, a service is away, the first try is still under way."""
+    return response.status_code in (429, 503) or (response.status_code == 409 and "retry-after" in response.headers)
+
+
 def problem_of(response: httpx.Response) -> Problem:
     """The problem document of an answer; one is made up when a proxy answered instead of the gateway."""
     try:
@@ -139,7 +148,12 @@ def problem_of(response: httpx.Response) -> Problem:
 
 
 def development_token(
-    server: str, *, subject: str = "chart-cli", roles: tuple[str, ...] = ("operator",), timeout_s: float = 5.0
+    server: str,
+    *,
+    subject: str = "chart-cli",
+    roles: tuple[str, ...] = ("operator",),
+    timeout_s: float = 5.0,
+    tries: int = TRIES,
 ) -> str:
     """A token of a development platform's own issuer.
 
@@ -147,7 +161,7 @@ def development_token(
         UnreachableError: no answer.
         ProblemError: it has no such issuer (production).
     """
-    with Transport(server, None, timeout_s=timeout_s, transport=None) as transport:
+    with Transport(server, None, timeout_s=timeout_s, transport=None, tries=tries) as transport:
         answer = transport.request("POST", "/dev-issuer/token", body={"subject": subject, "roles": list(roles)})
         token: str = answer.json()["access_token"]
         return token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from support.gateway_thread import Running
 from typer.testing import CliRunner, Result
 
-from chart_client.cli import build
+from chart_client.cli import build, main
 from chart_client.client import Client
 from chart_client.commands.explain import bottleneck, first_cause
 from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount, own_cgroup
@@ -45,6 +46,37 @@ def test_requests(gateway: Running) -> None:
     assert chart("request", "preview", "--from", "alpha", "--to", "delta", "--rate", "60M").exit_code == 1
     assert chart("request", "preview", "--from", "alpha", "--to", "delta", "--rate", "10M").exit_code == 0
     assert as_json("request", "release", made["id"])["lifecycle"] == "RELEASED"
+
+
+def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What bash offers in place of the last word."""
+    monkeypatch.setattr("sys.argv", ["chart"])
+    monkeypatch.setenv("_CHART_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("chart", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    return capsys.readouterr().out.split()
+
+
+def test_completion(gateway: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made = as_json("request", "create", "--from", "alpha", "--to", "delta", "--rate", "1M")
+    assert offered(monkeypatch, capsys, "req") == ["request"]
+    assert offered(monkeypatch, capsys, "la") == ["lab"], "also what other distributions add"
+    assert "--lifecycle" in offered(monkeypatch, capsys, "request", "list", "--l")
+    assert offered(monkeypatch, capsys, "request", "create", "--service", "g") == ["guaranteed"]
+    assert offered(monkeypatch, capsys, "request", "release", "req") == [made["id"]]
+    assert offered(monkeypatch, capsys, "explain", "nothing") == []
+    with Client() as client:
+        client.nodes.put("alpha", addresses=["10.1.0.1/32"])
+    assert offered(monkeypatch, capsys, "request", "create", "--from", "al") == ["alpha"]
+    # A gateway that does not answer offers nothing, and soon.
+    monkeypatch.setenv("CHART_SERVER", "http://127.0.0.1:1")
+    began = time.monotonic()
+    assert offered(monkeypatch, capsys, "request", "release", "r") == []
+    assert time.monotonic() - began < 3
 
 
 def test_not_enforced_in_time(gateway: Running) -> None:

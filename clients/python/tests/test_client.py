@@ -123,6 +123,23 @@ def test_tries_again_with_the_same_key() -> None:
     assert 0 < pauses[0] <= 0.2
 
 
+def test_every_post_carries_a_key_of_its_own() -> None:
+    under_way = httpx.Response(409, headers={"Retry-After": "1"}, json={"title": "Under way", "status": 409})
+    done = httpx.Response(200, json={})
+    transport, sent, pauses = scripted(httpx.ReadTimeout("late"), under_way, done, done, done)
+    for method in ("POST", "POST", "PUT"):
+        transport.request(method, "/v1/rate-requests/r/release")
+    keys = [request.headers.get("idempotency-key") for request in sent]
+    assert keys[0] == keys[1] == keys[2]
+    assert None not in keys[:4]
+    assert keys[3] != keys[0]
+    assert keys[4] is None
+    assert pauses[1] == 1.0
+    transport, _, _ = scripted(httpx.Response(409, json={"title": "Refused", "detail": "full", "status": 409}))
+    with pytest.raises(errors.RefusedError, match="full"):
+        transport.request("POST", "/v1/rate-requests")
+
+
 def test_gives_up_and_says_why() -> None:
     transport, sent, _ = scripted(*[httpx.ConnectError("refused")] * 4)
     with pytest.raises(errors.UnreachableError, match="http://gateway does not answer: refused"):

@@ -12,11 +12,12 @@ from chart_client.commands.common import (
     Rate,
     ServerOption,
     TokenOption,
-    out,
+    print_all,
     print_json,
-    print_table,
     rate_option,
     session,
+    show_all,
+    told,
 )
 from chart_client.models import Quota
 from chart_client.transport import DEFAULT_SERVER
@@ -37,23 +38,22 @@ def path(
     as_json: JsonOption = False,
 ) -> None:
     """Paths between two nodes, with what may still be committed on them; the first is what a request gets."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.paths(source, destination, avoid=avoid or ())
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    show_all(
+        server,
+        token,
+        lambda client: client.paths(source, destination, avoid=avoid or ()),
+        ("best in", "nodes", "free", "of", "bottleneck", "delay"),
+        lambda one: (
             ", ".join(one.kinds),
             " > ".join(one.nodes),
             format_bps(one.free_bps),
             format_bps(one.admissible_bps),
             one.bottleneck_link_id,
             f"{one.delay_us / 1000:g} ms" if one.delay_us else "-",
-        )
-        for one in found
-    ]
-    print_table(("best in", "nodes", "free", "of", "bottleneck", "delay"), rows, "no path")
+        ),
+        "no path",
+        as_json=as_json,
+    )
 
 
 @quota.command("list")
@@ -96,20 +96,19 @@ def delete_quota(
 
 
 def _show(found: list[Quota], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    print_all(
+        found,
+        ("application", "requests", "rate", "priority", "horizon"),
+        lambda one: (
             one.application,
             f"{'-' if one.used_requests is None else one.used_requests} of {one.max_requests or 'any'}",
             f"{format_bps(one.used_total_bps or 0)} of {format_bps(one.max_total_bps) if one.max_total_bps else 'any'}",
             "any" if one.max_priority is None else one.max_priority,
             f"{one.horizon_s} s" if one.horizon_s else "any",
-        )
-        for one in found
-    ]
-    print_table(("application", "requests", "rate", "priority", "horizon"), rows, "no quotas")
+        ),
+        "no quotas",
+        as_json=as_json,
+    )
 
 
 @callback.command("list")
@@ -125,11 +124,13 @@ def list_callbacks(
     with session(server, token, as_json=as_json) as client:
         listed = client.callbacks.list(request=request, state=state.upper() if state else None)
         found = list(itertools.islice(listed, limit))
-    if as_json:
-        print_json(found)
-        return
-    rows = [(one.id, one.request_id, one.event, one.state, one.attempts, one.last_error, one.url) for one in found]
-    print_table(("id", "request", "event", "state", "tries", "last error", "to"), rows, "no callbacks")
+    print_all(
+        found,
+        ("id", "request", "event", "state", "tries", "last error", "to"),
+        lambda one: (one.id, one.request_id, one.event, one.state, one.attempts, one.last_error, one.url),
+        "no callbacks",
+        as_json=as_json,
+    )
 
 
 @callback.command("retry")
@@ -142,10 +143,7 @@ def retry(
     """Send one again."""
     with session(server, token, as_json=as_json) as client:
         sent = client.callbacks.retry(callback_id)
-    if as_json:
-        print_json(sent)
-    else:
-        out.print(f"{sent.id} is sent again to {sent.url}")
+    told(sent, f"{sent.id} is sent again to {sent.url}", as_json=as_json)
 
 
 @callback.command("secret")

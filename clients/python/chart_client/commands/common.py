@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
@@ -35,6 +35,11 @@ TokenOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
+SourceOption = Annotated[str | None, typer.Option("--from", help="Only from this node.")]
+DestinationOption = Annotated[str | None, typer.Option("--to", help="Only to this node.")]
+MetricOption = Annotated[str | None, typer.Option(help="Such as rtt_us.")]
+
+
 class Rate(int):
     """A rate option: bits per second."""
 
@@ -59,6 +64,13 @@ def weight_of(text: str) -> tuple[str, int]:
     return name, int(weight)
 
 
+def value_words(value: float | None, unit: str) -> str:
+    """A measured value with its unit."""
+    if value is None:
+        return "-"
+    return format_bps(value) if unit == "bps" else f"{value:.6g} {unit}".rstrip()
+
+
 @contextmanager
 def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = False) -> Iterator[Client]:
     """A client; its errors become words on stderr (JSON on stdout) and exit status 1."""
@@ -76,6 +88,46 @@ def show_one(
         print_json(found)
     else:
         words(found)
+
+
+def show_all(
+    server: str,
+    token: str,
+    fetch: Callable[[Client], Iterable[M]],
+    columns: Sequence[str],
+    row: Callable[[M], Sequence[object]],
+    empty: str,
+    *,
+    as_json: bool,
+) -> list[M]:
+    """Ask for several things and print them, as a table (`empty` when there is none) or as JSON."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(fetch(client))
+    print_all(found, columns, row, empty, as_json=as_json)
+    return found
+
+
+def print_all(
+    found: Sequence[M],
+    columns: Sequence[str],
+    row: Callable[[M], Sequence[object]],
+    empty: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Several things as a table, or as JSON."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(columns, [row(one) for one in found], empty)
+
+
+def told(stored: object, words: str, *, as_json: bool) -> None:
+    """What was done: for programs all of it, for people one line."""
+    if as_json:
+        print_json(stored)
+    else:
+        out.print(words, markup=False)
 
 
 @contextmanager

@@ -10,14 +10,16 @@ import typer
 
 from chart_client.client import Client
 from chart_client.commands.common import JsonOption, ServerOption, TokenOption, out, print_json, print_table, session
+from chart_client.commands.completion import requests
 from chart_client.models import Confirmation, Link, RateRequest
 from chart_client.rate_requests import shortfall
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
-# Agents report every grant about once a second when it carries traffic.
+# Agents report every grant about once a second when it carries traffic; a report may be on its way for a while.
 WATCH_S = 8.0
-REPORTS = 3
+# Two reports this far apart say what a flow sends.
+APART_S = 0.8
 # Payload over a whole packet, and a little less: what counts as "gets its rate".
 GOOD_SHARE = 0.9
 
@@ -103,19 +105,19 @@ def measure(client: Client, request: RateRequest) -> tuple[RateRequest, float | 
     known = sender(request)
     if known is None or request.lifecycle != "ACTIVE":
         return request, None
-    # (when, bytes) of each report; the first one seen is of unknown age, the next ones arrive as they are made.
-    reports = [(0.0, known.sent_bytes)]
     end = time.monotonic() + WATCH_S
-    while time.monotonic() < end and len(reports) < REPORTS:
+    first = known
+    while time.monotonic() < end:
         time.sleep(0.1)
         request = client.rate_requests.get(request.id)
         known = sender(request)
-        if known is not None and known.sent_bytes != reports[-1][1]:
-            reports.append((time.monotonic(), known.sent_bytes))
-    if len(reports) < REPORTS:
-        return request, None
-    (began, first_bytes), (ended, last_bytes) = reports[1], reports[-1]
-    return request, (last_bytes - first_bytes) * 8 / (ended - began)
+        if known is None or known.counted_at is None:
+            continue
+        if first.counted_at is None:
+            first = known
+        elif (apart_s := (known.counted_at - first.counted_at).total_seconds()) >= APART_S:
+            return request, (known.sent_bytes - first.sent_bytes) * 8 / apart_s
+    return request, None
 
 
 def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
@@ -137,7 +139,7 @@ def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
 
 
 def explain(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")],
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.", autocompletion=requests)],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,

@@ -9,16 +9,20 @@ from typing import Annotated
 import typer
 
 from chart_client.commands.common import (
+    DestinationOption,
     JsonOption,
+    MetricOption,
     ServerOption,
+    SourceOption,
     TokenOption,
     out,
-    print_json,
-    print_table,
+    print_all,
     session,
+    show_all,
+    value_words,
     weight_of,
 )
-from chart_client.models import Policy
+from chart_client.models import Link, Node, Policy
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
@@ -46,46 +50,37 @@ class Controller(StrEnum):
 @node.command("list")
 def list_nodes(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
     """Nodes and what their agents say."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.nodes.list())
-    if as_json:
-        print_json(found)
-        return
-    rows = []
-    for item in found:
-        state = item.state
-        said = "no agent" if state is None else ("silent" if state.stale else state.enforcement)
-        faults = "; ".join(state.faults) if state else ""
-        rows.append((item.id, ", ".join(item.addresses), said, faults, item.description))
-    print_table(("id", "addresses", "agent", "faults", "description"), rows, "no nodes")
+    columns = ("id", "addresses", "agent", "faults", "description")
+    show_all(server, token, lambda client: client.nodes.list(), columns, _node_row, "no nodes", as_json=as_json)
+
+
+def _node_row(item: Node) -> tuple[object, ...]:
+    state = item.state
+    said = "no agent" if state is None else ("silent" if state.stale else state.enforcement)
+    faults = "; ".join(state.faults) if state else ""
+    return (item.id, ", ".join(item.addresses), said, faults, item.description)
 
 
 @link.command("list")
 def list_links(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
     """Links with load, rate and what is measured."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.links.list())
-    if as_json:
-        print_json(found)
-        return
-    rows = []
-    for item in found:
-        measured = item.measured
-        rtt = measured.rtt_us if measured else None
-        loss = measured.loss_ratio if measured else None
-        rows.append(
-            (
-                item.id,
-                item.to_node,
-                format_bps(item.capacity_bps),
-                format_bps(item.load.sent_bps) if item.load else "-",
-                f"{item.load.utilisation:.0%}" if item.load else "-",
-                format_bps(item.rate.available_bps) if item.rate else "-",
-                f"{rtt.value / 1000:.1f} ms" if rtt else "-",
-                f"{loss.value:.2%}" if loss else "-",
-            )
-        )
-    print_table(("id", "to", "capacity", "sent", "used", "rate per flow", "RTT", "loss"), rows, "no links")
+    columns = ("id", "to", "capacity", "sent", "used", "rate per flow", "RTT", "loss")
+    show_all(server, token, lambda client: client.links.list(), columns, _link_row, "no links", as_json=as_json)
+
+
+def _link_row(item: Link) -> tuple[object, ...]:
+    rtt = item.measured.rtt_us if item.measured else None
+    loss = item.measured.loss_ratio if item.measured else None
+    return (
+        item.id,
+        item.to_node,
+        format_bps(item.capacity_bps),
+        format_bps(item.load.sent_bps) if item.load else "-",
+        f"{item.load.utilisation:.0%}" if item.load else "-",
+        format_bps(item.rate.available_bps) if item.rate else "-",
+        f"{rtt.value / 1000:.1f} ms" if rtt else "-",
+        f"{loss.value:.2%}" if loss else "-",
+    )
 
 
 @policy.command()
@@ -135,50 +130,47 @@ def set_policy(
 
 
 def _show_policies(found: list[Policy], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    print_all(
+        found,
+        ("id", "enforcement", "link controller", "greatest guaranteed rate", "customers' weights"),
+        lambda item: (
             item.id,
             item.enforcement,
             item.link_controller,
             format_bps(item.max_guaranteed_bps) if item.max_guaranteed_bps else "no bound",
             ", ".join(f"{customer} {weight}" for customer, weight in sorted(item.customer_weights.items())) or "-",
-        )
-        for item in found
-    ]
-    columns = ("id", "enforcement", "link controller", "greatest guaranteed rate", "customers' weights")
-    print_table(columns, rows, "no policies")
+        ),
+        "no policies",
+        as_json=as_json,
+    )
 
 
 @measurement.command("list")
 def list_measurements(
-    source: Annotated[str | None, typer.Option("--from", help="Only from this node.")] = None,
-    destination: Annotated[str | None, typer.Option("--to", help="Only to this node.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Such as rtt_us.")] = None,
+    source: SourceOption = None,
+    destination: DestinationOption = None,
+    metric: MetricOption = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Latest results of the sensors."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.measurements.list(source=source, destination=destination, metric=metric))
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    show_all(
+        server,
+        token,
+        lambda client: client.measurements.list(source=source, destination=destination, metric=metric),
+        ("from", "to", "metric", "value", "sensor", "at"),
+        lambda item: (
             item.source_node,
             item.destination_node,
             item.metric,
-            item.error or (format_bps(item.value) if item.unit == "bps" else f"{item.value:.6g} {item.unit}"),
+            item.error or value_words(item.value, item.unit),
             item.sensor,
             item.measured_at.astimezone().strftime("%H:%M:%S") + (" (old)" if item.stale else ""),
-        )
-        for item in found
-    ]
-    print_table(("from", "to", "metric", "value", "sensor", "at"), rows, "nothing measured yet")
+        ),
+        "nothing measured yet",
+        as_json=as_json,
+    )
 
 
 def events(

@@ -19,18 +19,20 @@ from chart_client.commands.common import (
     print_table,
     rate_option,
     session,
+    show_all,
     show_one,
 )
+from chart_client.commands.completion import nodes, requests, services
 from chart_client.models import Preview, RateRequest
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
 app = typer.Typer(help="Ask for a rate, follow it, release it.", no_args_is_help=True)
 
-Source = Annotated[str, typer.Option("--from", help="Sending node, address or prefix.")]
-Destination = Annotated[str, typer.Option("--to", help="Receiving node, address or prefix.")]
+Source = Annotated[str, typer.Option("--from", help="Sending node, address or prefix.", autocompletion=nodes)]
+Destination = Annotated[str, typer.Option("--to", help="Receiving node, address or prefix.", autocompletion=nodes)]
 RateValue = Annotated[Rate | None, typer.Option("--rate", parser=rate_option, help="Guaranteed rate, such as 60M.")]
-Service = Annotated[str, typer.Option(help="available, guaranteed, maximum or variable.")]
+Service = Annotated[str, typer.Option(help="available, guaranteed, maximum or variable.", autocompletion=services)]
 Minimum = Annotated[Rate | None, typer.Option(parser=rate_option, help="Accept this much when --rate does not fit.")]
 Maximum = Annotated[Rate | None, typer.Option(parser=rate_option, help="Never more than this.")]
 Protocol = Annotated[str | None, typer.Option(help="tcp or udp; any when left out.")]
@@ -45,7 +47,7 @@ Background = Annotated[
     bool, typer.Option("--background", help="Bulk: takes what others leave, up to --rate; told each change.")
 ]
 Avoid = Annotated[list[str] | None, typer.Option(help="Node or link that the path must not use; repeatable.")]
-RequestId = Annotated[str, typer.Argument(help="Id of the request.", metavar="REQUEST")]
+RequestId = Annotated[str, typer.Argument(help="Id of the request.", metavar="REQUEST", autocompletion=requests)]
 
 
 def _fields(
@@ -196,28 +198,24 @@ def list_requests(
         "search": search,
         "link": link,
     }
-    with session(server, token, as_json=as_json) as client:
-        found = list(itertools.islice(client.rate_requests.list(**wanted), limit))
-    if as_json:
-        print_json(found)
-        return
-    print_table(
+    show_all(
+        server,
+        token,
+        lambda client: itertools.islice(client.rate_requests.list(**wanted), limit),
         ("id", "from", "to", "service", "granted", "lifecycle", "enforcement", "owner", "description"),
-        [
-            (
-                request.id,
-                request.request.source,
-                request.request.destination,
-                request.request.service,
-                format_bps(request.granted_bps),
-                request.lifecycle,
-                request.enforcement,
-                request.owner,
-                request.request.description,
-            )
-            for request in found
-        ],
+        lambda request: (
+            request.id,
+            request.request.source,
+            request.request.destination,
+            request.request.service,
+            format_bps(request.granted_bps),
+            request.lifecycle,
+            request.enforcement,
+            request.owner,
+            request.request.description,
+        ),
         "no requests",
+        as_json=as_json,
     )
 
 
@@ -237,9 +235,7 @@ def release(
     as_json: JsonOption = False,
 ) -> None:
     """Give the rate back."""
-    with session(server, token, as_json=as_json) as client:
-        request = client.rate_requests.release(request_id)
-    show_request(request, as_json=as_json)
+    show_one(server, token, lambda client: client.rate_requests.release(request_id), show_words, as_json=as_json)
 
 
 @app.command()
@@ -247,9 +243,7 @@ def commit(
     request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
     """Commit a held request."""
-    with session(server, token, as_json=as_json) as client:
-        request = client.rate_requests.commit(request_id)
-    show_request(request, as_json=as_json)
+    show_one(server, token, lambda client: client.rate_requests.commit(request_id), show_words, as_json=as_json)
 
 
 @app.command()
@@ -303,10 +297,10 @@ def clone(
 ) -> None:
     """Ask anew, from now on, for what a request asked for."""
     changes = {"guaranteed_bps": rate, "duration_s": duration}
-    with session(server, token, as_json=as_json) as client:
-        stated = {name: value for name, value in changes.items() if value is not None}
-        request = client.rate_requests.clone(request_id, **stated)
-    show_request(request, as_json=as_json)
+    stated = {name: value for name, value in changes.items() if value is not None}
+    show_one(
+        server, token, lambda client: client.rate_requests.clone(request_id, **stated), show_words, as_json=as_json
+    )
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`chart sensing`, `chart estimate`, `chart snapshot`, `chart alert`: what is measured, inferred and told."""
+"""`chart sensing`, `chart estimate`, `chart snapshot`: what is measured and inferred."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands.common import JsonOption, ServerOption, TokenOption, out, print_json, print_table, session
+from chart_client.commands.common import (
+    DestinationOption,
+    JsonOption,
+    MetricOption,
+    ServerOption,
+    SourceOption,
+    TokenOption,
+    out,
+    print_all,
+    print_json,
+    print_table,
+    session,
+    show_all,
+    told,
+    value_words,
+)
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
 sensing = typer.Typer(help="What pods measure: configurations, single runs, budgets.", no_args_is_help=True)
 estimate = typer.Typer(help="All pairs from few measurements.", no_args_is_help=True)
 snapshot = typer.Typer(help="All pairs at one time, as a table or a file.", no_args_is_help=True)
-alert = typer.Typer(help="Alerts and their rules.", no_args_is_help=True)
 
-SourceOption = Annotated[str | None, typer.Option("--from", help="Only from this node.")]
-DestinationOption = Annotated[str | None, typer.Option("--to", help="Only to this node.")]
-MetricOption = Annotated[str | None, typer.Option(help="Such as rtt_us.")]
 ParameterOption = Annotated[list[str] | None, typer.Option("--parameter", help="name=value of the sensor; repeatable.")]
-
-
-class Kind(StrEnum):
-    """What a rule looks at."""
-
-    above = "above"
-    below = "below"
-    no_data = "no_data"
-    change = "change"
 
 
 class Resolution(StrEnum):
@@ -37,20 +39,6 @@ class Resolution(StrEnum):
 
     minute = "minute"
     hour = "hour"
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    return format_bps(value) if unit == "bps" else f"{value:.6g} {unit}".rstrip()
-
-
-def _tell(stored: object, words: str, *, as_json: bool) -> None:
-    """What was stored: for programs all of it, for people one line."""
-    if as_json:
-        print_json(stored)
-    else:
-        out.print(words, markup=False)
 
 
 def _parameters(stated: list[str] | None) -> dict[str, str]:
@@ -74,13 +62,12 @@ def list_configurations(
     as_json: JsonOption = False,
 ) -> None:
     """What shall be measured."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.sensing_configurations.list(source=source))
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    show_all(
+        server,
+        token,
+        lambda client: client.sensing_configurations.list(source=source),
+        ("id", "sensor", "from", "to", "every", "priority", "parameters", "application"),
+        lambda item: (
             item.id,
             item.sensor,
             item.source_node,
@@ -89,11 +76,10 @@ def list_configurations(
             item.priority,
             " ".join(f"{name}={value}" for name, value in sorted(item.parameters.items())),
             item.owner,
-        )
-        for item in found
-    ]
-    columns = ("id", "sensor", "from", "to", "every", "priority", "parameters", "application")
-    print_table(columns, rows, "nothing is configured")
+        ),
+        "nothing is configured",
+        as_json=as_json,
+    )
 
 
 @sensing.command("put")
@@ -125,7 +111,7 @@ def put_configuration(
             priority=priority,
         )
     words = f"{stored.id}: {stored.sensor} from {stored.source_node} to {stored.destination_node}"
-    _tell(stored, words, as_json=as_json)
+    told(stored, words, as_json=as_json)
 
 
 @sensing.command("delete")
@@ -163,11 +149,13 @@ def run_once(
             tolerance_ms=round(tolerance_s * 1000),
             priority=priority,
         )
-    if as_json:
-        print_json(found)
-        return
-    rows = [(item.metric, item.error or _value(item.value, item.unit)) for item in found]
-    print_table(("metric", "value"), rows, "the sensor gave nothing")
+    print_all(
+        found,
+        ("metric", "value"),
+        lambda item: (item.metric, item.error or value_words(item.value, item.unit)),
+        "the sensor gave nothing",
+        as_json=as_json,
+    )
     if any(item.error for item in found):
         raise typer.Exit(1)
 
@@ -217,24 +205,23 @@ def list_estimates(
     as_json: JsonOption = False,
 ) -> None:
     """Every pair: value, 90 % interval, method, age."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.sensing.estimates(source=source, destination=destination, metric=metric))
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    show_all(
+        server,
+        token,
+        lambda client: client.sensing.estimates(source=source, destination=destination, metric=metric),
+        ("from", "to", "metric", "value", "90 % interval", "method", "age"),
+        lambda item: (
             item.source_node,
             item.destination_node,
             item.metric,
-            _value(item.value, item.unit),
-            f"{_value(item.interval_low, item.unit)} .. {_value(item.interval_high, item.unit)}",
+            value_words(item.value, item.unit),
+            f"{value_words(item.interval_low, item.unit)} .. {value_words(item.interval_high, item.unit)}",
             item.method,
             f"{item.age_s:.0f} s",
-        )
-        for item in found
-    ]
-    print_table(("from", "to", "metric", "value", "90 % interval", "method", "age"), rows, "no estimates yet")
+        ),
+        "no estimates yet",
+        as_json=as_json,
+    )
 
 
 @estimate.command("next")
@@ -246,13 +233,15 @@ def next_pairs(
     as_json: JsonOption = False,
 ) -> None:
     """The pairs that should be measured next, best first."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.sensing.next_pairs(metric, count)
-    if as_json:
-        print_json(found)
-        return
-    rows = [(item.source_node, item.destination_node, item.reason, f"{item.relative_width:.2f}") for item in found]
-    print_table(("from", "to", "why", "interval width"), rows, "nothing is missing")
+    show_all(
+        server,
+        token,
+        lambda client: client.sensing.next_pairs(metric, count),
+        ("from", "to", "why", "interval width"),
+        lambda item: (item.source_node, item.destination_node, item.reason, f"{item.relative_width:.2f}"),
+        "nothing is missing",
+        as_json=as_json,
+    )
 
 
 # Snapshots, roll-ups
@@ -261,16 +250,21 @@ def next_pairs(
 @snapshot.command("list")
 def list_snapshots(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
     """Snapshots, the newest first."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.snapshots.list()
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (item.id, item.taken_at.astimezone().isoformat(" ", "seconds"), item.nodes, item.rows, ", ".join(item.metrics))
-        for item in found
-    ]
-    print_table(("id", "taken", "nodes", "rows", "metrics"), rows, "no snapshots yet: `chart snapshot take`")
+    show_all(
+        server,
+        token,
+        lambda client: client.snapshots.list(),
+        ("id", "taken", "nodes", "rows", "metrics"),
+        lambda item: (
+            item.id,
+            item.taken_at.astimezone().isoformat(" ", "seconds"),
+            item.nodes,
+            item.rows,
+            ", ".join(item.metrics),
+        ),
+        "no snapshots yet: `chart snapshot take`",
+        as_json=as_json,
+    )
 
 
 @snapshot.command("take")
@@ -278,10 +272,7 @@ def take_snapshot(server: ServerOption = DEFAULT_SERVER, token: TokenOption = ""
     """Take one now."""
     with session(server, token, as_json=as_json) as client:
         taken = client.snapshots.take()
-    if as_json:
-        print_json(taken)
-    else:
-        out.print(f"{taken.id}: {taken.rows} rows, {taken.nodes} nodes")
+    told(taken, f"{taken.id}: {taken.rows} rows, {taken.nodes} nodes", as_json=as_json)
 
 
 @snapshot.command("show")
@@ -293,16 +284,21 @@ def show_snapshot(
     as_json: JsonOption = False,
 ) -> None:
     """Its rows."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.snapshots.rows(snapshot_id, metric=metric))
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (item.source_node, item.destination_node, item.metric, _value(item.value, item.unit), item.method)
-        for item in found
-    ]
-    print_table(("from", "to", "metric", "value", "method"), rows, "an empty snapshot")
+    show_all(
+        server,
+        token,
+        lambda client: client.snapshots.rows(snapshot_id, metric=metric),
+        ("from", "to", "metric", "value", "method"),
+        lambda item: (
+            item.source_node,
+            item.destination_node,
+            item.metric,
+            value_words(item.value, item.unit),
+            item.method,
+        ),
+        "an empty snapshot",
+        as_json=as_json,
+    )
 
 
 @snapshot.command("download")
@@ -332,113 +328,18 @@ def roll_ups(
     as_json: JsonOption = False,
 ) -> None:
     """Minutes or hours of one path."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.sensing.roll_ups(source, destination, metric, resolution=resolution.value)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    show_all(
+        server,
+        token,
+        lambda client: client.sensing.roll_ups(source, destination, metric, resolution=resolution.value),
+        ("from", "results", "failed", "p50", "p95", "p99", "maximum", "loss"),
+        lambda item: (
             item.at.astimezone().strftime("%d %H:%M"),
             item.count,
             item.failed,
             *(f"{value:.6g}" if value is not None else "-" for value in (item.p50, item.p95, item.p99, item.maximum)),
             f"{item.loss_ratio:.2%}" if item.loss_ratio is not None else "-",
-        )
-        for item in found
-    ]
-    print_table(("from", "results", "failed", "p50", "p95", "p99", "maximum", "loss"), rows, "no results in that time")
-
-
-# Alerts
-
-
-@alert.command("list")
-def list_alerts(
-    firing: Annotated[bool, typer.Option("--firing", help="Only those that fire now.")] = False,
-    server: ServerOption = DEFAULT_SERVER,
-    token: TokenOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Alerts, the newest first."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.alerts.list(firing=firing)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            "resolved" if item.resolved_at else "FIRING",
-            item.fired_at.astimezone().isoformat(" ", "seconds"),
-            item.rule,
-            item.summary,
-        )
-        for item in found
-    ]
-    print_table(("state", "since", "rule", "what"), rows, "no alerts")
-
-
-@alert.command("rules")
-def list_rules(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Rules in force."""
-    with session(server, token, as_json=as_json) as client:
-        found = client.alerts.rules()
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            item.id,
-            item.kind,
-            item.metric,
-            item.source_node or "any",
-            item.destination_node or "any",
-            item.statistic or "-",
-            f"{item.threshold:g}",
-            f"{item.for_s} s",
-        )
-        for item in found
-    ]
-    print_table(("id", "kind", "metric", "from", "to", "statistic", "threshold", "for"), rows, "no alert rules")
-
-
-@alert.command("put-rule")
-def put_rule(
-    rule_id: Annotated[str, typer.Argument(metavar="ID")],
-    kind: Annotated[Kind, typer.Option()],
-    metric: Annotated[str, typer.Option(help="Such as rtt_us.")],
-    source: SourceOption = None,
-    destination: DestinationOption = None,
-    statistic: Annotated[str | None, typer.Option(help="latest, mean, p50, p95, p99, loss_ratio, ...")] = None,
-    threshold: Annotated[float, typer.Option(help="In the metric's unit; of a change relative.")] = 0.0,
-    for_s: Annotated[int, typer.Option("--for", min=0, help="Seconds that it must hold, or of silence.")] = 0,
-    description: Annotated[str, typer.Option()] = "",
-    server: ServerOption = DEFAULT_SERVER,
-    token: TokenOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """State a rule, for one path or for all paths of a metric."""
-    with session(server, token, as_json=as_json) as client:
-        stored = client.alerts.put_rule(
-            rule_id,
-            kind=kind.value,
-            metric=metric,
-            source_node=source,
-            destination_node=destination,
-            statistic=statistic,
-            threshold=threshold,
-            for_s=for_s,
-            description=description,
-        )
-    _tell(stored, f"{stored.id}: {stored.kind}, {stored.metric}, revision {stored.revision}", as_json=as_json)
-
-
-@alert.command("delete-rule")
-def delete_rule(
-    rule_id: Annotated[str, typer.Argument(metavar="ID")],
-    server: ServerOption = DEFAULT_SERVER,
-    token: TokenOption = "",
-) -> None:
-    """Remove a rule; what it fired is resolved."""
-    with session(server, token) as client:
-        client.alerts.delete_rule(rule_id)
+        ),
+        "no results in that time",
+        as_json=as_json,
+    )

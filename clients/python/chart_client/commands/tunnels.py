@@ -18,7 +18,9 @@ from chart_client.commands.common import (
     print_table,
     rate_option,
     session,
+    show_all,
     show_one,
+    told,
     weight_of,
 )
 from chart_client.models import Tunnel, TunnelStep
@@ -63,13 +65,12 @@ def schedule_entry(text: str) -> dict[str, Any]:
 @app.command("list")
 def list_tunnels(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
     """Tunnels with rate, target and connections."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.tunnels.list())
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
+    show_all(
+        server,
+        token,
+        lambda client: client.tunnels.list(),
+        ("id", "ends", "controller", "target", "from", "rate", "connections", "remark"),
+        lambda one: (
             one.id,
             f"{one.state.origin} - {one.state.destination}" if one.state else "-",
             one.settings.controller if one.settings else "-",
@@ -78,10 +79,10 @@ def list_tunnels(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "",
             format_bps(one.rate_bps) if one.state else "-",
             one.state.connections_established if one.state else "-",
             one.reason,
-        )
-        for one in found
-    ]
-    print_table(("id", "ends", "controller", "target", "from", "rate", "connections", "remark"), rows, "no tunnels")
+        ),
+        "no tunnels",
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -166,10 +167,7 @@ def release(
     """Control a tunnel no more; when its lease is over it goes down to one connection."""
     with session(server, token, as_json=as_json) as client:
         client.tunnels.delete(tunnel)
-    if as_json:
-        print_json({"id": tunnel, "controlled": False})
-    else:
-        out.print(f"{tunnel} is controlled no more", markup=False)
+    told({"id": tunnel, "controlled": False}, f"{tunnel} is controlled no more", as_json=as_json)
 
 
 def _print(found: Tunnel) -> None:
