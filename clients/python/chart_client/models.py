@@ -31,6 +31,7 @@ class Confirmation(Model):
     matching_flows: int = 0
     sent_bytes: int = 0
     delivered_bytes: int = 0
+    counted_at: datetime | None = None
 
 
 class RequestedRate(Model):
