@@ -381,6 +381,7 @@ int datapath_observe(struct datapath *datapath, const char *request_id, struct d
         .matching_flows = entry->flows,
         .sent_bytes = usage.sent_bytes,
         .delivered_bytes = usage.delivered_bytes,
+        .counted_at_us = agent_now_us(),
     };
     return 0;
 }

@@ -128,6 +128,8 @@ struct decide_observed {
     uint32_t matching_flows;
     uint64_t sent_bytes;
     uint64_t delivered_bytes;
+    /* When the bytes were read, microseconds since the epoch. */
+    int64_t counted_at_us;
 };
 
 /* A status to publish; strings are borrowed for the call of the sink. */

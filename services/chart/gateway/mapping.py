@@ -142,6 +142,7 @@ def confirmation(status: grant_status_pb2.GrantStatus) -> Confirmation:
         matching_flows=status.matching_flows,
         sent_bytes=status.sent_bytes,
         delivered_bytes=status.delivered_bytes,
+        counted_at=timestamp_or_none(status.counted_at_us),
     )
 
 

@@ -1744,6 +1744,11 @@ export interface components {
              * @description Acknowledged by the receiver, as far as the sending node knows.
              */
             delivered_bytes: number;
+            /**
+             * Counted At
+             * @description When the node read both counters from its kernel.
+             */
+            counted_at: string | null;
         };
         /**
          * Estimate

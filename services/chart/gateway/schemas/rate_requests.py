@@ -222,6 +222,7 @@ class Confirmation(Output):
     matching_flows: int
     sent_bytes: int = Field(description="Sent under the grant since it was applied.")
     delivered_bytes: int = Field(description="Acknowledged by the receiver, as far as the sending node knows.")
+    counted_at: Timestamp | None = Field(description="When the node read both counters from its kernel.")
 
 
 class RateRequest(Output):
