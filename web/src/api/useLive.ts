@@ -4,7 +4,7 @@ import { createContext, use, useEffect, useMemo, useSyncExternalStore } from "re
 
 import { api } from "./client";
 import type { Connection, LinkSample, LiveEvents } from "./events";
-import type { Link, Series } from "./types";
+import type { Link, RateRequest, Series } from "./types";
 
 export const LiveEventsContext = createContext<LiveEvents | null>(null);
 
@@ -31,15 +31,41 @@ export function useLinkSamples(id: string, onSample: (sample: LinkSample) => voi
 }
 
 export const useSession = () => useQuery({ queryKey: ["session"], queryFn: api.session, staleTime: 60_000 });
-export const useNodes = () => useQuery({ queryKey: ["nodes"], queryFn: api.nodes });
-export const useLinks = () => useQuery({ queryKey: ["links"], queryFn: api.links });
+/** Asked again now and then: that a node has fallen silent is nothing that it says. */
+export const useNodes = () => useQuery({ queryKey: ["nodes"], queryFn: api.nodes, refetchInterval: 10_000 });
+/** Links that did not change stay the same objects (LiveEvents sees to it), so nothing need be compared in depth. */
+export const useLinks = (subscribed = true) =>
+  useQuery({ queryKey: ["links"], queryFn: api.links, structuralSharing: false, subscribed });
 export const useAlerts = () =>
   useQuery({ queryKey: ["alerts"], queryFn: () => api.alerts(), refetchInterval: 5000 });
 export const useTunnels = () =>
   useQuery({ queryKey: ["tunnels"], queryFn: api.tunnels, refetchInterval: 2000 });
 export const useFlows = () => useQuery({ queryKey: ["flows"], queryFn: api.flows, refetchInterval: 5000 });
 export const usePolicies = () => useQuery({ queryKey: ["policies"], queryFn: api.policies });
-export const useRateRequests = () => useQuery({ queryKey: ["rate-requests"], queryFn: api.rateRequests });
+interface RequestsPage {
+  items: RateRequest[];
+  next_cursor?: string | null;
+}
+
+/** An answer that was on its way while the stream said something newer takes nothing of that back. */
+export function keepNewest(known: RequestsPage | undefined, fetched: RequestsPage): RequestsPage {
+  if (!known) return fetched;
+  const before = new Map(known.items.map((item) => [item.id, item]));
+  const items = fetched.items.map((item) => {
+    const one = before.get(item.id);
+    return one && one.revision > item.revision ? one : item;
+  });
+  const newest = fetched.items[0]?.created_at ?? "";
+  const younger = known.items.filter((item) => item.created_at > newest);
+  return { ...fetched, items: [...younger, ...items] };
+}
+
+export const useRateRequests = () =>
+  useQuery({
+    queryKey: ["rate-requests"],
+    queryFn: api.rateRequests,
+    structuralSharing: (known, fetched) => keepNewest(known as RequestsPage | undefined, fetched as RequestsPage),
+  });
 
 /** Loss is a matter of chance: what one run of ten probes says is replaced by the mean over this time. */
 const LOSS_WINDOW_MS = 60_000;
