@@ -1,17 +1,22 @@
+// clang-format off
 /* What authority would tell this element about signalling, from a JSON file: for laboratories and until authority does.
  * Unknown fields are refused. Times are milliseconds since the epoch, durations milliseconds; 0 or absent: the default.
  *
  *   {"element": 1,
- *    "policy": {"unauthorised": "free" | "drop", "free_bps": 1000000, "hold_ms": 3000, "commitment_ms": 3000,
- *               "idle_ms": 30000, "renew_ms": 1000, "renew_packets": 128, "retry_ms": 200, "tries": 6, "legacy_ms":
- * 10000}, "shim": {"ipv4": "10.0.0.1", "ipv6": "fd00::1"}, "keys": [{"sender": 1, "receiver": 2, "epoch": 1, "key": "64
- * hexadecimal digits", "from": 0, "until": 0}], "next_hops": [{"prefix": "10.0.0.2/32", "element": 2, "shim_address":
- * "10.0.0.2"}], "authorisations": [{"prefix": "10.0.0.1/32", "guaranteed_bps": 10000000, "available_bps": 100000000,
+ *    "policy": {"unauthorised": "free" | "drop", "free_bps": 1000000,
+ *               "hold_ms": 3000, "commitment_ms": 3000, "idle_ms": 30000,
+ *               "renew_ms": 1000, "renew_packets": 128, "retry_ms": 200, "tries": 6, "legacy_ms": 10000},
+ *    "shim": {"ipv4": "10.0.0.1", "ipv6": "fd00::1"},
+ *    "keys": [{"sender": 1, "receiver": 2, "epoch": 1, "key": "64 hexadecimal digits", "from": 0, "until": 0}],
+ *    "next_hops": [{"prefix": "10.0.0.2/32", "element": 2, "shim_address": "10.0.0.2"}],
+ *    "authorisations": [{"prefix": "10.0.0.1/32", "guaranteed_bps": 10000000, "available_bps": 100000000,
  *                        "preemption_priority": 0, "delay_priority": 0, "services": ["available", "guaranteed"],
  *                        "from": 0, "until": 0}],
- *    "asks": [{"selector": {as in a rate file, without dscp and cgroup_id}, "guaranteed_bps": 0, "available_bps":
- * 100000000, "preemption_priority": 0, "delay_priority": 0, "burst_tolerance": 0, "service": "available"}], "links":
- * [{"interface": "to-bravo", "explicit_bps": 97000000, "guaranteed_bps": 50000000, "rate_bps": 0}]} */
+ *    "asks": [{"selector": {as in a rate file, without dscp and cgroup_id},
+ *              "guaranteed_bps": 0, "available_bps": 100000000, "preemption_priority": 0, "delay_priority": 0,
+ *              "burst_tolerance": 0, "service": "available"}],
+ *    "links": [{"interface": "to-bravo", "explicit_bps": 97000000, "guaranteed_bps": 50000000, "rate_bps": 0}]} */
+// clang-format on
 #pragma once
 
 #include <net/if.h>

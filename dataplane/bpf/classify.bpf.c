@@ -3,10 +3,12 @@
  * flows with an explicit rate and legacy flows are queued and accounted apart).
  *
  * The match of a flow is remembered, so that most packets cost one hash look-up instead of a walk over the selectors.
- * A grant without a fresh rate is legacy traffic. The verdict is always to go on. */
+ * A grant without a fresh rate is legacy traffic. Signals, and packets of flows whose rate was agreed in band, come
+ * with a mark and a class from the program `signal`, which runs first. The verdict is always to go on. */
 #include "packet.bpf.h"
 
 #include "../agent/htb_classes.h"
+#include "marks.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -63,6 +65,12 @@ int classify(struct __sk_buff *skb) {
         minor = expedited ? HTB_MINOR_EXPEDITED : HTB_MINOR_EXPLICIT_RATE;
         __sync_fetch_and_add(expedited ? &link->expedited_bytes : &link->explicit_rate_bytes, bytes);
         count_grant(link, ifindex, grant.grant, epoch);
+    } else if (skb->mark == CHART_MARK_SIGNAL) {
+        minor = HTB_MINOR_EXPEDITED;
+        __sync_fetch_and_add(&link->expedited_bytes, bytes);
+    } else if (skb->priority == HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE)) {
+        minor = HTB_MINOR_EXPLICIT_RATE;
+        __sync_fetch_and_add(&link->explicit_rate_bytes, bytes);
     } else if (key.dscp == DSCP_CS1 || key.dscp == DSCP_LE) {
         minor = HTB_MINOR_BACKGROUND;
         __sync_fetch_and_add(&link->background_bytes, bytes);

@@ -1,7 +1,8 @@
 /* signal: explicit rates in band (Brassil et al., The CHART System, sections 2, 3 and 5; docs/signalling.md).
  *
  * signal_egress sees every packet that leaves through a CHART link: it asks, confirms, renews and closes for flows of
- * this node and sends answers that wait, by clones of the flow's own packets that go ahead of them.
+ * this node and sends answers that wait, by clones of the flow's own packets that go ahead of them. Packets of flows
+ * with a rate get the class of explicit rates, which classify, the next program, leaves to them.
  *
  * signal_ingress verifies signals that arrive, lowers them to what the link ahead can give and signs them for the next
  * element; the last element answers, the first one takes the answer.
@@ -14,6 +15,8 @@
 #include "signal_origin.bpf.h"
 #include "signal_sockopt.bpf.h"
 #include "signal_write.bpf.h"
+
+#include "../agent/htb_classes.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -157,10 +160,17 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     }
     if (back->pending)
         send_answer(skb, packet, back);
-    if (half->role != CHART_ROLE_ORIGIN)
+    if (half->role != CHART_ROLE_ORIGIN) {
+        /* The link keeps something for this flow until the slot begins. */
+        if (half->slot && bpf_ktime_get_coarse_ns() / CHART_SLOT_NS < half->slot)
+            skb->priority = HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
         return TCX_NEXT;
+    }
     half->packets += max(*(const volatile __u32 *)&skb->gso_segs, 1u);
-    now_ns = bpf_ktime_get_ns();
+    /* Up to a tick late, for a third of what the exact time costs; nothing here is due within less than 200 ms. */
+    now_ns = bpf_ktime_get_coarse_ns();
+    if (half->state == CHART_SOCKET_AGREED && now_ns < half->expires_ns)
+        skb->priority = HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
     sk = skb->sk;
     sk = sk ? bpf_sk_fullsock(sk) : NULL;
     if (sk && packet->protocol == PROTOCOL_TCP && half->state == CHART_SOCKET_ASKED) {

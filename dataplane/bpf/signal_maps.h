@@ -2,6 +2,7 @@
  * after qos.h. Addresses are 16 octets, IPv4 as ::ffff:a.b.c.d; ports in network order; times are CLOCK_MONOTONIC. */
 #pragma once
 
+#include "marks.h"
 #include "qos.h"
 
 #define CHART_SIGNAL_FLOWS_MAX 131072
@@ -9,10 +10,6 @@
 #define CHART_SIGNAL_PREFIXES_MAX 16384
 #define CHART_SIGNAL_ASKS_MAX 64
 #define CHART_SIGNAL_LINKS_MAX 64
-
-/* Marks of packets inside a node: a clone that is still to become a signal; a finished or verified signal. */
-#define CHART_MARK_ORDER 0x43484f52u
-#define CHART_MARK_SIGNAL 0x43485347u
 
 /* Held and committed rates end at the borders of slots, so that a link needs no walk over its flows to know what is in
  * use: half a second each, and more of them than an idle guaranteed flow lives (30 s). */

@@ -94,13 +94,15 @@ SIGNAL_FUNCTION int signal_due(struct chart_signal_half *half, __u32 tcp_flags, 
 }
 
 /* The carrier of a request: the option, or the shim when the option stayed without an answer `tries` / 2 times in a
- * row. Signals that follow take the carrier that was answered. */
+ * row; once when the hop answered to none of the last `tries` options of whichever flows, so that short flows get to
+ * the shim too. Signals that follow take the carrier that was answered. */
 static __always_inline __u8 signal_choose_carrier(struct chart_signal_half *half, const struct chart_signal_hop *hop,
                                                   struct chart_signal_out *out, __u8 status,
                                                   const struct chart_signal_config *config, __u64 now_ns) {
     if (status != CHART_REQUEST || half->tries == 0)
         return half->carrier;
-    if (hop->has_shim && (now_ns < out->shim_until_ns || half->tries > config->tries / 2))
+    bool silent = out->unanswered >= config->tries && half->tries > 1;
+    if (hop->has_shim && (now_ns < out->shim_until_ns || silent || half->tries > config->tries / 2))
         half->carrier = CHART_CARRIER_SHIM;
     else
         half->carrier = CHART_CARRIER_OPTION;

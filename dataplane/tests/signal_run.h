@@ -46,6 +46,7 @@ struct frame {
     uint8_t octets[FRAME_MAX];
     uint32_t length;
     uint32_t mark;
+    uint32_t priority; /* after a run */
     uint32_t verdict;
     uint32_t duration_ns;
 };
@@ -214,6 +215,7 @@ static inline int run_frame(const struct bpf_program *program, struct frame *fra
         return -errno;
     frame->length = options.data_size_out;
     frame->mark = context.mark;
+    frame->priority = context.priority;
     frame->verdict = options.retval;
     frame->duration_ns = options.duration;
     return 0;

@@ -18,6 +18,7 @@
 
 #include "classify.skel.h"
 #include "htb_classes.h"
+#include "marks.h"
 #include "selectors.h"
 
 #define NODE 42
@@ -55,10 +56,11 @@ static void set_up(uint64_t gr_bps, int lease_ms, uint8_t expedited) {
     put(skeleton->maps.node_config, &zero, &config);
 }
 
-/* Runs the classifier over one IPv4 packet; the class id it wrote. */
-static uint32_t run_protocol(uint8_t protocol, const char *source, uint16_t port, uint8_t tos) {
+/* Runs the classifier over one IPv4 packet that comes with a mark and a priority; the class id it wrote. */
+static uint32_t run_marked(uint8_t protocol, const char *source, uint16_t port, uint8_t tos, uint32_t mark,
+                           uint32_t priority) {
     uint8_t packet[PACKET_BYTES] = {0};
-    struct __sk_buff context = {.ifindex = LOOPBACK};
+    struct __sk_buff context = {.ifindex = LOOPBACK, .mark = mark, .priority = priority};
     packet[12] = 0x08;
     packet[14] = 0x45;
     packet[15] = tos;
@@ -73,6 +75,10 @@ static uint32_t run_protocol(uint8_t protocol, const char *source, uint16_t port
                 .ctx_size_in = sizeof(context), .ctx_out = &context, .ctx_size_out = sizeof(context), .repeat = 1);
     assert_int_equal(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.classify), &options), 0);
     return context.priority;
+}
+
+static uint32_t run_protocol(uint8_t protocol, const char *source, uint16_t port, uint8_t tos) {
+    return run_marked(protocol, source, port, tos, 0, 0);
 }
 
 static uint32_t run(const char *source, uint16_t port, uint8_t tos) {
@@ -111,6 +117,20 @@ static void everything_else_is_legacy(void **state) {
     /* Nobody granted it: the mark alone opens nothing. */
     assert_int_equal(run("11.1.1.1", 80, 46 << 2), HTB_CLASS_ID(HTB_MINOR_LEGACY));
     assert_int_equal(counters().legacy_bytes, 3 * (PACKET_BYTES - ETHERNET_BYTES));
+}
+
+static void rates_agreed_in_band(void **state) {
+    const uint32_t explicit_rate = HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
+    (void)state;
+    set_up(1000000, 1000, 0);
+    assert_int_equal(run_marked(IPPROTO_TCP, "11.1.1.1", 80, 0, 0, explicit_rate), explicit_rate);
+    assert_int_equal(run_marked(IPPROTO_TCP, "11.1.1.1", 80, 0, CHART_MARK_SIGNAL, 0),
+                     HTB_CLASS_ID(HTB_MINOR_EXPEDITED));
+    /* What programs may set by themselves opens nothing. */
+    assert_int_equal(run_marked(IPPROTO_TCP, "11.1.1.1", 80, 0, 0, 6), HTB_CLASS_ID(HTB_MINOR_LEGACY));
+    assert_int_equal(counters().explicit_rate_bytes, PACKET_BYTES - ETHERNET_BYTES);
+    assert_int_equal(counters().expedited_bytes, PACKET_BYTES - ETHERNET_BYTES);
+    assert_int_equal(counters().legacy_bytes, PACKET_BYTES - ETHERNET_BYTES);
 }
 
 /* They meet what legacy traffic meets, and ask for nothing. */
@@ -163,6 +183,7 @@ int main(void) {
         cmocka_unit_test(granted_flow),
         cmocka_unit_test(expedited_flow),
         cmocka_unit_test(everything_else_is_legacy),
+        cmocka_unit_test(rates_agreed_in_band),
         cmocka_unit_test(probes_are_no_demand),
         cmocka_unit_test(background),
         cmocka_unit_test(ended_lease_is_legacy),

@@ -39,9 +39,33 @@ static const __u32 chart_sha256_constants[64] = {
 static const __u32 chart_sha256_initial[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                               0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
+/* A word turned right by two or three distances, the results added without carry. BPF has no instruction that turns:
+ * there the word stands twice in 64 bits and is shifted, which takes two thirds of what shifting both ways takes. */
+#ifdef __bpf__
+CHART_INLINE __u32 chart_turned2(__u32 value, int first, int second) {
+    __u64 twice = (__u64)value << 32 | value;
+    CHART_OPAQUE(twice); /* else the compiler finds the rotation again and shifts both ways */
+    return (__u32)(twice >> first ^ twice >> second);
+}
+
+CHART_INLINE __u32 chart_turned3(__u32 value, int first, int second, int third) {
+    __u64 twice = (__u64)value << 32 | value;
+    CHART_OPAQUE(twice);
+    return (__u32)(twice >> first ^ twice >> second ^ twice >> third);
+}
+#else
 CHART_INLINE __u32 chart_rotate(__u32 value, int bits) {
     return (value >> bits) | (value << (32 - bits));
 }
+
+CHART_INLINE __u32 chart_turned2(__u32 value, int first, int second) {
+    return chart_rotate(value, first) ^ chart_rotate(value, second);
+}
+
+CHART_INLINE __u32 chart_turned3(__u32 value, int first, int second, int third) {
+    return chart_turned2(value, first, second) ^ chart_rotate(value, third);
+}
+#endif
 
 /* One round with the schedule word at `i`; from the second sixteen on that word is first made from earlier ones. */
 #define CHART_SHA256_ROUND(a, b, c, d, e, f, g, h, i)                                                                  \
@@ -49,15 +73,14 @@ CHART_INLINE __u32 chart_rotate(__u32 value, int bits) {
         __u32 word, sum;                                                                                               \
         if (base) {                                                                                                    \
             __u32 near = schedule[((i) + 14) & 15], far = schedule[((i) + 1) & 15];                                    \
-            schedule[i] += (chart_rotate(near, 17) ^ chart_rotate(near, 19) ^ (near >> 10)) +                          \
-                           schedule[((i) + 9) & 15] + (chart_rotate(far, 7) ^ chart_rotate(far, 18) ^ (far >> 3));     \
+            schedule[i] += (chart_turned2(near, 17, 19) ^ (near >> 10)) + schedule[((i) + 9) & 15] +                   \
+                           (chart_turned2(far, 7, 18) ^ (far >> 3));                                                   \
         }                                                                                                              \
         word = schedule[i];                                                                                            \
-        sum = (h) + (chart_rotate(e, 6) ^ chart_rotate(e, 11) ^ chart_rotate(e, 25)) + ((g) ^ ((e) & ((f) ^ (g)))) +   \
-              chart_sha256_constants[base + (i)] + word;                                                               \
+        sum = (h) + chart_turned3(e, 6, 11, 25) + ((g) ^ ((e) & ((f) ^ (g)))) + chart_sha256_constants[base + (i)] +   \
+              word;                                                                                                    \
         (d) += sum;                                                                                                    \
-        (h) = sum + (chart_rotate(a, 2) ^ chart_rotate(a, 13) ^ chart_rotate(a, 22)) +                                 \
-              (((a) & (b)) | ((c) & ((a) | (b))));                                                                     \
+        (h) = sum + chart_turned3(a, 2, 13, 22) + (((a) & (b)) | ((c) & ((a) | (b))));                                 \
     } while (0)
 
 /* FIPS 180-4 section 6.2.2: take the block in scratch->schedule into scratch->state. */
