@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from chart.lab import network, registration, supervise, topology
-from chart.lab.errors import LabError, NoisyMachineError
+from chart.lab.errors import LabError, NoisyMachineError, UnfinishedError
 from chart.lab.network import Lab
 
 app = typer.Typer(
@@ -36,7 +36,8 @@ LabOption = Annotated[str | None, typer.Option("--lab", help="id of the lab; not
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 EXIT_FAILED = 1
-EXIT_NOISY = 75
+# Both: the same command again may do better (EX_TEMPFAIL).
+EXIT_NOISY = EXIT_UNFINISHED = 75
 
 
 def reported(function: Callable[P, R]) -> Callable[P, R]:
@@ -49,6 +50,9 @@ def reported(function: Callable[P, R]) -> Callable[P, R]:
         except NoisyMachineError as error:
             progress.print(f"[yellow]too noisy:[/yellow] {error}")
             raise typer.Exit(EXIT_NOISY) from None
+        except UnfinishedError as error:
+            progress.print(f"[yellow]not finished:[/yellow] {error}", highlight=False)
+            raise typer.Exit(EXIT_UNFINISHED) from None
         except LabError as error:
             progress.print(f"[red]error:[/red] {error}", highlight=False)
             raise typer.Exit(EXIT_FAILED) from None
@@ -373,8 +377,12 @@ def run(
     ignore_noise: Annotated[bool, typer.Option("--ignore-noise", help="judge on a busy machine too")] = False,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="throughput-grid: keep the cells that an earlier run finished"),
+        typer.Option("--resume", help="throughput-grid, itm-*: keep what an earlier run in the same folder finished"),
     ] = False,
+    slice_s: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="itm-*: begin no run that would not be over by then; --resume goes on (seconds)"),
+    ] = None,
     in_band: Annotated[
         bool, typer.Option("--in-band", help="throughput-grid: chart's rate is agreed by signals in the flow")
     ] = False,
@@ -403,6 +411,10 @@ def run(
         str | None, typer.Option(help="sensing-accuracy: list of shares of the link that other traffic takes")
     ] = None,
     sensor: Annotated[str | None, typer.Option(help="sensing-accuracy: list of pathrate, spruce, pathchirp")] = None,
+    octets: Annotated[
+        int | None, typer.Option("--bytes", min=1000, help="signal-cells: octets through each cell")
+    ] = None,
+    cell: Annotated[str | None, typer.Option(help="signal-cells: list of cells; all without it")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment: measure, and write figures, table and plot."""
@@ -433,6 +445,7 @@ def run(
         repeat=repeat,
         judge_noise=not ignore_noise,
         resume=resume,
+        slice_s=slice_s,
         in_band=in_band,
         rtt_file=rtt,
         throughput_file=throughput,
@@ -443,6 +456,8 @@ def run(
         cross_kinds=words(cross, "--cross", ("poisson", "burst", "tcp")) if sensing else None,
         load=loads,
         sensor=words(sensor, "--sensor", ("pathrate", "spruce", "pathchirp")),
+        octets=octets,
+        cells=words(cell, "--cell", tuple(each.name for each in experiments.signal_cells.CELLS)),
     )
     # A lab must go when its experiment is told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -5,5 +5,9 @@ class LabError(Exception):
     """The lab cannot do what was asked; the text says why and what would help."""
 
 
+class UnfinishedError(LabError):
+    """The time that was given is over; what was measured is kept, and `--resume` goes on (exit status 75)."""
+
+
 class NoisyMachineError(LabError):
     """The machine is too busy for a measurement to mean anything (exit status 75)."""

@@ -139,6 +139,6 @@ def test_files_of_a_result(tmp_path: Path) -> None:
 def test_registered_experiments_have_their_own_names() -> None:
     assert all(name == experiment.name for name, experiment in experiments.REGISTRY.items())
     promised = {"throughput-grid", "fair-share", "inference-accuracy", "itm-step", "sensing-overhead"}
-    promised |= {"signal-cost", "signal-abuse", "signal-timing"}
+    promised |= {"signal-cost", "signal-abuse", "signal-timing", "signal-cells"}
     assert experiments.REGISTRY.keys() >= promised | {f"itm-{number}" for number in range(1, 8)}
     assert all(experiment.description for experiment in experiments.REGISTRY.values())

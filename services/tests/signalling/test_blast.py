@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from chart.common import qos
+from chart.lab.experiments import signal_cells
 from chart.lab.experiments.signal_lab import Signals, elements
 from chart.lab.network import Lab
 from chart.lab.programs import program
-from chart.lab.topology import Impairment
 
 pytestmark = pytest.mark.lab
 
@@ -73,22 +73,10 @@ def test_without_an_agent_it_is_an_ordinary_flow_unless_a_rate_is_required(lab: 
     assert "no rate was agreed on" in strict.result.stderr
 
 
-CELLS: dict[str, dict[str, Any]] = {
-    "reordering": {"reorder": 0.05, "reorder_extra_ms": 3},
-    "duplication": {"duplicate": 0.05},
-    "loss": {"loss": 0.1},
-}
-CURED: dict[str, Any] = {"reorder": 0, "reorder_extra_ms": 0, "duplicate": 0, "loss": 0}
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_every_octet_arrives_through_a_bad_link(lab: Lab, signals: Signals, cell: str) -> None:
-    signals.asks = {}
-    lab.impair("mid-bravo", Impairment(**CELLS[cell]))
-    try:
-        with elements(lab, signals):
-            blast = Blast(lab, "--available", "all", "--bytes", "5M", "--require")
-    finally:
-        lab.impair("mid-bravo", Impairment(**CURED))
-    assert blast.result.returncode == 0, blast.result.stderr
-    assert blast.sent["receiver"]["sha256"] == blast.sent["sha256"]
+@pytest.mark.parametrize("cell", [cell for cell in signal_cells.CELLS if not cell.restart], ids=lambda cell: cell.name)
+def test_every_octet_arrives_through_a_bad_link(cell: signal_cells.Cell) -> None:
+    """The experiment signal-cells with little data; an element that restarts has a test in test_rates.py."""
+    octets = 20_000_000  # long enough for the second carrier to be tried
+    result = signal_cells.run_cell(cell, octets, rate_mbit=100, delay_ms=5, seed=7)
+    assert (result.octets, result.exact) == (octets, True)
+    assert result.rate_as_expected, f"agreed on {result.rate_bps} bit/s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import struct
 from ipaddress import IPv4Address
@@ -11,7 +12,7 @@ import pytest
 
 from chart.common import qos
 from chart.lab.errors import LabError
-from chart.lab.experiments import signal_abuse, signal_capture, signal_cost, signal_timing
+from chart.lab.experiments import signal_abuse, signal_capture, signal_cells, signal_cost, signal_timing
 from chart.lab.experiments.signal_capture import Packet
 from chart.lab.experiments.signal_lab import Signals, line_topology
 
@@ -70,6 +71,36 @@ def test_every_forgery_is_one(kind: str) -> None:
         assert pair.verify(parsed.signal, parsed.flow) != qos.Reason.OK or parsed.signal.sender != 1
 
 
+def verdict(octets: bytes, key: bytes) -> qos.Reason:
+    """What an element says that never saw a signal of this sender."""
+    pair = qos.Pair()
+    pair.install(1, key)
+    try:
+        parsed = qos.parse_ipv4(octets)
+    except qos.QosError as error:
+        return error.reason
+    return pair.verify(parsed.signal, parsed.flow) if parsed.signal.sender == 1 else qos.Reason.UNKNOWN_SENDER
+
+
+def test_forgeries_of_fresh_sequences_fail_by_their_tag() -> None:
+    generator = random.Random(7)
+    signals = Signals(line_topology(("alpha", "mid", "bravo")))
+    kinds, key = signal_abuse.forges(signals), bytes.fromhex(signals.key(1, 2))
+    assert verdict(signal_abuse.signed(key)(generator, signal_packet()), key) is qos.Reason.OK
+    for kind in ("altered", "other_pair"):
+        told = {verdict(kinds[kind](generator, signal_packet()), key) for _ in range(200)}
+        assert qos.Reason.BAD_TAG in told
+        assert qos.Reason.OK not in told
+
+
+def test_the_other_carrier_has_the_same_signal() -> None:
+    signals = Signals(line_topology(("alpha", "mid", "bravo")))
+    octets = signal_abuse.forges(signals)["other_carrier"](random.Random(7), signal_packet(9))
+    assert octets[16:20] == IPv4Address("10.0.0.2").packed
+    parsed = qos.parse_shim(octets[28:])
+    assert (parsed.signal.sequence, parsed.flow) == (9, FLOW)
+
+
 def test_abuse_is_judged_by_acceptance() -> None:
     tried, accepted, _ = signal_abuse.evaluate(100_000, 1, 0)
     assert tried.met() is True
@@ -95,6 +126,28 @@ def test_the_worst_release_counts() -> None:
     assert figures["release_overshoot"].value == 1.2
     assert figures["release_overshoot"].met() is False
     assert figures["rate_known_rtts"].met() is True
+
+
+def test_what_was_sent_is_told_over_time(tmp_path: Path) -> None:
+    sent = signal_timing.binned(packets_at(50e6, 10.0, 10.5), 10.0, 10.6, 0.1)
+    assert sent == pytest.approx((50, 50, 50, 50, 50, 0), abs=0.3)
+    timing = signal_timing.Timing(5e7, 1.0, 2.0, 2.5, 0.98, 0.2, 0.5, sent)
+    signal_timing.plot([timing, timing], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def result(**different: object) -> signal_cells.Result:
+    """A transfer without a fault."""
+    good = signal_cells.Result("plain", 10**9, 20.0, exact=True, rate_bps=4e8, rate_as_expected=True, carrier_shim=0)
+    return dataclasses.replace(good, **different)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", [{"exact": False}, {"rate_as_expected": False}])
+def test_a_cell_that_failed_is_told(fault: dict[str, object]) -> None:
+    good = {figure.name: figure.met() for figure in signal_cells.evaluate([result()], 1)}
+    bad = {figure.name: figure.met() for figure in signal_cells.evaluate([result(), result(**fault)], 2)}
+    assert False not in good.values()
+    assert list(bad.values()).count(False) == 1
 
 
 def test_cost_compares_pairs() -> None:

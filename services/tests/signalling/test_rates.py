@@ -71,7 +71,7 @@ def test_two_flows_share_the_link(lab: Lab, signals: Signals, flow: Start) -> No
         finally:
             for process in (second, sink):
                 process.kill()
-                process.wait()
+                process.communicate()
 
 
 OTHER_SINK = """
@@ -197,7 +197,7 @@ def test_a_program_asks_for_its_udp_socket(lab: Lab, signals: Signals) -> None:
             told = lab.exec("alpha", ["/usr/bin/python3", "-c", UDP_CLIENT, address, "7000"]).stdout
         finally:
             sink.kill()
-            sink.wait()
+            sink.communicate()
         agreed, refused = told.splitlines()
         wanted = qos.decode_rate(qos.encode_rate(8_000_000))
         assert agreed == f"{wanted} 0 2 True"

@@ -35,6 +35,8 @@ class Settings:
     judge_noise: bool = True
     # Go on with what an earlier run in the same folder finished, where the experiment can.
     resume: bool = False
+    # itm-*: begin no run that would not be over within so many seconds of the start.
+    slice_s: float | None = None
     # throughput-grid: chart's rate is agreed in band instead of stated by a file.
     in_band: bool = False
     # inference-accuracy: matrices to hide, and the shares of their pairs that are measured.
@@ -49,6 +51,9 @@ class Settings:
     cross_kinds: tuple[str, ...] | None = None
     load: tuple[float, ...] | None = None
     sensor: tuple[str, ...] | None = None
+    # signal-cells: how much passes through each cell, and which cells.
+    octets: int | None = None
+    cells: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from chart.common import qos
 from chart.lab.errors import LabError
@@ -33,6 +34,8 @@ KILL_AFTER_S = 1.5
 AFTER_RELEASE_S = 1.0
 RELEASE_TIMEOUT_S = 6.0
 IDLE_S = 0.5
+# Bins of the figure.
+BIN_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,10 @@ class Timing:
     full_rate_rtts: float
     released_after_s: float
     release_overshoot: float
+    # Seconds from the first signal on: when the elements died, when the socket was given back, what was sent per bin.
+    killed_s: float = 0.0
+    released_s: float = 0.0
+    sent_mbit: tuple[float, ...] = ()
 
 
 def first_signal(packets: Sequence[Packet], status: qos.Status) -> tuple[float, qos.Qos]:
@@ -72,6 +79,16 @@ def full_use_s(packets: Sequence[Packet], rate_bps: float, span_s: float) -> flo
         if total >= wanted:
             return packets[first].at_s
     raise LabError("the rate was never in full use")
+
+
+def binned(packets: Sequence[Packet], start_s: float, end_s: float, bin_s: float = BIN_S) -> tuple[float, ...]:
+    """Mb/s of IP octets in each bin between two times."""
+    octets = [0] * max(0, round((end_s - start_s) / bin_s))
+    for packet in packets:
+        place = int((packet.at_s - start_s) / bin_s)
+        if packet.at_s >= start_s and place < len(octets):
+            octets[place] += packet.length
+    return tuple(8 * count / bin_s / 1e6 for count in octets)
 
 
 def released(lab: Lab) -> float:
@@ -113,6 +130,9 @@ def run_once(lab: Lab, signals: Signals, rtt_s: float) -> Timing:
         full_rate_rtts=(full_use_s(own, rate_bps, rtt_s / 2) - asked_s) / rtt_s,
         released_after_s=released_s - killed_s,
         release_overshoot=sent_bits / (rate_bps * AFTER_RELEASE_S),
+        killed_s=killed_s - asked_s,
+        released_s=released_s - asked_s,
+        sent_mbit=binned(own, asked_s, released_s + AFTER_RELEASE_S),
     )
 
 
@@ -139,6 +159,28 @@ def table(timings: Sequence[Timing]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plot(timings: Sequence[Timing], path: Path) -> None:
+    """PNG: what every flow sent over time, its rate, when the elements died and when the rate ended."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(len(timings), 1, figsize=(8, 2.4 * len(timings)), sharex=True, squeeze=False)
+    for axis, timing in zip(axes[:, 0], timings, strict=True):
+        axis.step([BIN_S * number for number in range(len(timing.sent_mbit))], timing.sent_mbit, linewidth=0.8)
+        axis.axhline(timing.rate_bps / 1e6, color="black", linestyle=":", label="agreed rate")
+        axis.axvline(timing.killed_s, color="tab:red", linestyle="--", label="nobody renews any more")
+        axis.axvline(timing.released_s, color="tab:green", linestyle="--", label="the rate ended")
+        axis.set_ylabel("sent, Mb/s")
+        axis.set_ylim(bottom=0, top=2 * timing.rate_bps / 1e6)
+    axes[0, 0].legend(loc="upper right", fontsize="small", ncols=3)
+    axes[-1, 0].set_xlabel("seconds from the first signal on")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
 def run(settings: Settings, report: Report) -> Outcome:
     """Some flows one after the other, each on elements started anew."""
     rate_mbit = (settings.rate_mbit or (RATE_MBIT,))[0]
@@ -153,7 +195,8 @@ def run(settings: Settings, report: Report) -> Outcome:
         signals = Signals(topology, asks={"alpha": [ask(port=PORT, available_bps=ASKED_SHARE * rate_mbit * 1e6)]})
         with temporary_lab(topology, settings.seed * 1000 + number) as lab:
             timings.append(run_once(lab, signals, rtt_s))
-    return Outcome(evaluate(timings), table(timings), [asdict(timing) for timing in timings])
+    details = [asdict(timing) for timing in timings]
+    return Outcome(evaluate(timings), table(timings), details, lambda path: plot(timings, path))
 
 
 EXPERIMENT = Experiment(
