@@ -1,11 +1,13 @@
 /* attach: puts the flows of a node's processes under their grants, without any change to the application (Brassil et
  * al., The CHART System, section 5: the client's stack is switched per connection).
  *
- *   attach_sockops  when a connection is set up: finds its grant, remembers it in the socket's storage and sets trinity
- *                   while the rate is fresh; gives sockets a receive window that holds a lossy long path from the
- * start; repeats a lost SYN of a granted flow soon walk_flows      over all TCP sockets of the node, on the agent's
- * call: the same for flows that ran before their grant came or whose rate came back; gives flows back; reports flows to
- * the agent */
+ * attach_sockops: when a connection is set up, finds its grant or its rate in band, remembers it in the socket's
+ * storage and sets trinity while the rate is fresh; sets it again when a rate comes back; gives sockets a receive
+ * window that holds a lossy long path from the start; repeats a lost SYN of a granted flow soon.
+ *
+ * walk_flows: over all TCP sockets of the node, on the agent's call: the same for flows that ran before their grant
+ * came or whose rate came back; gives flows back; reports flows to the agent.
+ */
 #include "select.bpf.h"
 #include "signal_flow.bpf.h"
 
