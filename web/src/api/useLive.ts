@@ -64,7 +64,8 @@ export const useRateRequests = () =>
   useQuery({
     queryKey: ["rate-requests"],
     queryFn: api.rateRequests,
-    structuralSharing: (known, fetched) => keepNewest(known as RequestsPage | undefined, fetched as RequestsPage),
+    structuralSharing: (known, fetched) =>
+      keepNewest(known as RequestsPage | undefined, fetched as RequestsPage),
   });
 
 /** Loss is a matter of chance: what one run of ten probes says is replaced by the mean over this time. */
