@@ -10,7 +10,8 @@
 #define PORT 5201
 #define REPEAT 200000
 #define ROUNDS 9
-#define SIGNALS 4001
+#define SIGNALS 4000
+#define STRETCH 200
 
 static struct signal_run run;
 
@@ -24,9 +25,14 @@ static uint32_t median(uint32_t *values, size_t n) {
     return values[n / 2];
 }
 
-static uint32_t data_ns(const struct bpf_program *program, const uint8_t *from, const uint8_t *to, uint16_t from_port,
-                        uint16_t to_port) {
-    uint32_t times[ROUNDS];
+/* Machines change their speed: the least of several stretches, each with its median, tells of the fast ones. */
+struct cost {
+    uint32_t median_ns, least_ns;
+};
+
+static struct cost data_ns(const struct bpf_program *program, const uint8_t *from, const uint8_t *to,
+                           uint16_t from_port, uint16_t to_port) {
+    uint32_t times[ROUNDS], middle;
     for (int i = 0; i < ROUNDS; i++) {
         struct frame frame;
         make_frame(&frame, from, to, from_port, to_port, 6, ACK, 1400);
@@ -34,7 +40,8 @@ static uint32_t data_ns(const struct bpf_program *program, const uint8_t *from, 
             exit(1);
         times[i] = frame.duration_ns;
     }
-    return median(times, ROUNDS);
+    middle = median(times, ROUNDS);
+    return (struct cost){middle, times[0]};
 }
 
 /* A flow with an agreed rate and renewals so far away that none falls into the measurement. */
@@ -64,8 +71,9 @@ static void agree(uint16_t port) {
 }
 
 /* Renewals of one flow, each with its own sequence; the time of a single run. */
-static uint32_t signal_ns(void) {
+static struct cost signal_ns(void) {
     static uint32_t times[SIGNALS];
+    struct cost cost = {.least_ns = UINT32_MAX};
     struct chart_qos request = {
         .version = CHART_QOS_VERSION, .status = CHART_RENEGOTIATE, .available_rate = chart_rate_encode(LINK_BPS)};
     signal_run_path(&run, false, false);
@@ -79,7 +87,12 @@ static uint32_t signal_ns(void) {
         }
         times[i] = frame.duration_ns;
     }
-    return median(times, SIGNALS);
+    for (uint32_t first = 0; first + STRETCH <= SIGNALS; first += STRETCH) {
+        uint32_t middle = median(times + first, STRETCH);
+        cost.least_ns = middle < cost.least_ns ? middle : cost.least_ns;
+    }
+    cost.median_ns = median(times, SIGNALS);
+    return cost;
 }
 
 /* A signal that an element sends ahead of a packet of its own: trimming, the option, the tag. */
@@ -128,13 +141,16 @@ int main(void) {
         return 1;
     }
     agree(40000);
-    uint32_t own = data_ns(run.program->progs.signal_egress, client, server, 40000, PORT);
-    uint32_t other = data_ns(run.program->progs.signal_egress, client, server, 40001, PORT + 1);
-    uint32_t incoming = data_ns(run.program->progs.signal_ingress, server, client, PORT, 40000);
+    struct cost own = data_ns(run.program->progs.signal_egress, client, server, 40000, PORT);
+    struct cost other = data_ns(run.program->progs.signal_egress, client, server, 40001, PORT + 1);
+    struct cost incoming = data_ns(run.program->progs.signal_ingress, server, client, PORT, 40000);
     uint32_t origin = origin_ns();
-    printf("{\"data_packet_ns\": %u, \"data_packet_without_rate_ns\": %u, \"data_packet_in_ns\": %u, "
-           "\"signal_packet_ns\": %u, \"signal_origin_ns\": %u, \"two_tags_in_c_ns\": %u}\n",
-           own, other, incoming, signal_ns(), origin, two_tags_ns());
+    struct cost forwarded = signal_ns();
+    printf("{\"data_packet_ns\": %u, \"data_packet_least_ns\": %u, \"data_packet_without_rate_ns\": %u, "
+           "\"data_packet_in_ns\": %u, \"signal_packet_ns\": %u, \"signal_packet_least_ns\": %u, "
+           "\"signal_origin_ns\": %u, \"two_tags_in_c_ns\": %u}\n",
+           own.median_ns, own.least_ns, other.median_ns, incoming.median_ns, forwarded.median_ns, forwarded.least_ns,
+           origin, two_tags_ns());
     signal_run_close(&run);
     return 0;
 }
