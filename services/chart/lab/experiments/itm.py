@@ -9,10 +9,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from chart.lab.errors import NoisyMachineError
-from chart.lab.experiments import noise
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions
 from chart.lab.experiments.itm_figures import plot, step_figures, table
+from chart.lab.experiments.itm_kept import KeptRuns
 from chart.lab.experiments.itm_run import (
     NOMINAL_S,
     WARM_UP_S,
@@ -21,12 +20,10 @@ from chart.lab.experiments.itm_run import (
     Scenario,
     make_controller,
     on_asked_path,
-    run_once,
 )
 from chart.tunnels import metrics
 from chart.tunnels.controller import Gains, Measurement, ProportionalIntegral, spectral_radius
 
-ATTEMPTS = 2
 SHORT_PATH = Bottleneck(16, 2, 2.0)
 # The paper's 100 ms are the round trip; the access links have 4 ms of it.
 LONG_PATH = Bottleneck(50, 48, 1.0)
@@ -91,30 +88,16 @@ class Plan:
     paper: tuple[str, ...] = ()
 
 
-def quiet_run(settings: Settings, scenario: Scenario, name: str, seed: int) -> Run:
-    """A run, again when the machine was too noisy to judge.
-
-    Raises NoisyMachineError when it stays so.
-    """
-    complaint: str | None = None
-    for _ in range(ATTEMPTS):
-        run = run_once(settings, scenario, name, seed)
-        complaint = run.noise.complaint() if run.noise else None
-        if complaint is None or not settings.judge_noise:
-            return run
-        noise.await_quiet()
-    raise NoisyMachineError(f"{scenario.part}, {name}: {complaint}")
-
-
 def perform(plan: Plan, settings: Settings, report: Report) -> Outcome:
     """Runs a plan: every scenario under its controllers, there and back when repeated."""
     runs: list[Run] = []
+    kept = KeptRuns(settings)
     repeat = settings.repeat or 1
     cells = [(on_asked_path(settings, scenario), name) for scenario in plan.scenarios for name in plan.controllers]
     for number in range(repeat):
         for scenario, name in cells if number % 2 == 0 else reversed(cells):
             report(f"{scenario.part}, {name}", len(runs) / (repeat * len(cells)))
-            runs.append(quiet_run(settings, scenario, name, settings.seed * 1000 + number))
+            runs.append(kept.run(scenario, name, settings.seed * 1000 + number))
     extra = plan.figures(runs) if plan.figures else []
     return Outcome(
         extra + step_figures(runs),

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 
 from chart.lab.errors import LabError
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions
-from chart.lab.experiments.itm import quiet_run
 from chart.lab.experiments.itm_figures import median_settling, plot, responses, step_figures, table
+from chart.lab.experiments.itm_kept import KeptRuns
 from chart.lab.experiments.itm_run import Bottleneck, Run, Scenario
 from chart.tunnels.controller import CONNECTIONS_MAX
 
@@ -136,6 +136,7 @@ def figures(point: Point, runs: Sequence[Run], cell: str) -> list[Figure]:
 def perform(settings: Settings, report: Report) -> Outcome:
     """Every point with every seed."""
     asked = points(settings)
+    kept = KeptRuns(settings)
     repeat = settings.repeat or REPEAT
     runs: list[Run] = []
     found: list[Figure] = []
@@ -145,7 +146,7 @@ def perform(settings: Settings, report: Report) -> Outcome:
             report(
                 f"{point.rate_mbit:g} Mb/s, {point.delay_ms:g} ms, run {number + 1}", len(runs) / repeat / len(asked)
             )
-            run = quiet_run(settings, point.scenario(), CONTROLLER, settings.seed * 1000 + number)
+            run = kept.run(point.scenario(), CONTROLLER, settings.seed * 1000 + number)
             own.append(run)
             runs.append(run)
         cell = dimensions(rate_mbit=point.rate_mbit, delay_ms=point.delay_ms) if len(asked) > 1 else ""

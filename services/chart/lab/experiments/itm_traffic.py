@@ -69,6 +69,9 @@ class Cross:
 
     def send(self, one: socket.socket) -> None:
         """Gives a connection what it takes; one that failed is opened anew."""
+        if one not in self.open:
+            # Closed by a command that came together with this event.
+            return
         try:
             one.send(CHUNK)
         except BlockingIOError:
