@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,21 @@ class Pair:
         return self.origin.established() == count
 
 
+async def decay(pair: Pair) -> tuple[list[int], float]:
+    """The numbers of connections wanted, each once, until there is one; and for how long the first was."""
+    seen: list[int] = []
+    started_s = time.monotonic()
+    held_s = 0.0
+    while not seen or seen[-1] != 1:
+        assert time.monotonic() - started_s < 10, f"m went {seen} and no further"
+        connections = pair.origin.get()["connections"]
+        if not seen or seen[-1] != connections["wanted"]:
+            held_s = held_s or (time.monotonic() - started_s if seen else 0.0)
+            seen.append(connections["wanted"])
+        await asyncio.sleep(0.01)
+    return seen, held_s
+
+
 def kill(end: End) -> None:
     assert end.process is not None
     end.process.kill()
@@ -65,8 +81,10 @@ async def test_whoever_is_killed_m_comes_back(service: TunnelsProcess, pair: Pai
         await stub.PutTunnelSettings(tunnels_pb2.PutTunnelSettingsRequest(settings=stated))
         await eventually(lambda: pair.established(CONNECTIONS), 20)
         service.process.kill()
-        # m holds for the lease, then it decays to one.
-        await eventually(lambda: pair.origin.get()["connections"]["decaying"], 10)
+        wanted, held_s = await decay(pair)
+        # m holds for what is left of the lease of a second, then it halves down to one.
+        assert held_s > 0.4
+        assert wanted == [CONNECTIONS, 3, 1]
         await eventually(lambda: pair.established(1), 10)
         await asyncio.to_thread(service.start)
         await eventually(lambda: pair.established(CONNECTIONS), 20)
