@@ -10,6 +10,7 @@ from typing import Any
 from chart.archiver import alerts, export
 from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
+from chart.archiver.messages import message_of
 from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.snapshot_repository import LATEST, Snapshot, SnapshotRepository
 from chart.archiver.windows import Resolution
@@ -68,22 +69,7 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
     ) -> archive_pb2.ListBaselinesResponse:
         """What is usual."""
         rows = await self._rollups.baselines(request.source_node, request.destination_node, request.metric)
-        return archive_pb2.ListBaselinesResponse(
-            baselines=[
-                archive_pb2.Baseline(
-                    source_node=row["source"],
-                    destination_node=row["destination"],
-                    metric=row["metric"],
-                    unit=row["unit"],
-                    median=row["median"],
-                    spread=row["spread"],
-                    minutes=row["minutes"],
-                    since_us=row["since_us"],
-                    computed_at_us=row["computed_at_us"],
-                )
-                for row in rows
-            ]
-        )
+        return archive_pb2.ListBaselinesResponse(baselines=[message_of(archive_pb2.Baseline, row) for row in rows])
 
     async def ListPathChanges(  # noqa: N802
         self, request: archive_pb2.ListPathChangesRequest, context: Any
@@ -95,20 +81,7 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
         rows = await self._rollups.changes(
             request.source_node, request.destination_node, request.metric, from_us, until_us, _limit(request.limit)
         )
-        return archive_pb2.ListPathChangesResponse(
-            changes=[
-                archive_pb2.PathChange(
-                    source_node=row["source"],
-                    destination_node=row["destination"],
-                    metric=row["metric"],
-                    unit=row["unit"],
-                    at_us=row["at_us"],
-                    before=row["before"],
-                    after=row["after"],
-                )
-                for row in rows
-            ]
-        )
+        return archive_pb2.ListPathChangesResponse(changes=[message_of(archive_pb2.PathChange, row) for row in rows])
 
     # Snapshots
 
@@ -139,7 +112,9 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
         more = len(rows) > limit
         cursor = ",".join((shown[-1]["source"], shown[-1]["destination"], shown[-1]["metric"])) if more else ""
         return archive_pb2.GetSnapshotResponse(
-            snapshot=_snapshot(found), rows=[_row(row) for row in shown], next_cursor=cursor
+            snapshot=_snapshot(found),
+            rows=[message_of(archive_pb2.SnapshotRow, row) for row in shown],
+            next_cursor=cursor,
         )
 
     async def DownloadSnapshot(  # noqa: N802
@@ -201,21 +176,7 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
     ) -> archive_pb2.ListAlertsResponse:
         """Alerts, the newest first."""
         rows = await self._alerts.listing(firing=request.firing, subject=request.subject, limit=_limit(request.limit))
-        return archive_pb2.ListAlertsResponse(
-            alerts=[
-                archive_pb2.AlertRecord(
-                    id=row["id"],
-                    rule=row["rule"],
-                    subject=row["subject"],
-                    summary=row["summary"],
-                    value=row["value"],
-                    threshold=row["threshold"],
-                    fired_at_us=row["fired_at_us"],
-                    resolved_at_us=row["resolved_at_us"],
-                )
-                for row in rows
-            ]
-        )
+        return archive_pb2.ListAlertsResponse(alerts=[message_of(archive_pb2.AlertRecord, row) for row in rows])
 
 
 def _check_range(from_us: int, until_us: int) -> None:
@@ -234,10 +195,7 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 def _rollup(row: dict[str, Any]) -> archive_pb2.Rollup:
-    rollup = archive_pb2.Rollup(at_us=row["at_us"], count=row["count"], failed=row["failed"])
-    for name in ("mean", "p50", "p95", "p99", "minimum", "maximum"):
-        if row[name] is not None:
-            setattr(rollup, name, row[name])
+    rollup = message_of(archive_pb2.Rollup, row)
     if row["probes_sent"]:
         rollup.loss_ratio = row["probes_lost"] / row["probes_sent"]
     return rollup
@@ -247,18 +205,3 @@ def _snapshot(one: Snapshot) -> archive_pb2.Snapshot:
     return archive_pb2.Snapshot(
         id=one.id, taken_at_us=one.taken_at_us, reason=one.reason, metrics=one.metrics, nodes=one.nodes, rows=one.rows
     )
-
-
-def _row(row: dict[str, Any]) -> archive_pb2.SnapshotRow:
-    made = archive_pb2.SnapshotRow(
-        source_node=row["source"],
-        destination_node=row["destination"],
-        metric=row["metric"],
-        value=row["value"],
-        unit=row["unit"],
-        method=row["method"],
-        at_us=row["at_us"],
-    )
-    if row["interval_low"] is not None:
-        made.interval_low, made.interval_high = row["interval_low"], row["interval_high"]
-    return made

@@ -9,6 +9,7 @@ from chart.archiver import service
 from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
 from chart.archiver.backplane_rpc import BackplaneServicer
+from chart.archiver.messages import message_of
 from chart.archiver.repository import Repository, Sample
 from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.service import Window
@@ -122,19 +123,7 @@ class ArchiveServicer(BackplaneServicer):
         """The newest result of each path and metric."""
         rows = await self._repository.latest(request.source_node, request.destination_node, request.metric)
         return archive_pb2.ListLatestMeasurementsResponse(
-            measurements=[
-                archive_pb2.LatestMeasurement(
-                    source_node=row["source"],
-                    destination_node=row["destination"],
-                    metric=row["metric"],
-                    sensor=row["sensor"],
-                    value=row["value"],
-                    unit=row["unit"],
-                    measured_at_us=row["measured_at_us"],
-                    error=row["error"],
-                )
-                for row in rows
-            ]
+            measurements=[message_of(archive_pb2.LatestMeasurement, row) for row in rows]
         )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, TypeVar, cast
+
+from google.protobuf.message import Message
+from pydantic import BaseModel
 
 from chart.gateway.schemas import sensing
 from chart.gateway.schemas.common import timestamp, timestamp_or_none
@@ -10,32 +13,22 @@ from chart.v1 import archive_pb2, estimate_pb2, inference_pb2, sensing_configura
 
 _PREFIX = "ALERT_KIND_"
 
+Made = TypeVar("Made", bound=BaseModel)
+
+
+def _same(kind: type[Made], message: Message, **others: Any) -> Made:
+    """An answer whose fields have the message's values of the same names; `others` are those that differ."""
+    return kind(**{name: getattr(message, name) for name in kind.model_fields if name not in others}, **others)
+
 
 def estimate(message: estimate_pb2.Estimate, age_us: int) -> sensing.Estimate:
     """An estimate with its age."""
-    return sensing.Estimate(
-        source_node=message.source_node,
-        destination_node=message.destination_node,
-        metric=message.metric,
-        value=message.value,
-        unit=message.unit,
-        method=message.method,
-        interval_low=message.interval_low,
-        interval_high=message.interval_high,
-        estimated_at=timestamp(message.estimated_at_us),
-        age_s=max(0, age_us) / 1e6,
-    )
+    return _same(sensing.Estimate, message, estimated_at=timestamp(message.estimated_at_us), age_s=max(0, age_us) / 1e6)
 
 
 def next_pair(message: inference_pb2.NextPair) -> sensing.NextPair:
     """A pair to measure."""
-    return sensing.NextPair(
-        source_node=message.source_node,
-        destination_node=message.destination_node,
-        metric=message.metric,
-        reason=message.reason,
-        relative_width=message.relative_width,
-    )
+    return _same(sensing.NextPair, message)
 
 
 def roll_ups(message: archive_pb2.QueryRollupsResponse) -> sensing.RollUps:
@@ -62,54 +55,27 @@ def roll_ups(message: archive_pb2.QueryRollupsResponse) -> sensing.RollUps:
 
 def baseline(message: archive_pb2.Baseline) -> sensing.Baseline:
     """What is usual."""
-    return sensing.Baseline(
-        source_node=message.source_node,
-        destination_node=message.destination_node,
-        metric=message.metric,
-        unit=message.unit,
-        median=message.median,
-        spread=message.spread,
-        minutes=message.minutes,
-        since=timestamp(message.since_us),
-        computed_at=timestamp(message.computed_at_us),
+    return _same(
+        sensing.Baseline, message, since=timestamp(message.since_us), computed_at=timestamp(message.computed_at_us)
     )
 
 
 def path_change(message: archive_pb2.PathChange) -> sensing.PathChange:
     """A change of level."""
-    return sensing.PathChange(
-        source_node=message.source_node,
-        destination_node=message.destination_node,
-        metric=message.metric,
-        unit=message.unit,
-        at=timestamp(message.at_us),
-        before=message.before,
-        after=message.after,
-    )
+    return _same(sensing.PathChange, message, at=timestamp(message.at_us))
 
 
 def snapshot(message: archive_pb2.Snapshot) -> sensing.Snapshot:
     """A snapshot without its rows."""
-    return sensing.Snapshot(
-        id=message.id,
-        taken_at=timestamp(message.taken_at_us),
-        reason=message.reason,
-        metrics=list(message.metrics),
-        nodes=message.nodes,
-        rows=message.rows,
-    )
+    return _same(sensing.Snapshot, message, taken_at=timestamp(message.taken_at_us), metrics=list(message.metrics))
 
 
 def snapshot_row(message: archive_pb2.SnapshotRow) -> sensing.SnapshotRow:
     """One row."""
     estimated = message.HasField("interval_low")
-    return sensing.SnapshotRow(
-        source_node=message.source_node,
-        destination_node=message.destination_node,
-        metric=message.metric,
-        value=message.value,
-        unit=message.unit,
-        method=message.method,
+    return _same(
+        sensing.SnapshotRow,
+        message,
         interval_low=message.interval_low if estimated else None,
         interval_high=message.interval_high if estimated else None,
         at=timestamp(message.at_us),
@@ -151,13 +117,9 @@ def alert_rule(message: archive_pb2.AlertRule) -> sensing.AlertRule:
 
 def alert(message: archive_pb2.AlertRecord) -> sensing.Alert:
     """An alert that fired."""
-    return sensing.Alert(
-        id=message.id,
-        rule=message.rule,
-        subject=message.subject,
-        summary=message.summary,
-        value=message.value,
-        threshold=message.threshold,
+    return _same(
+        sensing.Alert,
+        message,
         fired_at=timestamp(message.fired_at_us),
         resolved_at=timestamp_or_none(message.resolved_at_us),
     )
@@ -182,50 +144,18 @@ def run_message(body: sensing.RunBody, owner: str) -> sensor_pod_pb2.RunOnceRequ
 def run_results(message: sensor_pod_pb2.RunOnceResponse) -> sensing.RunResults:
     """What a run gave."""
     return sensing.RunResults(
-        items=[
-            sensing.RunResult(
-                metric=one.metric,
-                value=one.value,
-                unit=one.unit,
-                measured_at=timestamp(one.measured_at_us),
-                error=one.error,
-            )
-            for one in message.measurements
-        ]
+        items=[_same(sensing.RunResult, one, measured_at=timestamp(one.measured_at_us)) for one in message.measurements]
     )
 
 
 def report(message: sensor_pod_pb2.ReportResponse) -> sensing.SensingReport:
     """What a pod says of itself."""
-    return sensing.SensingReport(
-        node=message.node,
-        configurations=message.configurations,
-        groups=message.groups,
-        started_runs=message.started_runs,
-        merged_runs=message.merged_runs,
-        answered_from_store=message.answered_from_store,
+    return _same(
+        sensing.SensingReport,
+        message,
         skipped_runs=dict(message.skipped_runs),
         delayed_runs=dict(message.delayed_runs),
-        start_lateness_p50_us=message.start_lateness_p50_us,
-        start_lateness_p99_us=message.start_lateness_p99_us,
-        start_lateness_max_us=message.start_lateness_max_us,
-        links=[
-            sensing.LinkBudget(
-                link=one.link_id,
-                capacity_bps=one.capacity_bps,
-                limit_bytes=one.limit_bytes,
-                used_bytes=one.used_bytes,
-            )
-            for one in message.links
-        ],
-        skips=[
-            sensing.SkippedRun(
-                at=timestamp(one.at_us), group=one.group, reason=one.reason, detail=one.detail, count=one.count
-            )
-            for one in message.skips
-        ],
-        applications=[
-            sensing.ApplicationUse(application=one.owner, configurations=one.configurations, used_bytes=one.used_bytes)
-            for one in message.applications
-        ],
+        links=[_same(sensing.LinkBudget, one, link=one.link_id) for one in message.links],
+        skips=[_same(sensing.SkippedRun, one, at=timestamp(one.at_us)) for one in message.skips],
+        applications=[_same(sensing.ApplicationUse, one, application=one.owner) for one in message.applications],
     )
