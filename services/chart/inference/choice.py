@@ -1,9 +1,10 @@
 """Which pair to measure next: the one that lowers the uncertainty of all pairs most.
 
 First landmarks, each chosen where it brings most nodes a near one, and its whole row: a pair of landmark and node tells
-of all the node's pairs. Then, in turns, pairs of nodes that are probably near each other (few pairs are, so chance
-would bring hardly any, and who is closest is asked most often), pairs by chance (only pairs drawn alike say how often
-intervals hold), and the pair with the widest interval. Directed metrics spread over ends and groups instead.
+of all the node's pairs. Then, in turns, pairs of nodes that are near each other, where it is undecided who is nearer
+(few pairs are near, so chance would bring hardly any, and who is closest is asked most often), pairs by chance (only
+pairs drawn alike say how often intervals hold), and the pair with the widest interval. Directed metrics spread over
+ends and groups instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from chart.inference.observations import Flags, Floats, Indices, Observations
 LANDMARK_BUDGET = 0.68
 # What the rest goes into, in turns.
 TURNS = ("near", "near", "unknown", "near", "near", "uncertain")
-# Of each node so many, those that its signature says are nearest, are candidates for "near".
+# The nodes that a node's signature says are nearest: the first ones are known without measuring (neighbours of one site
+# have one signature), among so many next ones it is undecided who is nearer, and these are candidates for "near".
+SURE = 2
 NEAREST = 12
 DEFAULT_FRACTION = 0.13
 
@@ -109,17 +112,15 @@ def _started(degree: Indices, full: Indices, nodes: int) -> int | None:
 
 
 def _nearest(observations: Observations, known: Flags) -> Flags:
-    """Unknown pairs of nodes of which one is, by signatures, among the nearest of the other."""
+    """Unknown pairs of nodes of which one is, by signatures, among the nearest of the other, yet not surely so."""
     guess = landmarks.rough_distance(
         landmarks.signatures(observations, landmarks.landmarks_of(observations)), observations.floor
     )
-    guess = np.where(known, np.inf, guess)
-    candidates = np.zeros(known.shape, dtype=bool)
-    if not len(guess):
-        return candidates
-    first = np.argsort(guess, axis=1, kind="stable")[:, :NEAREST]
-    np.put_along_axis(candidates, first, np.isfinite(np.take_along_axis(guess, first, axis=1)), axis=1)
-    return candidates | candidates.T
+    np.fill_diagonal(guess, np.inf)
+    rank = np.argsort(np.argsort(guess, axis=1, kind="stable"), axis=1, kind="stable")
+    sure = rank < SURE
+    near = (rank < SURE + NEAREST) & np.isfinite(guess)
+    return (near | near.T) & ~(sure | sure.T) & ~known
 
 
 def _others(known: Flags, near: Flags, width: Floats, count: int, seed: int, widest: bool) -> list[Choice]:

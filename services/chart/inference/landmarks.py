@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from chart.inference import routers
 from chart.inference.observations import Completion, Floats, Indices, Observations
 
 # A node is a landmark when this share of the others measured it.
@@ -119,6 +120,7 @@ class LandmarkBounds:
         values = signatures(observations, landmarks)
         rows, columns = observations.pairs()
         lower, upper = bounds(*pair_signatures(values, landmarks, rows, columns))
+        lower, upper = _within_routers(observations, rows, columns, lower, upper)
         floor = observations.floor
         low, high = np.log(np.maximum(lower, floor)), np.log(np.maximum(upper, floor))
         known = observations.logs()[rows, columns]
@@ -131,6 +133,20 @@ class LandmarkBounds:
         logs[rows, columns] = low + share * (high - low)
         spread[rows, columns] = 0.05 + 0.1 * np.minimum(high - low, 4.0)
         return Completion(_both(logs), _both(spread))
+
+
+def _within_routers(
+    observations: Observations, rows: Indices, columns: Indices, lower: Floats, upper: Floats
+) -> tuple[Floats, Floats]:
+    """The bounds, tighter where both ends saw the same router; lower never above upper."""
+    shape = (observations.count, observations.count)
+    above, below = np.full(shape, np.nan), np.full(shape, np.nan)
+    for ends, value, speaks in routers.usable(observations):
+        both = np.ix_(ends, ends)
+        above[both] = np.fmin(above[both], np.where(speaks, value[:, None] + value[None, :], np.nan))
+        below[both] = np.fmax(below[both], np.where(speaks, np.abs(value[:, None] - value[None, :]), np.nan))
+    upper = np.fmin(upper, above[rows, columns])
+    return np.fmin(np.fmax(lower, below[rows, columns]), upper), upper
 
 
 def pair_signatures(values: Floats, landmarks: Indices, rows: Indices, columns: Indices) -> tuple[Floats, Floats]:

@@ -17,6 +17,18 @@ Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
+class Routers:
+    """Round-trip times between nodes (rows) and routers that traces found (columns), in the metric's unit.
+
+    ``values`` is NaN where a node did not see a router; ``only`` is the number of the one destination on whose way the
+    node saw it, -1 when there were several or it is no node.
+    """
+
+    values: Floats
+    only: Indices
+
+
+@dataclass(frozen=True)
 class Observations:
     """Measured pairs of one metric.
 
@@ -35,6 +47,8 @@ class Observations:
     aid: Floats | None = None
     # The value that the topology's links make up for each pair, NaN where they do not lead there.
     composed: Floats | None = None
+    # What traces say of the ways, for round-trip times.
+    routers: Routers | None = None
 
     @property
     def count(self) -> int:
@@ -97,6 +111,7 @@ def observe(
     groups: Sequence[str] | None = None,
     aid: Floats | None = None,
     composed: Floats | None = None,
+    routers: Routers | None = None,
 ) -> Observations:
     """Observations from a matrix. Of a symmetric metric the two directions of a pair are averaged.
 
@@ -118,4 +133,4 @@ def observe(
         matrix = np.where(np.isnan(matrix), other, np.where(np.isnan(other), matrix, (matrix + other) / 2))
     labels = groups if groups is not None else [""] * count
     numbers = np.unique(np.array(labels, dtype=str), return_inverse=True)[1].astype(np.intp)
-    return Observations(tuple(nodes), matrix, symmetric, floor, numbers, aid, composed)
+    return Observations(tuple(nodes), matrix, symmetric, floor, numbers, aid, composed, routers)

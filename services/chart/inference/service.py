@@ -11,11 +11,14 @@ import numpy as np
 from chart.inference.composition import Network, Segment, compose
 from chart.inference.estimator import Inference
 from chart.inference.observations import Flags, Floats, Observations, observe
+from chart.inference.routers import RouterBook
 from chart.v1 import estimate_pb2, measurement_pb2, topology_pb2
 
 MEASURED = "measured"
 UNITS = {"us": "_us", "bps": "_bps", "ratio": "_ratio"}
 AID = "rtt_us"
+# Metrics to which the round-trip times of routers belong.
+ROUND_TRIPS = ("rtt_us", "rtt_min_us")
 # Tag of a node that says which nodes are alike (provider, site, network).
 GROUP_TAG = "group"
 
@@ -75,6 +78,7 @@ class Book:
     nodes: dict[str, topology_pb2.Node] = field(default_factory=dict)
     segments: dict[str, Segment] = field(default_factory=dict)
     refused: int = 0
+    routers: RouterBook = field(default_factory=RouterBook)
     _nodes_of: dict[str, set[str]] = field(default_factory=dict)
 
     def take(self, measurement: measurement_pb2.Measurement, now_us: int) -> str | None:
@@ -83,6 +87,8 @@ class Book:
         kind = kind_of(metric)
         pair = (measurement.source_node, measurement.destination_node)
         value = measurement.value
+        if measurement.hops:
+            self.routers.note(measurement, now_us, self._addresses(pair[1]))
         if measurement.error or kind is None or not all(pair) or pair[0] == pair[1]:
             return None
         if not math.isfinite(value) or value < 0:
@@ -105,6 +111,11 @@ class Book:
         table[pair] = Known(value, at_us)
         return metric
 
+    def _addresses(self, node: str) -> set[str]:
+        """Addresses of a node of the topology, without their prefix lengths."""
+        known = self.nodes.get(node)
+        return {address.partition("/")[0] for address in known.addresses} if known is not None else set()
+
     def _room_for(self, metric: str, pair: tuple[str, str]) -> bool:
         """Whether the ends of a new pair are known or may yet be; notes them."""
         known = self._nodes_of.setdefault(metric, set())
@@ -123,6 +134,7 @@ class Book:
         gone = self.nodes.pop(key, None)
         if entity is None:
             if gone is not None:
+                self.routers.remove_node(key)
                 for metric, table in self.results.items():
                     for pair in [pair for pair in table if key in pair]:
                         del table[pair]
@@ -135,7 +147,9 @@ class Book:
 
     def forget(self, before_us: int) -> set[str]:
         """Drop results older than this; returns the metrics that lost some."""
-        changed = set()
+        changed: set[str] = set()
+        if self.routers.forget(before_us):
+            changed.update(metric for metric in self.results if metric in ROUND_TRIPS)
         for metric, table in self.results.items():
             old = [pair for pair, known in table.items() if known.at_us < before_us]
             for pair in old:
@@ -165,7 +179,14 @@ class Book:
         if aid is not None and aid.shape != values.shape:
             aid = None
         return observe(
-            nodes, values, symmetric=kind.symmetric, floor=kind.floor, groups=groups, aid=aid, composed=composed
+            nodes,
+            values,
+            symmetric=kind.symmetric,
+            floor=kind.floor,
+            groups=groups,
+            aid=aid,
+            composed=composed,
+            routers=self.routers.table(nodes) if metric in ROUND_TRIPS else None,
         )
 
 

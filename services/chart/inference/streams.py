@@ -10,30 +10,21 @@ import asyncio
 import time
 from typing import cast
 
-import grpc
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from chart.common import rpc, runtime
+from chart.common import runtime
 from chart.common.clock import Clock, SystemClock
-from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, CompactedState, StreamError
 from chart.inference import service
+from chart.inference.asking import Asker
 from chart.inference.observations import Floats
 from chart.inference.settings import InferenceSettings
-from chart.v1 import (
-    estimate_pb2,
-    measurement_pb2,
-    registry_pb2,
-    registry_pb2_grpc,
-    sensing_configuration_pb2,
-    topology_pb2,
-)
+from chart.v1 import estimate_pb2, measurement_pb2, topology_pb2
 
 MEASUREMENT = "chart.measurement.v1"
 ESTIMATE = "chart.estimate.v1"
 TOPOLOGY = "chart.topology.v1"
-OWNER = "inference"
 # Records in flight at once when many estimates change.
 BATCH = 200
 
@@ -45,7 +36,6 @@ REFRESH = Histogram(
     "chart_inference_refresh_seconds", "One metric's refresh", buckets=(0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60)
 )
 ERROR = Gauge("chart_inference_error_ratio", "Median relative error on held-out pairs", ["metric", "method"])
-ASKED = Counter("chart_inference_asked_pairs_total", "Pairs that the pods were asked to measure", ["reason"])
 
 _log = structlog.get_logger("chart.inference.streams")
 
@@ -59,7 +49,7 @@ class InferenceService:
         self._clock = clock or SystemClock()
         self._states: dict[str, CompactedState] = {}
         self._changed: set[str] = set()
-        self._asked: dict[tuple[str, str], int] = {}
+        self._asker = Asker(settings)
         self._read = False
         self.book = service.Book(settings.inference_nodes, settings.inference_metrics)
         self.metrics: dict[str, service.Metric] = {}
@@ -193,54 +183,12 @@ class InferenceService:
         metric = self.metrics.get(name)
         if metric is None:
             return []
-        return service.next_pairs(metric, count, self._settings.inference_fraction, self._asked)
+        return service.next_pairs(metric, count, self._settings.inference_fraction, self._asker.asked)
 
     async def ask(self) -> None:
-        """Have the next pairs measured: configurations at the registry that end by themselves."""
+        """Have the next pairs of every metric measured."""
         now_us = self._clock.now_us()
-        self._asked = {pair: until_us for pair, until_us in self._asked.items() if until_us > now_us}
-        channel = rpc.channel(self._settings.registry_target)
-        try:
-            stub = registry_pb2_grpc.RegistryStub(channel)
-            for name in sorted(self.metrics):
-                for wanted in self.next_pairs(name, self._settings.inference_active_pairs):
-                    configuration = self._configuration(wanted, now_us)
-                    if configuration is None:
-                        continue
-                    request = registry_pb2.PutSensingConfigurationRequest(configuration=configuration)
-                    try:
-                        with rpc.refusals():
-                            await stub.PutSensingConfiguration(request)
-                    except RefusalError as error:
-                        _log.info("the registry refused a pair", pair=configuration.id, reason=error.refusal.detail)
-                    ASKED.labels(reason=wanted.reason).inc()
-                    # A refused pair, too, is not asked for again at once.
-                    self._asked[wanted.source, wanted.destination] = configuration.valid_until_us
-        except grpc.aio.AioRpcError as error:
-            _log.warning("the registry did not take what to measure next", reason=error.details())
-        finally:
-            await channel.close(None)
-
-    def _configuration(
-        self, wanted: service.Wanted, now_us: int
-    ) -> sensing_configuration_pb2.SensingConfiguration | None:
-        """One run of the metric's sensor by a pod that is there; None when the pair cannot be measured."""
-        source, destination = self.book.nodes.get(wanted.source), self.book.nodes.get(wanted.destination)
-        kind = service.kind_of(wanted.metric)
-        if source is None or destination is None or kind is None or not destination.addresses:
-            return None
-        if not source.sensor_pod_target:
-            return None
-        valid_us = round(self._settings.inference_active_valid_s * 1e6)
-        return sensing_configuration_pb2.SensingConfiguration(
-            id=f"inference-{wanted.source}-{wanted.destination}-{kind.sensor}",
-            source_node=wanted.source,
-            destination_node=wanted.destination,
-            destination_address=destination.addresses[0].partition("/")[0],
-            sensor=kind.sensor,
-            # The period is the validity: it runs once.
-            period_ms=valid_us // 1000,
-            priority=self._settings.inference_active_priority,
-            valid_until_us=now_us + valid_us,
-            owner=OWNER,
-        )
+        self._asker.forget(now_us)
+        count = self._settings.inference_active_pairs
+        wanted = [one for name in sorted(self.metrics) for one in self.next_pairs(name, count)]
+        await self._asker.ask(wanted, self.book.nodes, now_us)

@@ -13,9 +13,11 @@ from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.clock import FakeClock
+from chart.common.rpc_errors import not_found
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import CompactedState, LocalBroker
 from chart.inference import service
+from chart.inference.asking import OWNER, Asker
 from chart.inference.rpc import InferenceServicer, registration
 from chart.inference.settings import InferenceSettings
 from chart.inference.streams import ESTIMATE, MEASUREMENT, TOPOLOGY, InferenceService
@@ -247,6 +249,18 @@ class Registry(registry_pb2_grpc.RegistryServicer):
         self.taken[request.configuration.id] = request.configuration
         return registry_pb2.PutSensingConfigurationResponse(configuration=request.configuration, created=True)
 
+    async def ListSensingConfigurations(  # noqa: N802
+        self, request: registry_pb2.ListSensingConfigurationsRequest, context: object
+    ) -> registry_pb2.ListSensingConfigurationsResponse:
+        return registry_pb2.ListSensingConfigurationsResponse(configurations=self.taken.values())
+
+    async def DeleteSensingConfiguration(  # noqa: N802
+        self, request: registry_pb2.DeleteSensingConfigurationRequest, context: object
+    ) -> registry_pb2.DeleteSensingConfigurationResponse:
+        if self.taken.pop(request.id, None) is None:
+            raise not_found("sensing configuration", request.id)
+        return registry_pb2.DeleteSensingConfigurationResponse()
+
 
 async def test_pairs_are_asked_for_when_allowed() -> None:
     registry = Registry()
@@ -269,6 +283,42 @@ async def test_pairs_are_asked_for_when_allowed() -> None:
         assert one.valid_until_us > bench.clock.now_us() - 60_000_000
         assert {one.source_node, one.destination_node} != {"alpha", "bravo"}
         assert one.destination_address == f"10.0.0.{NODES.index(one.destination_node)}"
+
+
+def wanted(source: str, destination: str, metric: str = "rtt_us") -> service.Wanted:
+    return service.Wanted(source, destination, metric, "near", 0.5)
+
+
+async def test_what_was_asked_for_is_taken_away_when_it_is_over() -> None:
+    registry = Registry()
+    for identity, owner in (("inference-x-y-ping", OWNER), ("theirs", "somebody")):
+        registry.taken[identity] = sensing_configuration_pb2.SensingConfiguration(
+            id=identity, owner=owner, valid_until_us=5
+        )
+    nodes = {
+        node: topology_pb2.Node(id=node, addresses=["10.0.0.1/32"], sensor_pod_target="127.0.0.1:1")
+        for node in ("alpha", "bravo")
+    }
+    nodes["mute"] = topology_pb2.Node(id="mute", addresses=["10.0.0.2/32"])
+    add = registry_pb2_grpc.add_RegistryServicer_to_server
+    settings = BaseServiceSettings(grpc_listen="127.0.0.1:0", _env_file=None)  # type: ignore[call-arg]
+    async with rpc.serve([("chart.v1.Registry", add, registry)], settings) as server:
+        more = {"inference_active_valid_s": 10.0, "registry_target": f"127.0.0.1:{server.port}"}
+        asker = Asker(Bench(**more).settings)
+        pairs = [wanted("alpha", "bravo"), wanted("alpha", "bravo", "rtt_min_us"), wanted("mute", "alpha")]
+        await asker.ask(pairs, nodes, 1000)
+        assert set(registry.taken) == {"theirs", "inference-alpha-bravo-ping"}, "what an earlier life left is gone"
+        assert asker.asked == {("alpha", "bravo"): 10_001_000}
+        await asker.ask([wanted("bravo", "alpha")], nodes, 9_000_000)
+        assert len(registry.taken) == 3
+        del registry.taken["inference-bravo-alpha-ping"]
+        await asker.ask([], nodes, 30_000_000)
+        assert set(registry.taken) == {"theirs"}
+        asker.forget(30_000_000)
+        assert not asker.asked
+    # A registry that is away is no error.
+    await asker.ask([wanted("alpha", "bravo")], nodes, 40_000_000)
+    assert not asker.asked
 
 
 async def test_nothing_is_asked_for_by_default() -> None:
