@@ -2,6 +2,7 @@
 #pragma once
 
 #include "decide.h"
+#include "signal_source.h"
 #include "streams.h"
 
 /* A link that operators stated for this node; interface "" and capacity 0 when the record removes it. */
@@ -68,6 +69,8 @@ struct messages_node_state {
     size_t n_capabilities;
     const char *const *faults;
     size_t n_faults;
+    const struct signal_refused *refused;
+    size_t n_refused;
     enum decide_mode enforcement;
     int64_t reported_at_us;
 };

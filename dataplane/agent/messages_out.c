@@ -92,6 +92,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     size_t n = state->n_interfaces;
     Chart__V1__NodeInterface *interfaces = calloc(n ? n : 1, sizeof(*interfaces));
     Chart__V1__NodeInterface **pointers = calloc(n ? n : 1, sizeof(Chart__V1__NodeInterface *));
+    Chart__V1__RefusedSignals refused[SIGNAL_REFUSED_MAX], *refused_pointers[SIGNAL_REFUSED_MAX];
     int err = -ENOMEM;
 
     if (interfaces && pointers) {
@@ -105,6 +106,14 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
             interfaces[i].capacity_bps = state->interfaces[i].capacity_bps;
             pointers[i] = &interfaces[i];
         }
+        for (size_t i = 0; i < state->n_refused && i < SIGNAL_REFUSED_MAX; i++) {
+            chart__v1__refused_signals__init(&refused[i]);
+            refused[i].reason = (char *)state->refused[i].reason;
+            refused[i].count = state->refused[i].count;
+            refused_pointers[i] = &refused[i];
+        }
+        message.n_refused_signals = state->n_refused;
+        message.refused_signals = refused_pointers;
         message.node = (char *)state->node;
         message.agent_version = (char *)state->agent_version;
         message.kernel_release = (char *)state->kernel_release;

@@ -85,6 +85,7 @@ struct node {
     uint64_t state_hash;
     int64_t state_at_us;
     bool state_resend;
+    uint64_t refused_signals; /* as told last */
 
     /* Counted for metrics. */
     uint64_t applies;

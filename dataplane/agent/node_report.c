@@ -5,6 +5,8 @@
 #include <string.h>
 
 #define STATE_REFRESH_US 30000000ll
+/* More refused signals are told of this often at most. */
+#define REFUSED_REFRESH_US 2000000ll
 /* Reading the counts of this many grants ten times a second costs more than it tells. */
 #define MANY_GRANTS 500
 #define MANY_GRANTS_INTERVAL_US 1000000ll
@@ -140,6 +142,8 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
 void node_report_state(struct node *node, int64_t now_us) {
     struct messages_interface interfaces[AGENT_LINKS_MAX];
     const char *capabilities[4], *faults[NODE_MAX_FAULTS];
+    struct signal_refused refused[SIGNAL_REFUSED_MAX];
+    uint64_t refused_signals = 0;
     struct messages_node_state state = {.node = node->options->node,
                                         .agent_version = NODE_VERSION,
                                         .kernel_release = node->kernel_release,
@@ -147,6 +151,8 @@ void node_report_state(struct node *node, int64_t now_us) {
                                         .interfaces = interfaces,
                                         .capabilities = capabilities,
                                         .faults = faults,
+                                        .refused = refused,
+                                        .n_refused = signal_source_refused(refused),
                                         .reported_at_us = now_us};
     bool classified = false, shaped = false;
     uint64_t hash;
@@ -168,7 +174,10 @@ void node_report_state(struct node *node, int64_t now_us) {
     if (shaped)
         capabilities[state.n_capabilities++] = "htb";
     hash = hash_state(&state);
-    if (hash == node->state_hash && !node->state_resend && now_us < node->state_at_us + STATE_REFRESH_US)
+    for (size_t i = 0; i < state.n_refused; i++)
+        refused_signals += refused[i].count;
+    if (hash == node->state_hash && !node->state_resend &&
+        now_us < node->state_at_us + (refused_signals == node->refused_signals ? STATE_REFRESH_US : REFUSED_REFRESH_US))
         return;
     /* While the broker is away one state waits in the queue; the present one is sent when it is back. */
     if (!streams_connected(node->streams) && node->state_at_us) {
@@ -178,6 +187,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     if (messages_send_node_state(node->streams, &state) < 0)
         return;
     node->state_hash = hash;
+    node->refused_signals = refused_signals;
     node->state_at_us = now_us;
     node->state_resend = false;
 }

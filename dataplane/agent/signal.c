@@ -54,6 +54,34 @@ struct state {
     bool running;
 };
 
+static const char *const counter_names[CHART_COUNTERS] = {
+    [CHART_QOS_TRUNCATED] = "truncated",
+    [CHART_QOS_NOT_IP] = "not_ip",
+    [CHART_QOS_BAD_HEADER] = "bad_header",
+    [CHART_QOS_BAD_OPTION] = "bad_option",
+    [CHART_QOS_BAD_SIGNAL_LENGTH] = "bad_signal_length",
+    [CHART_QOS_DUPLICATE] = "duplicate",
+    [CHART_QOS_FRAGMENT] = "fragment",
+    [CHART_QOS_BAD_VERSION] = "bad_version",
+    [CHART_QOS_BAD_RESERVED] = "bad_reserved",
+    [CHART_QOS_BAD_STATUS] = "bad_status",
+    [CHART_QOS_NOT_SHIM] = "not_shim",
+    [CHART_QOS_BAD_SHIM] = "bad_shim",
+    [CHART_QOS_UNKNOWN_EPOCH] = "unknown_epoch",
+    [CHART_QOS_TOO_OLD] = "too_old",
+    [CHART_QOS_REPLAYED] = "replayed",
+    [CHART_QOS_BAD_TAG] = "bad_tag",
+    [CHART_COUNT_ACCEPTED] = "accepted",
+    [CHART_COUNT_SENT] = "sent",
+    [CHART_COUNT_CONSUMED] = "consumed",
+    [CHART_COUNT_LOWERED] = "lowered",
+    [CHART_COUNT_UNAUTHORISED] = "unauthorised",
+    [CHART_COUNT_UNSENT] = "unsent",
+    [CHART_COUNT_REJECTED] = "rejected",
+    [CHART_COUNT_SHIM_SENT] = "shim_sent",
+    [CHART_COUNT_UNEXPECTED] = "unexpected",
+};
+
 static int load_program(struct state *state) {
     struct datapath *datapath = agent_datapath(state->agent);
     struct chart_signal_program *program = chart_signal_program__open();
@@ -292,6 +320,21 @@ bool signal_source_exhausted(uint16_t element) {
            signal_tables_sequence(receiving->tables, element, &epoch, &sequence) == 0 && sequence >= 1u << 23;
 }
 
+size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]) {
+    size_t n = 0;
+
+    if (!receiving || !receiving->running)
+        return 0;
+    for (uint32_t i = 0; i < CHART_COUNTERS && n < SIGNAL_REFUSED_MAX; i++) {
+        bool refused = (i < CHART_QOS_ERRORS && i != CHART_QOS_NOT_IP) || i == CHART_COUNT_UNAUTHORISED;
+        uint64_t count = refused && counter_names[i] ? signal_tables_count(receiving->tables, i) : 0;
+
+        if (count)
+            ret[n++] = (struct signal_refused){counter_names[i], count};
+    }
+    return n;
+}
+
 int signal_source_reports(void) {
     return receiving && receiving->running ? bpf_map__fd(receiving->program->maps.signal_reports) : -1;
 }
@@ -353,33 +396,6 @@ static void add_links(const struct state *state, struct cJSON *array) {
 }
 
 static void status(void *context, struct cJSON *object) {
-    static const char *const names[CHART_COUNTERS] = {
-        [CHART_QOS_TRUNCATED] = "truncated",
-        [CHART_QOS_NOT_IP] = "not_ip",
-        [CHART_QOS_BAD_HEADER] = "bad_header",
-        [CHART_QOS_BAD_OPTION] = "bad_option",
-        [CHART_QOS_BAD_SIGNAL_LENGTH] = "bad_signal_length",
-        [CHART_QOS_DUPLICATE] = "duplicate",
-        [CHART_QOS_FRAGMENT] = "fragment",
-        [CHART_QOS_BAD_VERSION] = "bad_version",
-        [CHART_QOS_BAD_RESERVED] = "bad_reserved",
-        [CHART_QOS_BAD_STATUS] = "bad_status",
-        [CHART_QOS_NOT_SHIM] = "not_shim",
-        [CHART_QOS_BAD_SHIM] = "bad_shim",
-        [CHART_QOS_UNKNOWN_EPOCH] = "unknown_epoch",
-        [CHART_QOS_TOO_OLD] = "too_old",
-        [CHART_QOS_REPLAYED] = "replayed",
-        [CHART_QOS_BAD_TAG] = "bad_tag",
-        [CHART_COUNT_ACCEPTED] = "accepted",
-        [CHART_COUNT_SENT] = "sent",
-        [CHART_COUNT_CONSUMED] = "consumed",
-        [CHART_COUNT_LOWERED] = "lowered",
-        [CHART_COUNT_UNAUTHORISED] = "unauthorised",
-        [CHART_COUNT_UNSENT] = "unsent",
-        [CHART_COUNT_REJECTED] = "rejected",
-        [CHART_COUNT_SHIM_SENT] = "shim_sent",
-        [CHART_COUNT_UNEXPECTED] = "unexpected",
-    };
     const struct state *state = context;
     if (!agent_options(state->agent)->signal_file && !agent_options(state->agent)->authority_url)
         return;
@@ -392,8 +408,8 @@ static void status(void *context, struct cJSON *object) {
     add_links(state, cJSON_AddArrayToObject(signalling, "links"));
     struct cJSON *counters = cJSON_AddObjectToObject(signalling, "counters");
     for (uint32_t i = 0; i < CHART_COUNTERS; i++)
-        if (names[i])
-            cJSON_AddNumberToObject(counters, names[i], (double)signal_tables_count(state->tables, i));
+        if (counter_names[i])
+            cJSON_AddNumberToObject(counters, counter_names[i], (double)signal_tables_count(state->tables, i));
 }
 
 static void switched_off(void *context, bool off) {

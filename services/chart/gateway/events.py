@@ -3,12 +3,17 @@
 Ids are "<start of this gateway>-<number>". A client that comes back with Last-Event-ID gets what it missed from a
 bounded ring; when the ring does not reach back that far, or another gateway answers, it gets `resync` and should fetch
 its lists anew. A client that does not read fast enough is let go with `closed`, and counted.
+
+What every link says all the time is coalesced: of each link only the newest goes out, and the links take turns within
+the interval, so that neither this process nor a browser has everything to do at one moment. A client may have it
+`together`: one event whose data is a list, since thousands of small events cost a browser more than what they say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -20,6 +25,11 @@ from chart.gateway.live import Change
 
 NAMES = ("link-load", "link-rate", "node-state", "measurement", "grant-status", "rate-request", "topology", "policy")
 
+# The coalescing interval is cut into so many turns.
+TURNS = 4
+# Longest list of one event that carries several: what a browser takes in without a pause that one would notice.
+TOGETHER_MAX = 500
+
 CLIENTS = Gauge("chart_gateway_event_clients", "Open event streams.")
 EVENTS = Counter("chart_gateway_events_total", "Events published.", ["name"])
 SLOW_CLIENTS = Counter("chart_gateway_slow_event_clients_total", "Event streams ended because the client was too slow.")
@@ -27,21 +37,34 @@ SLOW_CLIENTS = Counter("chart_gateway_slow_event_clients_total", "Event streams 
 
 @dataclass(frozen=True)
 class Event:
-    """One event, ready to send."""
+    """One event, ready to send; ``coalesced`` ones may go out together."""
 
+    identity: str
     number: int
     name: str
     owner: str | None
-    text: str
+    data: str
+    coalesced: bool
+
+    @property
+    def text(self) -> str:
+        """As it is sent alone."""
+        return _text(self.identity, self.name, self.data)
+
+
+def _text(identity: str | None, name: str, data: str) -> str:
+    first = "" if identity is None else f"id: {identity}\n"
+    return f"{first}event: {name}\ndata: {data}\n\n"
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What one client gets: event names, and of owned events only its own unless it may see all."""
+    """What one client gets: event names, of owned events only its own unless it may see all, and how."""
 
     names: frozenset[str]
     subject: str
     sees_all: bool
+    together: bool = False
 
     def admits(self, event: Event) -> bool:
         """Whether the client gets this event."""
@@ -78,23 +101,30 @@ class EventHub:
             else:
                 self._send(change)
 
-    def flush(self) -> None:
-        """Send the newest of each change that was waiting."""
-        waiting, self._waiting = self._waiting, {}
-        for change in waiting.values():
+    def flush(self, turn: int | None = None) -> None:
+        """Send the newest of each change that was waiting; with a turn only of those whose turn it is."""
+        if turn is None:
+            due, self._waiting = self._waiting, {}
+        else:
+            due = {key: one for key, one in self._waiting.items() if zlib.crc32(key[1].encode()) % TURNS == turn}
+            for key in due:
+                del self._waiting[key]
+        for change in due.values():
             self._send(change)
 
     async def run(self) -> None:
-        """Flush for ever."""
+        """Flush for ever, each key once in the interval."""
+        turn = 0
         while True:
-            await self._clock.sleep(self._coalesce_s or 1.0)
-            self.flush()
+            await self._clock.sleep((self._coalesce_s or 1.0) / TURNS)
+            self.flush(turn)
+            turn = (turn + 1) % TURNS
 
     def _send(self, change: Change) -> None:
         self._last += 1
-        data = json.dumps(change.data, separators=(",", ":"))
-        text = f"id: {self._epoch}-{self._last}\nevent: {change.name}\ndata: {data}\n\n"
-        event = Event(self._last, change.name, change.owner, text)
+        data = json.dumps(dict(change.data), separators=(",", ":"))
+        coalesced = change.coalesce_key is not None
+        event = Event(f"{self._epoch}-{self._last}", self._last, change.name, change.owner, data, coalesced)
         self._ring.append(event)
         EVENTS.labels(change.name).inc()
         for client in tuple(self._clients):
@@ -129,7 +159,7 @@ class EventHub:
             client.push(_control("resync", "too many events since then; fetch the lists anew"))
             return
         for event in missed:
-            client.push(event.text)
+            client.push(event)
 
     def drop(self, client: EventStream) -> None:
         """Forget a client."""
@@ -148,14 +178,14 @@ def _control(name: str, reason: str) -> str:
 
 
 class EventStream(AsyncIterator[str]):
-    """One open stream: a bounded queue of text."""
+    """One open stream: a bounded queue of events, and of text that is none."""
 
     def __init__(self, hub: EventHub, wanted: Filter, limit: int, ping_s: float) -> None:
         self.wanted = wanted
         self._hub = hub
         self._limit = limit
         self._ping_s = ping_s
-        self._texts: deque[str] = deque()
+        self._queue: deque[Event | str] = deque()
         self._news = asyncio.Event()
         self._ended = False
 
@@ -163,16 +193,16 @@ class EventStream(AsyncIterator[str]):
         """Queue an event if the client wants it; a full queue ends the client."""
         if self._ended or not self.wanted.admits(event):
             return
-        if len(self._texts) >= self._limit:
+        if len(self._queue) >= self._limit:
             SLOW_CLIENTS.inc()
-            self._texts.clear()
+            self._queue.clear()
             self.end("the client reads too slowly; come back with Last-Event-ID")
             return
-        self.push(event.text)
+        self.push(event)
 
-    def push(self, text: str) -> None:
-        """Queue text."""
-        self._texts.append(text)
+    def push(self, item: Event | str) -> None:
+        """Queue an event, or text."""
+        self._queue.append(item)
         self._news.set()
 
     def end(self, reason: str) -> None:
@@ -189,7 +219,7 @@ class EventStream(AsyncIterator[str]):
         self._hub.drop(self)
 
     async def __anext__(self) -> str:
-        while not self._texts:
+        while not self._queue:
             if self._ended:
                 raise StopAsyncIteration
             self._news.clear()
@@ -199,6 +229,37 @@ class EventStream(AsyncIterator[str]):
             except TimeoutError:
                 return ": ping\n\n"
         # Everything that waits goes out in one piece: fewer writes when many links report at once.
-        text = "".join(self._texts)
-        self._texts.clear()
+        text = written(self._queue, together=self.wanted.together)
+        self._queue.clear()
         return text
+
+
+def written(items: Iterable[Event | str], *, together: bool) -> str:
+    """The text of a queue. Together: coalesced events of one name that nothing else stands between are one, a list."""
+    if not together:
+        return "".join(item if isinstance(item, str) else item.text for item in items)
+    parts: list[str] = []
+    run: dict[str, list[Event]] = {}
+
+    def write_run() -> None:
+        chunks = [
+            events[at : at + TOGETHER_MAX] for events in run.values() for at in range(0, len(events), TOGETHER_MAX)
+        ]
+        chunks.sort(key=lambda events: events[-1].number)
+        # Only the last has an id: whoever comes back with it has all of them.
+        parts.extend(_list_text(chunk, with_id=chunk is chunks[-1]) for chunk in chunks)
+        run.clear()
+
+    for item in items:
+        if isinstance(item, Event) and item.coalesced:
+            run.setdefault(item.name, []).append(item)
+            continue
+        write_run()
+        parts.append(item if isinstance(item, str) else item.text)
+    write_run()
+    return "".join(parts)
+
+
+def _list_text(events: list[Event], *, with_id: bool) -> str:
+    data = f"[{','.join(event.data for event in events)}]"
+    return _text(events[-1].identity if with_id else None, events[0].name, data)

@@ -5,7 +5,8 @@ Nothing here is durable; a restarted gateway reads the compacted streams again a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,28 @@ class Change:
     data: Mapping[str, Any]
     owner: str | None = None
     coalesce_key: str | None = None
+
+
+class Late(Mapping[str, Any]):
+    """Data that is put into words when somebody reads it: most of what links say is replaced before it is sent."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make = make
+        self._made: Mapping[str, Any] | None = None
+
+    def _data(self) -> Mapping[str, Any]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getitem__(self, key: str) -> Any:
+        return self._data()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data())
+
+    def __len__(self) -> int:
+        return len(self._data())
 
 
 @dataclass(frozen=True)
@@ -133,12 +156,13 @@ class LiveState:
             self.rate_of_link.pop(rate.link_id, None)
         if value is None:
             return []
+        timestamp(value.valid_until_us)  # raises here what nobody could read later
         self.link_rates[key] = value
         changes = []
         for rate in value.links:
             self.rate_of_link[rate.link_id] = (rate, value.valid_until_us)
-            data = {"link_id": rate.link_id, **mapping.link_rate(rate, value.valid_until_us).model_dump(mode="json")}
-            changes.append(Change("link-rate", data, coalesce_key=rate.link_id))
+            words = functools.partial(self._rate_data, rate, value.valid_until_us)
+            changes.append(Change("link-rate", Late(words), coalesce_key=rate.link_id))
         return changes
 
     def _rate_request(self, key: str, value: rate_request_pb2.RateRequest | None, _now_us: int) -> list[Change]:
@@ -151,18 +175,26 @@ class LiveState:
     def _link_load(self, _key: str, value: link_load_pb2.LinkLoadReport | None, _now_us: int) -> list[Change]:
         if value is None or value.interval_us == 0:
             return []
+        timestamp(value.interval_end_us)  # as above
         changes = []
         for load in value.links:
             self.load_of_link[load.link_id] = (load, value.interval_us, value.interval_end_us)
-            shown = self._load(load, value.interval_us, value.interval_end_us)
-            data = {"link_id": load.link_id, **shown.model_dump(mode="json")}
-            changes.append(Change("link-load", data, coalesce_key=load.link_id))
+            words = functools.partial(self._load_data, load, value.interval_us, value.interval_end_us)
+            changes.append(Change("link-load", Late(words), coalesce_key=load.link_id))
         return changes
+
+    def _rate_data(self, rate: link_rate_pb2.LinkRate, valid_until_us: int) -> Mapping[str, Any]:
+        return {"link_id": rate.link_id, **mapping.link_rate(rate, valid_until_us).model_dump(mode="json")}
+
+    def _load_data(self, load: link_load_pb2.LinkLoad, interval_us: int, end_us: int) -> Mapping[str, Any]:
+        return {"link_id": load.link_id, **self._load(load, interval_us, end_us).model_dump(mode="json")}
 
     def _measurement(self, _key: str, value: measurement_pb2.Measurement | None, now_us: int) -> list[Change]:
         if value is None or not self.note_measurement(value):
             return []
-        return [Change("measurement", self.measurement(value, now_us).model_dump(mode="json"))]
+        shown = self.measurement(value, now_us).model_dump(mode="json")
+        key = f"{value.source_node},{value.destination_node},{value.metric}"
+        return [Change("measurement", shown, coalesce_key=key)]
 
     def note_measurement(self, value: AnyMeasurement) -> bool:
         """Keep a measurement unless a newer one of its kind is there; whether it was kept."""

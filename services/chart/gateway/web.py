@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mimetypes
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -27,16 +29,17 @@ class Dashboard:
         path = scope["path"].lstrip("/")
         if path.split("/", 1)[0].split(":", 1)[0] in API_PREFIXES:
             raise HTTPException(404)
-        await self._answer(path)(scope, receive, send)
+        takes_gzip = "gzip" in Headers(scope=scope).get("accept-encoding", "")
+        await self._answer(path, takes_gzip=takes_gzip)(scope, receive, send)
 
-    def _answer(self, path: str) -> Response:
+    def _answer(self, path: str, *, takes_gzip: bool) -> Response:
         file = self._file(path)
         if file is not None and path:
             # The build puts a hash of the content into the names below assets/.
             hashed = path.startswith("assets/")
             cache = "public, max-age=31536000, immutable" if hashed else "public, max-age=300"
             if file.name != "index.html":
-                return FileResponse(file, headers={"Cache-Control": cache})
+                return _served(file, {"Cache-Control": cache}, takes_gzip=takes_gzip)
         elif path.startswith("assets/") or "." in path.rsplit("/", 1)[-1]:
             raise HTTPException(404)
         page = self._folder / "index.html"
@@ -54,3 +57,14 @@ class Dashboard:
         except (ValueError, OSError):
             return None
         return candidate if inside else None
+
+
+def _served(file: Path, headers: dict[str, str], *, takes_gzip: bool) -> Response:
+    """The file, or what the build compressed beside it."""
+    compressed = file.with_name(f"{file.name}.gz")
+    if not takes_gzip or not compressed.is_file():
+        return FileResponse(file, headers=headers)
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return FileResponse(
+        compressed, headers={**headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}, media_type=kind
+    )

@@ -12,7 +12,7 @@ from support.gateway import NOW_US, World, listening
 from support.waiting import eventually
 
 from chart.common.clock import FakeClock
-from chart.gateway.events import NAMES, EventHub, EventStream, Filter, TooManyClientsError
+from chart.gateway.events import NAMES, TURNS, EventHub, EventStream, Filter, TooManyClientsError, written
 from chart.gateway.live import Change
 from chart.v1 import grant_status_pb2, link_load_pb2, link_rate_pb2, measurement_pb2, policy_pb2, topology_pb2
 
@@ -26,8 +26,8 @@ def hub(**change: Any) -> EventHub:
 
 def taken(stream: EventStream) -> list[dict[str, Any]]:
     """Events that wait in a stream now."""
-    text = "".join(stream._texts)
-    stream._texts.clear()
+    text = written(stream._queue, together=stream.wanted.together)
+    stream._queue.clear()
     found = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":") and ": " in line)
@@ -85,6 +85,34 @@ async def test_loads_are_coalesced_by_link() -> None:
     assert numbers(stream) == [9, 109]
     center.flush()
     assert taken(stream) == []
+
+
+async def test_links_take_turns_within_the_interval() -> None:
+    center = hub()
+    stream = center.open(EVERYTHING, None)
+    center.publish(change(n, "link-load", coalesce_key=f"link-{n}") for n in range(100))
+    seen: list[int] = []
+    for turn in range(TURNS):
+        center.flush(turn)
+        now = numbers(stream)
+        assert 0 < len(now) < 60
+        seen += now
+    assert sorted(seen) == list(range(100))
+
+
+async def test_together_is_a_list_and_resumes_only_after_all_of_it() -> None:
+    center = hub()
+    stream = center.open(Filter(frozenset(NAMES), "operator", True, together=True), None)
+    for n in range(3):
+        center.publish([change(n, "link-load", coalesce_key=f"l{n}"), change(n, "link-rate", coalesce_key=f"r{n}")])
+    center.flush()
+    center.publish([change(7)])
+    loads, rates, policy = taken(stream)
+    assert [one["n"] for one in loads["data"]] == [one["n"] for one in rates["data"]] == [0, 1, 2]
+    assert "id" not in loads
+    assert policy["data"] == {"n": 7}
+    resumed = center.open(Filter(frozenset(NAMES), "operator", True, together=True), rates["id"])
+    assert [one["event"] for one in taken(resumed)] == ["policy"]
 
 
 async def test_filter_and_owner() -> None:

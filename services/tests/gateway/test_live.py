@@ -7,7 +7,7 @@ from support.waiting import eventually
 
 from chart.common.clock import FakeClock
 from chart.common.streams import LocalBroker
-from chart.gateway.events import NAMES, EventHub, Filter
+from chart.gateway.events import NAMES, EventHub, Filter, written
 from chart.gateway.live import LiveState, Staleness
 from chart.gateway.streams import Followers
 from chart.v1 import (
@@ -107,7 +107,7 @@ async def test_followers_read_what_was_there_without_events_and_skip_nonsense() 
         await broker.publish("chart.rate-request.v1", "good", rate_request_pb2.RateRequest(id="good", owner="o"))
         await broker.publish("chart.policy.v1", "old", None)
         await eventually(lambda: not state.policies and "good" in state.requests)
-        text = "".join(stream._texts)
+        text = written(stream._queue, together=False)
         assert '"good"' in text
         assert '"removed":true' in text
         assert '"revision":1' not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 
 import pytest
@@ -29,6 +30,19 @@ async def test_files_and_page(dashboard: World) -> None:
     assert asset.headers["content-type"].startswith("text/javascript")
     for path in ("/assets/gone.js", "/picture.png"):
         assert (await dashboard.client.get(path)).status_code == 404
+
+
+async def test_compressed_where_the_build_left_it_and_the_client_takes_it(dashboard: World) -> None:
+    asset = dashboard.gateway.settings.web_dir / "assets" / "index-abc.js"
+    asset.with_name("index-abc.js.gz").write_bytes(gzip.compress(b"let x;"))
+    answer = await dashboard.client.get("/assets/index-abc.js", headers={"Accept-Encoding": "gzip, br"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.text == "let x;"
+    plain = await dashboard.client.get("/assets/index-abc.js", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.text == "let x;"
 
 
 @pytest.mark.parametrize("path", ["/../secret", "/%2e%2e/secret", "/assets/..%2f..%2fsecret", "/..%5csecret", "/%00"])

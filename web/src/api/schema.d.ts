@@ -1009,8 +1009,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Signalling keys of the nodes
-         * @description What the nodes' agents say.
+         * Signalling of the nodes
+         * @description What the nodes' agents say of their keys, and of signals that they refused.
          */
         get: operations["list_node_keys"];
         put?: never;
@@ -1038,13 +1038,16 @@ export interface paths {
          *     | `link-load` | `{"link_id", ...LinkLoad}`, at most 5 per second and link |
          *     | `link-rate` | `{"link_id", ...LinkRate}` |
          *     | `node-state` | `{"node", "state": NodeState or null}` |
-         *     | `measurement` | Measurement |
+         *     | `measurement` | Measurement, at most 5 per second, path and metric |
          *     | `grant-status` | `{"request_id", "generation", ...Confirmation}` |
          *     | `rate-request` | RateRequest |
          *     | `topology` | `{"kind": "node" or "link", "id", "removed", "node" or "link": the resource or null}` |
          *     | `policy` | Policy, or `{"id", "removed": true}` |
          *     | `resync` | `{"reason"}`: events were missed, fetch the lists anew |
          *     | `closed` | `{"reason"}`: the stream ends; come back with `Last-Event-ID` |
+         *
+         *     With `together=true` several `link-load`, `link-rate` or `measurement` that are sent at one moment are one event whose
+         *     data is a list: a large network says thousands of them a second.
          *
          *     An application gets `grant-status` and `rate-request` of its own requests only.
          */
@@ -2326,6 +2329,11 @@ export interface components {
             /** Kernel Release */
             kernel_release: string;
             /**
+             * Refused Signals
+             * @description Reasons that occurred.
+             */
+            refused_signals: components["schemas"]["RefusedSignals"][];
+            /**
              * Reported At
              * Format: date-time
              * @example 2026-03-01T09:30:00.000000Z
@@ -3103,6 +3111,23 @@ export interface components {
             delivered_bytes: number;
             /** Applied At */
             applied_at: string | null;
+        };
+        /**
+         * RefusedSignals
+         * @description Signals that a node did not take, for one reason.
+         */
+        RefusedSignals: {
+            /**
+             * Reason
+             * @description What was wrong with them.
+             * @example bad_tag
+             */
+            reason: string;
+            /**
+             * Count
+             * @description Since its agent started.
+             */
+            count: number;
         };
         /**
          * RequestedRate
@@ -10485,6 +10510,8 @@ export interface operations {
                 events?: string | null;
                 /** @description As Last-Event-ID, for browsers: a new EventSource cannot send the header. */
                 after?: string | null;
+                /** @description Loads and rates of links as lists, see above. */
+                together?: boolean;
             };
             header?: {
                 /** @description Id of the last event that was received. */

@@ -24,13 +24,16 @@ and data in JSON:
 | `link-load` | `{"link_id", ...LinkLoad}`, at most 5 per second and link |
 | `link-rate` | `{"link_id", ...LinkRate}` |
 | `node-state` | `{"node", "state": NodeState or null}` |
-| `measurement` | Measurement |
+| `measurement` | Measurement, at most 5 per second, path and metric |
 | `grant-status` | `{"request_id", "generation", ...Confirmation}` |
 | `rate-request` | RateRequest |
 | `topology` | `{"kind": "node" or "link", "id", "removed", "node" or "link": the resource or null}` |
 | `policy` | Policy, or `{"id", "removed": true}` |
 | `resync` | `{"reason"}`: events were missed, fetch the lists anew |
 | `closed` | `{"reason"}`: the stream ends; come back with `Last-Event-ID` |
+
+With `together=true` several `link-load`, `link-rate` or `measurement` that are sent at one moment are one event whose
+data is a list: a large network says thousands of them a second.
 
 An application gets `grant-status` and `rate-request` of its own requests only."""
 
@@ -61,6 +64,7 @@ async def events(
         str | None,
         Query(max_length=64, description="As Last-Event-ID, for browsers: a new EventSource cannot send the header."),
     ] = None,
+    together: Annotated[bool, Query(description="Loads and rates of links as lists, see above.")] = False,
 ) -> StreamingResponse:
     """Described above."""
     names = frozenset(wanted.split(",") if wanted is not None else NAMES)
@@ -75,7 +79,8 @@ async def events(
             kind="invalid-value",
         )
     try:
-        stream = gateway.hub.open(Filter(names, principal.subject, principal.sees_all), last_event_id or after)
+        wants = Filter(names, principal.subject, principal.sees_all, together)
+        stream = gateway.hub.open(wants, last_event_id or after)
     except TooManyClientsError:
         raise GatewayError(
             503, "Service unavailable", "Too many event streams are open.", headers={"Retry-After": "10"}

@@ -75,9 +75,9 @@ async def list_flows(
     return observed.Flows(items=shown)
 
 
-@router.get("/node-keys", tags=["authorisations"], summary="Signalling keys of the nodes")
+@router.get("/node-keys", tags=["authorisations"], summary="Signalling of the nodes")
 async def list_node_keys(gateway: Context, _principal: Operator) -> observed.NodeKeys:
-    """What the nodes' agents say."""
+    """What the nodes' agents say of their keys, and of signals that they refused."""
     now_us = gateway.clock.now_us()
     items = []
     for node, state in sorted(gateway.live.node_states.items()):
@@ -86,6 +86,9 @@ async def list_node_keys(gateway: Context, _principal: Operator) -> observed.Nod
                 node=node,
                 key_epoch=state.key_epoch,
                 kernel_release=state.kernel_release,
+                refused_signals=[
+                    observed.RefusedSignals(reason=one.reason, count=one.count) for one in state.refused_signals
+                ],
                 reported_at=timestamp(state.reported_at_us),
                 stale=now_us - state.reported_at_us > gateway.live.staleness.node_us,
             )

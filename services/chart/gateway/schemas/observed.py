@@ -56,12 +56,20 @@ class Flows(Output):
     items: list[Flow]
 
 
+class RefusedSignals(Output):
+    """Signals that a node did not take, for one reason."""
+
+    reason: str = Field(description="What was wrong with them.", examples=["bad_tag"])
+    count: int = Field(description="Since its agent started.")
+
+
 class NodeKey(Output):
     """What a node's agent says of its keys."""
 
     node: str
     key_epoch: int = Field(description="Epoch of the signalling keys in use; 0: it has none.")
     kernel_release: str
+    refused_signals: list[RefusedSignals] = Field(description="Reasons that occurred.")
     reported_at: Timestamp
     stale: bool
 
