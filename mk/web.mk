@@ -3,11 +3,13 @@ SETUP += web
 LINT += lint-web
 UNIT += unit-web
 BROWSER += browser-web
+LONG += web-test web-visual
 
 WEB_SOURCES := $(shell find web/src web/public web/index.html web/vite.config.ts -type f)
 
 ##@ Dashboard
-.PHONY: web web-client lint-web unit-web browser-web web-pictures
+.PHONY: web web-client lint-web unit-web browser-web web-test web-test-pages web-test-platform web-test-recorded web-visual \
+    web-pictures
 web: web/dist/index.html
 
 web/node_modules/.installed: web/package.json web/package-lock.json
@@ -35,6 +37,39 @@ unit-web: web/node_modules/.installed
 
 browser-web: setup
 	@$(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test tests/dashboard.spec.ts'
+
+# What the browser tests note goes here; the report is made of it.
+WEB_PARTS := $(VAR)/web/parts
+WEB_RECORDING := $(VAR)/web/network-500.jsonl.gz
+PLAYWRIGHT = cd web && CHART_WEB_PARTS=$(WEB_PARTS) npx playwright test
+
+web-test: setup ## measure the dashboard: axe on every page, web vitals, frames of a large network (8 minutes); writes var/web/report.json
+	@rm -rf $(WEB_PARTS)
+	@$(CHART) platform with-lab demo -- $(MAKE) web-test-pages web-test-platform
+	@$(MAKE) web-test-recorded
+	@node web/tests/report.mjs $(VAR)/web
+
+# Need a platform with the demo lab (CHART_SERVER); part of web-test.
+web-test-pages:
+	@$(PLAYWRIGHT) tests/pages.spec.ts
+
+web-test-platform:
+	@$(PLAYWRIGHT) tests/measure-platform.spec.ts
+
+# The real gateway alone, on a recording.
+web-test-recorded: web/dist/index.html $(WEB_RECORDING)
+	@CHART_RECORDING=$(WEB_RECORDING) && export CHART_RECORDING && $(PLAYWRIGHT) tests/measure-recorded.spec.ts
+
+$(WEB_RECORDING): services/tests/support/recorded_network.py
+	@cd services/tests && $(PYTHON) -m support.recorded_network make $@
+
+WEB_SMALL := $(VAR)/web/network-8.jsonl.gz
+
+web-visual: setup $(WEB_SMALL) ## compare pages of a small recorded network with their pictures of before (UPDATE=1: keep the new ones)
+	@cd web && CHART_RECORDING=$(WEB_SMALL) npx playwright test tests/visual.spec.ts $(if $(UPDATE),--update-snapshots)
+
+$(WEB_SMALL): services/tests/support/recorded_network.py
+	@cd services/tests && $(PYTHON) -m support.recorded_network make $@ --nodes 8 --links 22 --wander 0
 
 web-pictures: setup ## take the pictures of the dashboard for the documentation
 	@mkdir -p docs/images

@@ -30,10 +30,16 @@ export const cssVariables: CSSVariablesResolver = () => ({
 });
 
 /** Utilisation -> colour, from idle to full; readable on both backgrounds. */
+export const UTILISATION_LEVELS = [
+  { below: 0.5, color: "#0c8599", label: "below 50 %" },
+  { below: 0.8, color: "#2f9e44", label: "below 80 %" },
+  { below: 0.95, color: "#e67700", label: "below 95 %" },
+  { below: Infinity, color: "#e03131", label: "full" },
+  { below: -Infinity, color: "#868e96", label: "silent" },
+] as const;
+const SILENT = "#868e96";
+
 export function utilisationColor(share: number | null | undefined): string {
-  if (share === null || share === undefined) return "#868e96";
-  if (share < 0.5) return "#0c8599";
-  if (share < 0.8) return "#2f9e44";
-  if (share < 0.95) return "#e67700";
-  return "#e03131";
+  if (share === null || share === undefined) return SILENT;
+  return UTILISATION_LEVELS.find(({ below }) => share < below)?.color ?? SILENT;
 }

@@ -51,7 +51,7 @@ for (const scheme of ["light", "dark"] as const) {
       await page.getByTestId(`link-row-${BAD_LINK}`).getByRole("link").click();
       await expect(page.getByRole("heading", { name: "bravo → charlie" })).toBeVisible();
       await expect(page).toHaveTitle("bravo → charlie · CHART");
-      await expect(page.locator(".u-wrap canvas")).toHaveCount(3);
+      await expect(page.locator(".u-wrap canvas")).toHaveCount(4);
       await expectAccessible(page);
     });
 
@@ -84,7 +84,7 @@ test("a request made in the page is enforced, carries traffic and can be release
       .toMatch(/^[5-9]\d % /);
     await link.getByRole("link").click();
     await expect(page.getByTestId("utilisation")).toHaveText(/^(100|[5-9]\d) %$/);
-    const legend = page.getByRole("figure", { name: "Rate, last five minutes" }).locator(".u-legend");
+    const legend = page.getByRole("figure", { name: "Rate, last 5 minutes" }).locator(".u-legend");
     await expect(legend).toContainText(/at explicit rates:?\s*\d\d\.\d Mb\/s/);
   });
   await page.getByRole("link", { name: "Rate requests" }).click();

@@ -1,15 +1,19 @@
 /** What the browser tests share: signing in, axe, and the REST interface and the lab beside the page. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { dirname, resolve } from "node:path";
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import AxeBuilder from "@axe-core/playwright";
 import { expect, type Page } from "@playwright/test";
 
 export const BAD_LINK = "bravo:to-charlie";
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
-const CHART = resolve(ROOT, ".venv/bin/chart");
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+export const CHART = resolve(ROOT, ".venv/bin/chart");
+export const PYTHON = resolve(ROOT, ".venv/bin/python");
 const BULK = resolve(ROOT, "build/lab/bulk");
+const TUNNEL = resolve(ROOT, "build/dataplane/chart-tunnel");
 
 export async function signIn(page: Page, path = "/"): Promise<void> {
   await page.goto(path);
@@ -17,11 +21,36 @@ export async function signIn(page: Page, path = "/"): Promise<void> {
   await expect(page.getByTestId("connection")).toHaveText("live");
 }
 
-export async function expectAccessible(page: Page): Promise<void> {
+/** Signs in without the page; for tests that are about something else. */
+export async function enter(page: Page): Promise<void> {
+  const answer = await page.request.post("/auth/dev-login", { data: { role: "operator" } });
+  expect(answer.ok(), await answer.text()).toBe(true);
+}
+
+/** Folder of what `make web-test` gathers for its report; elsewhere nothing is noted. */
+const PARTS = process.env.CHART_WEB_PARTS;
+
+/** Notes a measured value; the report has the median of what was noted under a name. */
+export function note(name: string, value: number, about = ""): void {
+  console.log(`    ${name}: ${value}${about ? ` (${about})` : ""}`);
+  if (!PARTS) return;
+  mkdirSync(PARTS, { recursive: true });
+  appendFileSync(join(PARTS, `${name}.jsonl`), `${JSON.stringify({ value, about })}\n`);
+}
+
+/** axe finds nothing. `about`: which page and theme, for the report. */
+export async function expectAccessible(page: Page, about = ""): Promise<void> {
   const { violations } = await new AxeBuilder({ page })
     .withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"])
     .analyze();
-  expect(violations.map(({ id, nodes }) => [id, nodes.map((node) => node.target)])).toEqual([]);
+  if (about) note("axe_violations", violations.length, about);
+  // Soft: one page's violation does not keep the others from being looked at.
+  expect
+    .soft(
+      violations.map(({ id, nodes }) => [id, nodes.map((node) => node.target)]),
+      about,
+    )
+    .toEqual([]);
 }
 
 /** Fills in the form for a rate from alpha to delta; the preview says what would come of it. */
@@ -98,6 +127,61 @@ export async function withTraffic(
   }
 }
 
+/**
+ * An elastic tunnel from alpha to delta with bulk data in it: `work` begins once it has reported. Its target is stated as an
+ * operator would.
+ */
+export async function withTunnel(
+  page: Page,
+  name: string,
+  targetBps: number,
+  work: () => Promise<void>,
+): Promise<void> {
+  const [source, destination] = [address("alpha"), address("delta")];
+  const inside = "192.0.2.1";
+  const folder = mkdtempSync(join(tmpdir(), "chart-tunnel-"));
+  const ends: ChildProcess[] = [];
+  const start = (node: string, ...words: string[]) => {
+    const child = spawn(CHART, ["lab", "exec", node, "--", ...words], {
+      cwd: ROOT,
+      stdio: ["ignore", "ignore", "pipe"],
+      detached: true,
+    });
+    // Read, or a full pipe would stop it.
+    child.stderr.resume();
+    ends.push(child);
+    return child;
+  };
+  const run = (node: string, ...words: string[]) => lab("exec", node, "--", ...words);
+  run("delta", "ip", "address", "add", `${inside}/32`, "dev", "lo");
+  try {
+    const program = (end: string, ...options: string[]) =>
+      [TUNNEL, end, ...options, "--tun", "itm-pictures", "--control", join(folder, `${end}.sock`)] as const;
+    start("delta", ...program("destination", "--listen", `${destination}:7400`, "--peer", source));
+    const names = ["--tunnel", name, "--node", "alpha", "--peer-node", "delta"];
+    const to = ["--destination", `${destination}:7400`, "--bind", source];
+    start("alpha", ...program("origin", ...to, "--broker", "10.254.0.1:19093", ...names));
+    const stated = await page.request.put(`/v1/tunnels/${name}`, {
+      data: { controller: "pi", target_bps: targetBps, capacity_bps: 100_000_000 },
+    });
+    expect(stated.ok(), await stated.text()).toBe(true);
+    await expect
+      .poll(async () => (await page.request.get(`/v1/tunnels/${name}`)).text(), { timeout: 15_000 })
+      .toContain('"connections_established":');
+    for (const node of ["alpha", "delta"]) run(node, "ip", "link", "set", "itm-pictures", "up");
+    run("alpha", "ip", "route", "add", `${inside}/32`, "dev", "itm-pictures", "src", source);
+    await told(start("delta", BULK, "receive", "--listen", `${inside}:5401`), "listening");
+    const through = ["--connect", `${inside}:5401`, "--bind", source, "--duration-s", "130"];
+    await told(start("alpha", BULK, "send", ...through), "connected");
+    await work();
+  } finally {
+    for (const { pid, exitCode } of ends) if (pid && exitCode === null) stop(pid);
+    await page.request.delete(`/v1/tunnels/${name}`);
+    run("delta", "ip", "address", "delete", `${inside}/32`, "dev", "lo");
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
 /** Waits until a traffic tool says this word on its standard error. */
 function told(tool: ChildProcess, word: string): Promise<void> {
   return new Promise((ready, failed) => {
@@ -119,4 +203,73 @@ function stop(pid: number): void {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
   }
+}
+
+/** Where `replayed` answers. */
+export const REPLAY = "127.0.0.1:18990";
+
+/** The real gateway on a recording of a network; ends with what this returns. */
+export async function replayed(recording: string): Promise<() => void> {
+  const gateway = spawn(PYTHON, ["-m", "support.recorded_network", "replay", recording, "--listen", REPLAY], {
+    cwd: resolve(ROOT, "services/tests"),
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  await new Promise<void>((ready, failed) => {
+    gateway.stdout.on("data", (words: Buffer) => {
+      if (words.toString().includes("replaying")) ready();
+    });
+    gateway.on("exit", (code) => {
+      failed(new Error(`the replay of ${recording} ended with status ${code ?? "of a signal"}`));
+    });
+  });
+  return () => {
+    gateway.kill("SIGTERM");
+  };
+}
+
+/** Keeps the lengths of long tasks (more than 50 ms) in `window.tasks`, from the page's beginning on. */
+export async function watchTasks(page: Page): Promise<void> {
+  await page.addInitScript(() => {
+    const tasks: number[] = [];
+    (window as unknown as { tasks: number[] }).tasks = tasks;
+    new PerformanceObserver((list) => {
+      for (const { duration } of list.getEntries()) tasks.push(duration);
+    }).observe({ type: "longtask", buffered: true });
+  });
+}
+
+/** Keeps largest contentful paint, layout shift and the slowest interaction in `window.vitals`, as web.dev defines them. */
+export async function watchVitals(page: Page): Promise<void> {
+  await page.addInitScript(() => {
+    const vitals = { lcp: 0, cls: 0, inp: 0 };
+    (window as unknown as { vitals: typeof vitals }).vitals = vitals;
+    const observe = (type: string, each: (entry: PerformanceEntry) => void, more = {}) => {
+      new PerformanceObserver((list) => {
+        list.getEntries().forEach(each);
+      }).observe({ type, buffered: true, ...more });
+    };
+    observe("largest-contentful-paint", ({ startTime }) => {
+      vitals.lcp = startTime;
+    });
+    // Shifts less than a second apart, five seconds in all at most, are one; the largest counts.
+    let [sum, first, last] = [0, 0, 0];
+    observe("layout-shift", (entry) => {
+      const { value, hadRecentInput } = entry as PerformanceEntry & {
+        value: number;
+        hadRecentInput: boolean;
+      };
+      if (hadRecentInput) return;
+      if (entry.startTime - last > 1000 || entry.startTime - first > 5000)
+        [sum, first] = [0, entry.startTime];
+      last = entry.startTime;
+      sum += value;
+      vitals.cls = Math.max(vitals.cls, sum);
+    });
+    const interaction = (entry: PerformanceEntry) => {
+      const { interactionId, duration } = entry as PerformanceEntry & { interactionId?: number };
+      if (interactionId) vitals.inp = Math.max(vitals.inp, duration);
+    };
+    observe("event", interaction, { durationThreshold: 16 });
+    observe("first-input", interaction);
+  });
 }

@@ -1,9 +1,9 @@
 import { QueryClient } from "@tanstack/react-query";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { LiveEvents } from "./events";
-import type { Link } from "./types";
-import { link, request } from "../shared/samples";
+import { LiveEvents, MANY_LINKS } from "./events";
+import type { Link, NetworkNode } from "./types";
+import { link, node, request } from "../shared/samples";
 
 /** A stand-in for the browser's EventSource: tests say what the network does. */
 class FakeSource {
@@ -65,6 +65,25 @@ describe("LiveEvents", () => {
     expect(heard).toEqual([["a:to-b", 90_000_000]]);
   });
 
+  it("takes several loads from one event", () => {
+    live.open();
+    const other = { ...load, link_id: "b:to-a", utilisation: 0.5 };
+    FakeSource.last?.send("link-load", [load, other]);
+    live.hand();
+    expect(links().map((one) => one.load?.utilisation)).toEqual([0.9, 0.5]);
+    expect(live.pulse("b:to-a")).toEqual({ at: Date.parse(load.at ?? ""), utilisation: 0.5 });
+  });
+
+  it("hands on what a large network says less often", () => {
+    const many = Array.from({ length: MANY_LINKS + 1 }, (_, index) => link({ id: `n${index}:to-x` }));
+    queries.setQueryData(["links"], many);
+    live.apply("link-load", { ...load, link_id: "n0:to-x" });
+    vi.advanceTimersByTime(500);
+    expect(links()[0]?.load?.utilisation).toBe(0.25);
+    vi.advanceTimersByTime(500);
+    expect(links()[0]?.load?.utilisation).toBe(0.9);
+  });
+
   it("puts a rate on its link and keeps its load", () => {
     live.apply("link-rate", {
       link_id: "a:to-b",
@@ -90,8 +109,17 @@ describe("LiveEvents", () => {
     live.apply("measurement", measurement);
     live.apply("measurement", { ...measurement, value: 6, error: "unreachable" });
     live.apply("measurement", { ...measurement, value: 7, metric: "jitter_us" });
+    live.hand();
     expect(links().map((one) => one.measured?.rtt_us?.value)).toEqual([5, 100_000]);
     expect(links()[0]?.measured?.loss_ratio?.value).toBe(0.05);
+  });
+
+  it("puts the state of a node on that node", () => {
+    queries.setQueryData(["nodes"], [node("a"), node("b")]);
+    live.apply("node-state", { node: "b", state: { enforcement: "observe" } });
+    live.hand();
+    const nodes = queries.getQueryData<NetworkNode[]>(["nodes"]);
+    expect(nodes?.map(({ state }) => state?.enforcement)).toEqual([undefined, "observe"]);
   });
 
   it("adds a new request in front and replaces one that changed", () => {
@@ -128,10 +156,10 @@ describe("LiveEvents", () => {
     FakeSource.last?.close();
     FakeSource.last?.onerror?.();
     vi.advanceTimersByTime(2000);
-    expect(FakeSource.last?.url).toBe("/v1/events?after=e-17");
+    expect(FakeSource.last?.url).toBe("/v1/events?together=true&after=e-17");
     live.close();
     live.open();
-    expect(FakeSource.last?.url).toBe("/v1/events");
+    expect(FakeSource.last?.url).toBe("/v1/events?together=true");
   });
 
   it("keeps how busy a link was, and where it was silent", () => {

@@ -4,7 +4,7 @@
  */
 import type { QueryClient } from "@tanstack/react-query";
 
-import type { Link, LinkLoad, LinkRate, Measurement, RateRequest } from "./types";
+import type { Link, LinkLoad, LinkRate, Measurement, NetworkNode, RateRequest } from "./types";
 
 export type Connection = "connecting" | "live" | "lost";
 
@@ -32,31 +32,45 @@ const NAMES = [
 ] as const;
 export type Name = (typeof NAMES)[number];
 
-/** Changes of links are handed on together this often: a large network says thousands of things a second. */
+/** More links than this: the map draws them itself, and tables take in what they say less often. */
+export const MANY_LINKS = 200;
+/** Changes of links are handed on to the pages together this often. */
 const GATHER_MS = 100;
+const GATHER_MANY_MS = 1000;
 /** Slots of a link's heartbeat, and how long one is. */
 export const BEAT_MS = 5000;
 const BEATS = 60;
 
-function withLinks(links: Link[] | undefined, changes: Map<string, Partial<Link>>): Link[] | undefined {
+const MEASURED = ["rtt_us", "loss_ratio", "available_bandwidth_bps"] as const;
+type Measured = NonNullable<Link["measured"]>;
+
+/** What was gathered since it was last handed on. */
+interface Gathered {
+  links: Map<string, Partial<Link>>;
+  /** By the ends of a link, "from,to". */
+  measured: Map<string, Partial<Measured>>;
+  nodes: Map<string, NetworkNode["state"]>;
+}
+const nothing = (): Gathered => ({ links: new Map(), measured: new Map(), nodes: new Map() });
+
+const UNMEASURED: Measured = { rtt_us: null, loss_ratio: null, available_bandwidth_bps: null };
+
+/** The links with what changed of them; those that did not are the same objects. */
+function withChanges(links: Link[] | undefined, { links: said, measured }: Gathered): Link[] | undefined {
   return links?.map((link) => {
-    const change = changes.get(link.id);
-    return change ? { ...link, ...change } : link;
+    const change = said.get(link.id);
+    const found = measured.get(`${link.from_node},${link.to_node}`);
+    if (!change && !found) return link;
+    const both = { ...link, ...change };
+    return found ? { ...both, measured: { ...(link.measured ?? UNMEASURED), ...found } } : both;
   });
 }
 
-const MEASURED = ["rtt_us", "loss_ratio", "available_bandwidth_bps"] as const;
-
-/** The links with a new measurement between their ends. */
-function withMeasurement(links: Link[] | undefined, heard: Measurement): Link[] | undefined {
-  const metric = MEASURED.find((name) => name === heard.metric);
-  if (!metric || heard.error) return links;
-  return links?.map((link) => {
-    if (link.from_node !== heard.source_node || link.to_node !== heard.destination_node) return link;
-    const before = link.measured ?? { rtt_us: null, loss_ratio: null, available_bandwidth_bps: null };
-    const now = { value: heard.value, at: heard.measured_at, stale: heard.stale };
-    return { ...link, measured: { ...before, [metric]: now } };
-  });
+/** What was last heard of a link, for what draws thousands of them many times a second. */
+export interface Pulse {
+  /** Milliseconds since the epoch. */
+  at: number;
+  utilisation: number;
 }
 
 export class LiveEvents {
@@ -64,10 +78,11 @@ export class LiveEvents {
   private source: EventSource | null = null;
   private retry: ReturnType<typeof setTimeout> | undefined;
   private lastId = "";
-  private gathered = new Map<string, Partial<Link>>();
+  private gathered = nothing();
   private gathering: ReturnType<typeof setTimeout> | undefined;
   /** Greatest utilisation of each link in each slot of time. */
   private readonly beats = new Map<string, Map<number, number>>();
+  private readonly pulses = new Map<string, Pulse>();
   private readonly linkListeners = new Set<LinkListener>();
   private readonly connectionListeners = new Set<ConnectionListener>();
 
@@ -76,9 +91,8 @@ export class LiveEvents {
   open(): void {
     if (this.source) return;
     // The browser resumes by itself after a broken connection; a stream that is made anew says where it was.
-    const source = new EventSource(
-      this.lastId ? `/v1/events?after=${encodeURIComponent(this.lastId)}` : "/v1/events",
-    );
+    const after = this.lastId ? `&after=${encodeURIComponent(this.lastId)}` : "";
+    const source = new EventSource(`/v1/events?together=true${after}`);
     this.source = source;
     source.onopen = () => {
       this.setConnection("live");
@@ -96,7 +110,9 @@ export class LiveEvents {
     for (const name of NAMES) {
       source.addEventListener(name, (event: MessageEvent<string>) => {
         if (event.lastEventId) this.lastId = event.lastEventId;
-        this.apply(name, JSON.parse(event.data) as Record<string, unknown>);
+        const data = JSON.parse(event.data) as Record<string, unknown> | Record<string, unknown>[];
+        if (Array.isArray(data)) for (const one of data) this.apply(name, one);
+        else this.apply(name, data);
       });
     }
   }
@@ -131,7 +147,8 @@ export class LiveEvents {
         const id = String(data.link_id ?? data.id);
         const load = name === "link-load" ? (data as unknown as LinkLoad) : null;
         const rate = name === "link-rate" ? (data as unknown as LinkRate) : null;
-        this.gather(id, load ? { load } : { rate });
+        this.gathered.links.set(id, { ...this.gathered.links.get(id), ...(load ? { load } : { rate }) });
+        this.gather();
         if (load) this.beat(id, load);
         for (const listener of this.linkListeners) listener(id, { at: Date.now(), load, rate });
         break;
@@ -151,11 +168,16 @@ export class LiveEvents {
         );
         break;
       }
-      case "measurement":
-        this.queries.setQueryData<Link[]>(["links"], (links) =>
-          withMeasurement(links, data as unknown as Measurement),
-        );
+      case "measurement": {
+        const heard = data as unknown as Measurement;
+        const metric = MEASURED.find((name) => name === heard.metric);
+        if (!metric || heard.error) break;
+        const ends = `${heard.source_node},${heard.destination_node}`;
+        const now = { value: heard.value, at: heard.measured_at, stale: heard.stale };
+        this.gathered.measured.set(ends, { ...this.gathered.measured.get(ends), [metric]: now });
+        this.gather();
         break;
+      }
       case "topology":
         void this.queries.invalidateQueries({ queryKey: ["nodes"] });
         void this.queries.invalidateQueries({ queryKey: ["links"] });
@@ -165,7 +187,8 @@ export class LiveEvents {
         void this.queries.invalidateQueries({ queryKey: ["nodes"] });
         break;
       case "node-state":
-        void this.queries.invalidateQueries({ queryKey: ["nodes"] });
+        this.gathered.nodes.set(String(data.node), data.state as NetworkNode["state"]);
+        this.gather();
         break;
       case "grant-status":
         void this.queries.invalidateQueries({ queryKey: ["rate-request", String(data.request_id)] });
@@ -186,19 +209,30 @@ export class LiveEvents {
     return first < 0 ? [] : slots.slice(first);
   }
 
+  /** The last load of a link that came with the stream. */
+  pulse(id: string): Pulse | undefined {
+    return this.pulses.get(id);
+  }
+
   private beat(id: string, load: LinkLoad): void {
-    const slot = Math.floor(Date.parse(load.at) / BEAT_MS);
+    const at = Date.parse(load.at);
+    this.pulses.set(id, { at, utilisation: load.utilisation });
+    const slot = Math.floor(at / BEAT_MS);
     const known = this.beats.get(id) ?? new Map<number, number>();
     known.set(slot, Math.max(known.get(slot) ?? 0, load.utilisation));
-    for (const old of known.keys()) if (old <= slot - BEATS) known.delete(old);
+    if (known.size > BEATS) for (const old of known.keys()) if (old <= slot - BEATS) known.delete(old);
     this.beats.set(id, known);
   }
 
-  private gather(id: string, change: Partial<Link>): void {
-    this.gathered.set(id, { ...this.gathered.get(id), ...change });
-    this.gathering ??= setTimeout(() => {
-      this.hand();
-    }, GATHER_MS);
+  private gather(): void {
+    if (this.gathering !== undefined) return;
+    const many = (this.queries.getQueryData<Link[]>(["links"])?.length ?? 0) > MANY_LINKS;
+    this.gathering = setTimeout(
+      () => {
+        this.hand();
+      },
+      many ? GATHER_MANY_MS : GATHER_MS,
+    );
   }
 
   /** Hands on what was gathered; public so that a test need not wait. */
@@ -206,8 +240,16 @@ export class LiveEvents {
     clearTimeout(this.gathering);
     this.gathering = undefined;
     const changes = this.gathered;
-    this.gathered = new Map();
-    this.queries.setQueryData<Link[]>(["links"], (links) => withLinks(links, changes));
+    this.gathered = nothing();
+    if (changes.links.size + changes.measured.size > 0)
+      this.queries.setQueryData<Link[]>(["links"], (links) => withChanges(links, changes));
+    if (changes.nodes.size > 0)
+      this.queries.setQueryData<NetworkNode[]>(["nodes"], (nodes) =>
+        nodes?.map((node) => {
+          const state = changes.nodes.get(node.id);
+          return state === undefined ? node : { ...node, state };
+        }),
+      );
   }
 
   private setConnection(connection: Connection): void {

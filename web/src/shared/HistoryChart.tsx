@@ -11,13 +11,23 @@ interface Props {
   range: TimeRange;
   /** The least that the vertical axis reaches to. */
   floor: number;
+  ceiling?: number;
   format: (value: number | null) => string;
   height?: number;
   /** Not asked for while this is false: the subject is not known yet. */
   enabled?: boolean;
 }
 
-export function HistoryChart({ title, series, range, floor, format, height = 200, enabled = true }: Props) {
+export function HistoryChart({
+  title,
+  series,
+  range,
+  floor,
+  ceiling,
+  format,
+  height = 200,
+  enabled = true,
+}: Props) {
   const { data, error } = useSeries(series, range, enabled);
   return (
     <Card withBorder>
@@ -34,6 +44,7 @@ export function HistoryChart({ title, series, range, floor, format, height = 200
           untilS={range.untilMs / 1000}
           windowS={(range.untilMs - range.fromMs) / 1000}
           floor={floor}
+          {...(ceiling === undefined ? {} : { ceiling })}
           format={format}
           height={height}
         />

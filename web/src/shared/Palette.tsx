@@ -6,6 +6,7 @@ import { useHotkeys } from "@mantine/hooks";
 import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from "@mantine/spotlight";
 import { IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
 
 import type { Role } from "../api/client";
 import { useLinks, useRateRequests } from "../api/useLive";
@@ -51,7 +52,8 @@ export function Palette(props: Props) {
   const navigate = useNavigate();
   const commands = useCommands(props);
   const pages = pagesFor(props.roles);
-  const links = useLinks();
+  const [opened, setOpened] = useState(false);
+  const links = useLinks(opened);
   const requests = useRateRequests();
   useHotkeys(
     [
@@ -117,6 +119,12 @@ export function Palette(props: Props) {
       scrollable
       maxHeight={420}
       nothingFound="Nothing is called that."
+      onSpotlightOpen={() => {
+        setOpened(true);
+      }}
+      onSpotlightClose={() => {
+        setOpened(false);
+      }}
       searchProps={{
         "aria-label": "Search pages, commands, links and requests",
         placeholder: "Go to, or do …",

@@ -1,7 +1,7 @@
 /** Small hooks that every page uses. */
 import { useDocumentTitle } from "@mantine/hooks";
 import { useSearch } from "@tanstack/react-router";
-import { useEffect, useMemo, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 
 import type { Role } from "../api/client";
 import { useSession } from "../api/useLive";
@@ -19,6 +19,25 @@ export function useNow(periodMs = 1000): number {
     };
   }, [periodMs]);
   return now;
+}
+
+/** A value as it was at the last tick; 0: as it is. For what is costly to show and changes all the time. */
+export function useSampled<T>(value: T, periodMs: number): T {
+  const latest = useRef(value);
+  const [sampled, setSampled] = useState(value);
+  useEffect(() => {
+    latest.current = value;
+  }, [value]);
+  useEffect(() => {
+    if (periodMs === 0) return;
+    const timer = setInterval(() => {
+      setSampled(() => latest.current);
+    }, periodMs);
+    return () => {
+      clearInterval(timer);
+    };
+  }, [periodMs]);
+  return periodMs === 0 ? value : sampled;
 }
 
 /** Title of the browser's tab: the page's name first, since tabs are narrow. */

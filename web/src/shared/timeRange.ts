@@ -31,8 +31,8 @@ export const DEFAULT_PRESET: Preset = "5m";
 
 /** Longer than the archive answers for. */
 const LONGEST_MS = 31 * 24 * HOUR_MS;
-/** About as many points as a wide screen has for a chart. */
-const POINTS = 700;
+/** As many points as a wide screen can show of a chart: a day has one for each minute. */
+const POINTS = 1500;
 const STEPS_MS = [
   1000,
   2000,

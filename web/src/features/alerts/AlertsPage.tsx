@@ -13,7 +13,14 @@ import { Failed, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
 import { formatAge } from "../../shared/units";
+import { METRICS } from "../paths/matrix";
 import { RuleForm } from "./RuleForm";
+
+/** In the metric's unit; silence and change have none. */
+function thresholdWords({ kind, metric, threshold }: AlertRule): string {
+  if (kind === "no_data" || kind === "change") return "–";
+  return METRICS.find(({ id }) => id === metric)?.format(threshold) ?? String(threshold);
+}
 
 function told(now: number): Column<Told>[] {
   return [
@@ -96,7 +103,13 @@ function Rules() {
       header: "Path",
       value: ({ source_node, destination_node }) => `${source_node ?? "any"} → ${destination_node ?? "any"}`,
     },
-    { id: "threshold", header: "Threshold", align: "right", value: ({ threshold }) => threshold },
+    {
+      id: "threshold",
+      header: "Threshold",
+      align: "right",
+      value: ({ threshold }) => threshold,
+      cell: thresholdWords,
+    },
     {
       id: "for",
       header: "For",

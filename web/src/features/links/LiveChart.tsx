@@ -31,8 +31,16 @@ interface Props {
   height?: number;
 }
 
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const clock = (seconds: number) => CLOCK.format(seconds * 1000);
+const MINUTES = { hour: "2-digit", minute: "2-digit" } as const;
+const CLOCK = new Intl.DateTimeFormat("en-GB", { ...MINUTES, second: "2-digit" });
+const HOURS = new Intl.DateTimeFormat("en-GB", MINUTES);
+const DAYS = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", ...MINUTES });
+
+/** How a moment on an axis of this length is written. */
+function clockFor(windowS: number): (seconds: number) => string {
+  const format = windowS <= 3600 ? CLOCK : windowS <= 86_400 ? HOURS : DAYS;
+  return (seconds) => format.format(seconds * 1000);
+}
 
 export function LiveChart({
   title,
@@ -60,6 +68,7 @@ export function LiveChart({
     const shade = scheme === "light" ? 8 : 5;
     const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     const parsed = JSON.parse(layout) as ChartSeries[];
+    const clock = clockFor(windowS);
     const plot = new uPlot(
       {
         width,
@@ -74,7 +83,7 @@ export function LiveChart({
           },
         },
         axes: [
-          { ...axis, space: 70, values: (_plot, splits) => splits.map(clock) },
+          { ...axis, space: windowS > 86_400 ? 110 : 70, values: (_plot, splits) => splits.map(clock) },
           { ...axis, size: 84, space: 34, values: (_plot, splits) => splits.map((value) => format(value)) },
         ],
         cursor: { drag: { x: false, y: false } },

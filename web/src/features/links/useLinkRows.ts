@@ -46,8 +46,8 @@ export function useLoadRows(id: string): Row[] {
 
 const SENSED = ["rtt_us", "loss_ratio"] as const;
 
-/** What sensing found between the ends of a link in the last minutes. */
-export function useSensed(link: Link | undefined): { rtt: Row[]; loss: Series | undefined } {
+/** What sensing found between the ends of a link in the last minutes: rows of round trip and loss, and the loss alone. */
+export function useSensed(link: Link | undefined): { rows: Row[]; loss: Series | undefined } {
   const subject = link ? `${link.from_node},${link.to_node}` : "";
   const results = useQueries({
     queries: SENSED.map((metric) => ({
@@ -61,5 +61,5 @@ export function useSensed(link: Link | undefined): { rtt: Row[]; loss: Series | 
     })),
   });
   const [rtt, loss] = results.map((result) => result.data);
-  return { rtt: useMemo(() => (rtt && loss ? rowsOfSeries([rtt, loss]) : []), [rtt, loss]), loss };
+  return { rows: useMemo(() => (rtt && loss ? rowsOfSeries([rtt, loss]) : []), [rtt, loss]), loss };
 }

@@ -1,21 +1,29 @@
 /** The network at a glance: map and table of links, both live. */
-import { Badge, Card, Group, Stack, Title } from "@mantine/core";
+import { Badge, Card, Group, Stack, Text } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
-import { useCallback } from "react";
+import { useCallback, useDeferredValue } from "react";
 
+import { MANY_LINKS } from "../../api/events";
 import { useLinks, useNodes, useRecentLoss } from "../../api/useLive";
-import { useNow, usePageTitle } from "../../shared/hooks";
+import type { Link, NetworkNode } from "../../api/types";
+import { useNow, useSampled } from "../../shared/hooks";
 import { Empty, Failed, Loading } from "../../shared/Notices";
+import { PageHeader } from "../../shared/PageHeader";
+import { UTILISATION_LEVELS } from "../../theme";
 import { nodeStatus } from "./linkLabel";
 import { LinkTable } from "./LinkTable";
 import { NetworkGraph } from "./NetworkGraph";
+
+/** More nodes than this are counted by their state instead of named. */
+const NODES_NAMED = 24;
+/** So often the table of a large network is renewed. */
+const TABLE_MS = 2000;
 
 export function MapPage() {
   const nodes = useNodes();
   const links = useRecentLoss(useLinks());
   const navigate = useNavigate();
   const now = useNow();
-  usePageTitle("Network");
   const openLink = useCallback(
     (id: string) => void navigate({ to: "/links/$linkId", params: { linkId: id } }),
     [navigate],
@@ -26,44 +34,62 @@ export function MapPage() {
   if (links.isError && !links.data) return <Failed error={links.error} retry={() => void links.refetch()} />;
   if (nodes.data.length === 0)
     return (
-      <>
-        <Title order={1} size="h3">
-          Network
-        </Title>
+      <Stack>
+        <PageHeader title="Network" />
         <Empty title="No node is known yet">
           Start the lab with <code>chart lab up demo --platform</code>, or register nodes and links over REST.
         </Empty>
-      </>
+      </Stack>
     );
 
   return (
     <Stack>
-      <Group justify="space-between">
-        <Title order={1} size="h3">
-          Network
-        </Title>
-        <Group gap="xs" role="list" aria-label="Nodes">
-          {nodes.data.map((node) => {
-            const status = nodeStatus(node);
-            return (
-              <Badge
-                key={node.id}
-                role="listitem"
-                variant="default"
-                tt="none"
-                leftSection={<Dot color={status.color} />}
-              >
-                {node.id}: {status.text}
-              </Badge>
-            );
-          })}
-        </Group>
-      </Group>
+      <PageHeader title="Network" actions={<NodeStates nodes={nodes.data} />} />
       <Card withBorder padding={0}>
         <NetworkGraph nodes={nodes.data} links={links.data} now={now} onSelectLink={openLink} />
+        <Legend />
       </Card>
-      <LinkTable links={links.data} now={now} />
+      <Table links={links.data} now={now} />
     </Stack>
+  );
+}
+
+/** The table, of a large network less often and when there is time for it. */
+function Table(live: { links: Link[]; now: number }) {
+  const many = live.links.length > MANY_LINKS;
+  const sampled = useDeferredValue(useSampled(live, many ? TABLE_MS : 0));
+  return <LinkTable {...(many ? sampled : live)} />;
+}
+
+function NodeStates({ nodes }: { nodes: NetworkNode[] }) {
+  if (nodes.length <= NODES_NAMED)
+    return (
+      <Group gap="xs" role="list" aria-label="Nodes">
+        {nodes.map((node) => {
+          const { text, color } = nodeStatus(node);
+          return <StateBadge key={node.id} color={color} text={`${node.id}: ${text}`} />;
+        })}
+      </Group>
+    );
+  const counts = new Map<string, { color: string; count: number }>();
+  for (const node of nodes) {
+    const { text, color } = nodeStatus(node);
+    counts.set(text, { color, count: (counts.get(text)?.count ?? 0) + 1 });
+  }
+  return (
+    <Group gap="xs" role="list" aria-label="Nodes">
+      {[...counts].map(([text, { color, count }]) => (
+        <StateBadge key={text} color={color} text={`${count} nodes: ${text}`} />
+      ))}
+    </Group>
+  );
+}
+
+function StateBadge({ color, text }: { color: string; text: string }) {
+  return (
+    <Badge role="listitem" variant="default" tt="none" leftSection={<Dot color={color} />}>
+      {text}
+    </Badge>
   );
 }
 
@@ -72,5 +98,29 @@ function Dot({ color }: { color: string }) {
     <svg width={10} height={10} aria-hidden>
       <circle cx={5} cy={5} r={5} fill={color} />
     </svg>
+  );
+}
+
+/** What the colours of the lines mean; the table says it in numbers. */
+function Legend() {
+  return (
+    <Group gap="md" px="md" py={6} aria-hidden>
+      {UTILISATION_LEVELS.map(({ color, label }) => (
+        <Group key={label} gap={6} wrap="nowrap">
+          <svg width={22} height={6}>
+            <line
+              x1={0}
+              y1={3}
+              x2={22}
+              y2={3}
+              stroke={color}
+              strokeWidth={4}
+              strokeDasharray={label === "silent" ? "5 4" : undefined}
+            />
+          </svg>
+          <Text size="xs">{label}</Text>
+        </Group>
+      ))}
+    </Group>
   );
 }

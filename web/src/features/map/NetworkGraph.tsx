@@ -1,11 +1,16 @@
-/** Drawing of the network: nodes and directed links, with live labels. The table below the map says the same in words. */
+/**
+ * Drawing of the network: nodes and directed links, with live labels. The table below the map says the same in words. In a
+ * large network the graph has the nodes alone, and the links are lines on a canvas under it (edgeLayer).
+ */
 import { Box, useComputedColorScheme } from "@mantine/core";
-import cytoscape, { type Core, type ElementDefinition } from "cytoscape";
+import cytoscape, { type Core, type ElementDefinition, type StylesheetJson } from "cytoscape";
 import { useEffect, useRef } from "react";
 
+import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
 import { layoutPositions } from "./layout";
 import { linkLabel, linkStyle, nodeStatus } from "./linkLabel";
+import { useManyEdges } from "./useManyEdges";
 
 interface Props {
   nodes: NetworkNode[];
@@ -14,12 +19,15 @@ interface Props {
   onSelectLink: (id: string) => void;
 }
 
+const FILL = { position: "absolute", inset: 0, width: "100%", height: "100%" } as const;
+
 /** With more links than this their labels would cover each other: the table and the colours say it. */
 const LABELS_LIMIT = 60;
 
 function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefinition[] {
   const positions = layoutPositions(nodes, links);
   const labelled = links.length <= LABELS_LIMIT;
+  const edges = links.length > MANY_LINKS ? [] : links;
   const known = new Set(nodes.map((node) => node.id));
   return [
     ...nodes.map((node) => ({
@@ -27,7 +35,7 @@ function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefi
       data: { id: node.id, label: node.id, color: nodeStatus(node).color },
       position: positions[node.id] ?? { x: 0, y: 0 },
     })),
-    ...links
+    ...edges
       .filter((link) => known.has(link.from_node) && known.has(link.to_node))
       .map((link) => {
         const { color, width, dashed } = linkStyle(link, now);
@@ -51,6 +59,7 @@ function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefi
 function refresh(core: Core, nodes: NetworkNode[], links: Link[], now: number): void {
   const labelled = links.length <= LABELS_LIMIT;
   for (const node of nodes) set(core, node.id, { color: nodeStatus(node).color });
+  if (links.length > MANY_LINKS) return;
   for (const link of links) {
     const { color, width, dashed } = linkStyle(link, now);
     const label = labelled ? linkLabel(link, now) : "";
@@ -64,16 +73,58 @@ function set(core: Core, id: string, wanted: Record<string, string | number>): v
     if (element.data(name) !== value) element.data(name, value);
 }
 
+function styleOf(scheme: "light" | "dark", many: boolean): StylesheetJson {
+  const ink = scheme === "light" ? "#212529" : "#e9ecef";
+  const paper = scheme === "light" ? "#ffffff" : "#242424";
+  const size = many ? 12 : 34;
+  return [
+    {
+      selector: "node",
+      style: {
+        label: "data(label)",
+        "background-color": "data(color)",
+        color: ink,
+        "font-size": many ? 8 : 15,
+        // Names that nobody could read are not drawn.
+        "min-zoomed-font-size": many ? 10 : 7,
+        "font-weight": 600,
+        "text-valign": "bottom",
+        "text-margin-y": many ? 2 : 6,
+        width: size,
+        height: size,
+      },
+    },
+    {
+      selector: "edge",
+      style: {
+        label: "data(label)",
+        "line-color": "data(color)",
+        "target-arrow-color": "data(color)",
+        "target-arrow-shape": "triangle",
+        "curve-style": "bezier",
+        "control-point-step-size": 90,
+        width: "data(width)" as unknown as number,
+        "line-style": "data(line)" as unknown as "solid",
+        color: ink,
+        "font-size": 12,
+        "text-wrap": "wrap",
+        "text-background-color": paper,
+        "text-background-opacity": 0.92,
+        "text-background-padding": "3px",
+      },
+    },
+  ];
+}
+
 export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
   const container = useRef<HTMLDivElement>(null);
   const graph = useRef<Core | null>(null);
   const shape = useRef("");
   const scheme = useComputedColorScheme("light");
+  const many = links.length > MANY_LINKS;
 
   useEffect(() => {
     if (!container.current) return;
-    const ink = scheme === "light" ? "#212529" : "#e9ecef";
-    const paper = scheme === "light" ? "#ffffff" : "#242424";
     const core = cytoscape({
       container: container.current,
       minZoom: 0.02,
@@ -81,44 +132,13 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
       textureOnViewport: true,
       hideLabelsOnViewport: true,
       maxZoom: 3,
-      style: [
-        {
-          selector: "node",
-          style: {
-            label: "data(label)",
-            "background-color": "data(color)",
-            color: ink,
-            "font-size": 15,
-            "font-weight": 600,
-            "text-valign": "bottom",
-            "text-margin-y": 6,
-            width: 34,
-            height: 34,
-          },
-        },
-        {
-          selector: "edge",
-          style: {
-            label: "data(label)",
-            "line-color": "data(color)",
-            "target-arrow-color": "data(color)",
-            "target-arrow-shape": "triangle",
-            "curve-style": "bezier",
-            "control-point-step-size": 90,
-            width: "data(width)" as unknown as number,
-            "line-style": "data(line)" as unknown as "solid",
-            color: ink,
-            "font-size": 12,
-            "text-wrap": "wrap",
-            "text-background-color": paper,
-            "text-background-opacity": 0.92,
-            "text-background-padding": "3px",
-          },
-        },
-      ],
     });
     core.on("tap", "edge", (event) => {
       onSelectLink((event.target as { id: () => string }).id());
+    });
+    // Another size (a phone that is turned): all of it is shown again.
+    core.on("resize", () => {
+      core.fit(undefined, many ? 16 : 60);
     });
     graph.current = core;
     shape.current = "";
@@ -126,7 +146,11 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
       core.destroy();
       graph.current = null;
     };
-  }, [scheme, onSelectLink]);
+  }, [onSelectLink, many]);
+
+  useEffect(() => {
+    graph.current?.style(styleOf(scheme, many));
+  }, [scheme, many, onSelectLink]);
 
   useEffect(() => {
     const core = graph.current;
@@ -136,18 +160,20 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
       shape.current = signature;
       core.elements().remove();
       core.add(elements(nodes, links, now));
-      core.fit(undefined, 60);
+      core.fit(undefined, many ? 16 : 60);
       return;
     }
     core.batch(() => {
       refresh(core, nodes, links, now);
     });
-  }, [nodes, links, now, scheme, onSelectLink]);
+  }, [nodes, links, now, onSelectLink, many]);
+
+  const canvas = useManyEdges(graph, many, nodes, links, onSelectLink);
 
   return (
     <Box
-      ref={container}
-      h={{ base: 320, md: 420 }}
+      pos="relative"
+      h={{ base: 320, md: many ? 560 : 420 }}
       role="img"
       aria-label={`Network map: ${nodes.length} nodes, ${links.length} directed links. The table below lists every link.`}
       data-testid="network-map"
@@ -156,6 +182,9 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
           ? JSON.stringify(Object.fromEntries(links.map((link) => [link.id, linkLabel(link, now)])))
           : undefined
       }
-    />
+    >
+      <canvas ref={canvas} hidden={!many} style={FILL} />
+      <div ref={container} style={FILL} />
+    </Box>
   );
 }

@@ -22,11 +22,19 @@ import { useFlows, useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
 import { formatRate } from "../../shared/units";
 import { end, flowKey } from "../flows/flow";
-import { toBody } from "../requests/formValues";
+import {
+  CHECK_ENDS,
+  MEGABITS,
+  numberOrNull,
+  PORT,
+  PRIORITY,
+  refusedField,
+  SERVICES,
+  toBody,
+} from "../requests/formValues";
 import { DSCP, matching, type Rule } from "./match";
 
 const SHOWN = 5;
-const number = (value: number | string) => (value === "" ? null : Number(value));
 
 interface Values {
   application: string;
@@ -60,7 +68,7 @@ function bodyOf(values: Values): RateRequestBody {
   const { application } = values;
   return {
     ...toBody({ ...values, description: application ? `rule: ${application}` : "rule" }),
-    source_port: number(values.sourcePort),
+    source_port: numberOrNull(values.sourcePort),
     dscp: values.dscp === null ? null : Number(values.dscp),
     tags: application ? { application } : {},
   };
@@ -70,8 +78,8 @@ const ruleOf = (values: Values): Rule => ({
   source: values.source,
   destination: values.destination,
   protocol: values.protocol,
-  sourcePort: number(values.sourcePort),
-  destinationPort: number(values.destinationPort),
+  sourcePort: numberOrNull(values.sourcePort),
+  destinationPort: numberOrNull(values.destinationPort),
   dscp: values.dscp === null ? null : Number(values.dscp),
 });
 
@@ -80,17 +88,15 @@ export function RuleForm({ onSaved }: { onSaved: () => void }) {
   const [key, setKey] = useState(() => crypto.randomUUID());
   const form = useForm<Values>({
     initialValues: EMPTY,
-    validate: {
-      source: (value) => (value ? null : "Choose the node that sends"),
-      destination: (value, { source }) =>
-        value && value !== source ? null : "Choose another node that receives",
-    },
+    validate: CHECK_ENDS,
   });
   const save = useMutation({
     mutationFn: (values: Values) => api.createRateRequest(bodyOf(values), key),
     onSuccess: onSaved,
-    onError: () => {
+    onError: (error) => {
       setKey(crypto.randomUUID());
+      const field = refusedField(error, form.values);
+      if (field) form.setFieldError(field, error.message);
     },
   });
   const names = (nodes.data ?? []).map(({ id }) => id);
@@ -116,34 +122,23 @@ export function RuleForm({ onSaved }: { onSaved: () => void }) {
           <NumberInput
             label="Sender's port"
             placeholder="any"
-            min={1}
-            max={65_535}
+            {...PORT}
             {...form.getInputProps("sourcePort")}
           />
           <NumberInput
             label="Receiver's port"
             placeholder="any"
-            min={1}
-            max={65_535}
+            {...PORT}
             {...form.getInputProps("destinationPort")}
           />
-          <Select
-            label="Service"
-            data={["guaranteed", "variable", "available", "maximum"]}
-            allowDeselect={false}
-            {...form.getInputProps("service")}
-          />
-          <NumberInput
-            label="Rate"
-            suffix=" Mb/s"
-            min={0}
-            decimalScale={3}
-            {...form.getInputProps("rateMbit")}
-          />
-          <NumberInput label="Priority" min={0} max={255} {...form.getInputProps("priority")} />
+          <Select label="Service" data={SERVICES} allowDeselect={false} {...form.getInputProps("service")} />
+          <NumberInput label="Rate" {...MEGABITS} {...form.getInputProps("rateMbit")} />
+          <NumberInput label="Priority" {...PRIORITY} {...form.getInputProps("priority")} />
           <NumberInput label="Holds for" suffix=" min" min={1} {...form.getInputProps("durationMin")} />
         </SimpleGrid>
-        {form.values.source && form.values.destination ? <Before values={form.values} /> : null}
+        {form.values.source && form.values.destination && form.values.source !== form.values.destination ? (
+          <Before values={form.values} />
+        ) : null}
         {save.isError ? <Failed error={save.error} /> : null}
         <Group justify="flex-end">
           <Button type="submit" loading={save.isPending}>

@@ -16,33 +16,22 @@ import { useDebouncedValue } from "@mantine/hooks";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { api, ApiError } from "../../api/client";
-import type { RateRequest, ServiceType } from "../../api/types";
+import { api } from "../../api/client";
+import type { RateRequest } from "../../api/types";
 import { useLinks, useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
 import { formatRate } from "../../shared/units";
-import { type FormValues, toBody } from "./formValues";
+import {
+  CHECK_ENDS,
+  type FormValues,
+  MEGABITS,
+  PORT,
+  PRIORITY,
+  refusedField,
+  SERVICES,
+  toBody,
+} from "./formValues";
 import { pathLabel } from "./path";
-
-const SERVICES: { value: ServiceType; label: string }[] = [
-  { value: "guaranteed", label: "guaranteed" },
-  { value: "variable", label: "variable" },
-  { value: "available", label: "available" },
-  { value: "maximum", label: "maximum" },
-];
-
-/** Field of the REST body -> field of this form. */
-const FORM_FIELDS: Record<string, keyof FormValues> = {
-  source: "source",
-  destination: "destination",
-  guaranteed_bps: "rateMbit",
-  minimum_bps: "rateMbit",
-  destination_port: "destinationPort",
-  protocol: "protocol",
-  priority: "priority",
-  duration_s: "durationMin",
-  end: "durationMin",
-};
 
 export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) => void }) {
   const nodes = useNodes();
@@ -60,15 +49,7 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
       durationMin: 60,
       description: "",
     },
-    validate: {
-      source: (value) => (value ? null : "Choose the node that sends"),
-      destination: (value, values) =>
-        !value
-          ? "Choose the node that receives"
-          : value === values.source
-            ? "Choose another node than the sender"
-            : null,
-    },
+    validate: CHECK_ENDS,
   });
   const complete =
     form.values.source !== "" &&
@@ -86,8 +67,7 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
     onSuccess: onCreated,
     onError: (error) => {
       setIdempotencyKey(crypto.randomUUID());
-      const field =
-        error instanceof ApiError && error.problem.field ? FORM_FIELDS[error.problem.field] : undefined;
+      const field = refusedField(error, form.values);
       if (field) form.setFieldError(field, error.message);
     },
   });
@@ -126,9 +106,7 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
         <SimpleGrid cols={{ base: 1, sm: 2 }}>
           <NumberInput
             label="Guaranteed rate"
-            suffix=" Mb/s"
-            min={0}
-            decimalScale={3}
+            {...MEGABITS}
             disabled={form.values.service === "available"}
             {...form.getInputProps("rateMbit")}
           />
@@ -142,17 +120,13 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
           <NumberInput
             label="Receiver's port"
             description="Empty: any port"
-            min={1}
-            max={65535}
-            allowDecimal={false}
+            {...PORT}
             {...form.getInputProps("destinationPort")}
           />
           <NumberInput
             label="Priority"
             description="0 lowest, 255 highest"
-            min={0}
-            max={255}
-            allowDecimal={false}
+            {...PRIORITY}
             {...form.getInputProps("priority")}
           />
           <TextInput label="Description" {...form.getInputProps("description")} />

@@ -8,6 +8,7 @@ import { api } from "../../api/client";
 import type { RateRequest, RateRequestChange } from "../../api/types";
 import { Failed } from "../../shared/Notices";
 import { formatRate } from "../../shared/units";
+import { MEGABITS } from "./formValues";
 
 export function WhatIf({ request }: { request: RateRequest }) {
   const queries = useQueryClient();
@@ -45,14 +46,7 @@ export function WhatIf({ request }: { request: RateRequest }) {
       </Text>
       <Stack>
         <SimpleGrid cols={2}>
-          <NumberInput
-            label="Guaranteed rate"
-            suffix=" Mb/s"
-            min={0}
-            decimalScale={3}
-            value={rate}
-            onChange={setRate}
-          />
+          <NumberInput label="Guaranteed rate" {...MEGABITS} value={rate} onChange={setRate} />
           <NumberInput
             label="Ends in"
             suffix=" min"

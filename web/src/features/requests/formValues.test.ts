@@ -1,6 +1,7 @@
 import { expect, it } from "vitest";
 
-import { type FormValues, toBody } from "./formValues";
+import { ApiError } from "../../api/client";
+import { CHECK_ENDS, type FormValues, refusedField, toBody } from "./formValues";
 
 const values: FormValues = {
   source: "alpha",
@@ -25,4 +26,19 @@ it("turns megabits and minutes into bits and seconds", () => {
 
 it("asks for no guarantee with the available service", () => {
   expect(toBody({ ...values, service: "available" }).guaranteed_bps).toBe(0);
+});
+
+it("says which end is missing or the same as the other", () => {
+  expect(CHECK_ENDS.source("")).toBe("Choose the node that sends");
+  expect(CHECK_ENDS.destination("", values)).toBe("Choose the node that receives");
+  expect(CHECK_ENDS.destination("alpha", values)).toBe("Choose another node than the sender");
+  expect([CHECK_ENDS.source("alpha"), CHECK_ENDS.destination("delta", values)]).toEqual([null, null]);
+});
+
+it("finds the field that a refusal is about, if the form has it", () => {
+  const refusal = (field: string) =>
+    new ApiError({ type: "about:blank", title: "", status: 422, detail: "no", field });
+  expect(refusedField(refusal("guaranteed_bps"), values)).toBe("rateMbit");
+  expect(refusedField(refusal("dscp"), values)).toBeNull();
+  expect(refusedField(new Error("no"), values)).toBeNull();
 });

@@ -1,4 +1,5 @@
-/** Form values -> body of POST /v1/rate-requests. Pure. */
+/** What the forms that ask for a rate share: checks, limits of fields, and their values as the body of a request. Pure. */
+import { ApiError } from "../../api/client";
 import type { RateRequestBody, ServiceType } from "../../api/types";
 
 export interface FormValues {
@@ -13,7 +14,46 @@ export interface FormValues {
   description: string;
 }
 
-const numberOrNull = (value: number | string): number | null => (value === "" ? null : Number(value));
+export const numberOrNull = (value: number | string): number | null => (value === "" ? null : Number(value));
+
+export const SERVICES: ServiceType[] = ["guaranteed", "variable", "available", "maximum"];
+
+/** A form's check of its two ends: what is wrong with the field, or null. */
+export const CHECK_ENDS = {
+  source: (value: string) => (value ? null : "Choose the node that sends"),
+  destination: (value: string, { source }: { source: string }) =>
+    !value
+      ? "Choose the node that receives"
+      : value === source
+        ? "Choose another node than the sender"
+        : null,
+};
+
+/** Field of the REST body -> field of a form. */
+const FORM_FIELDS: Record<string, string> = {
+  source: "source",
+  destination: "destination",
+  guaranteed_bps: "rateMbit",
+  minimum_bps: "rateMbit",
+  source_port: "sourcePort",
+  destination_port: "destinationPort",
+  dscp: "dscp",
+  protocol: "protocol",
+  priority: "priority",
+  duration_s: "durationMin",
+  end: "durationMin",
+};
+
+/** The field of a form with these values that a refusal is about; null when it names none of them. */
+export function refusedField<Values extends object>(error: Error, values: Values): keyof Values | null {
+  const named = error instanceof ApiError ? FORM_FIELDS[error.problem.field ?? ""] : undefined;
+  return named !== undefined && named in values ? (named as keyof Values) : null;
+}
+
+/** Limits of the kit's NumberInput. */
+export const PORT = { min: 1, max: 65_535, allowDecimal: false } as const;
+export const PRIORITY = { min: 0, max: 255, allowDecimal: false } as const;
+export const MEGABITS = { suffix: " Mb/s", min: 0, decimalScale: 3 } as const;
 
 export function toBody(values: FormValues): RateRequestBody {
   const minutes = numberOrNull(values.durationMin);

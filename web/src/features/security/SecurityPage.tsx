@@ -12,7 +12,15 @@ import { Failed, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
 import { formatAge, formatRate } from "../../shared/units";
-import { certificatesOf, type Held, keysOf, refusalsOf } from "./trust";
+import {
+  certificatesOf,
+  type Held,
+  keysOf,
+  reasonWords,
+  refusalsOf,
+  type RefusedSignals,
+  refusedSignalsOf,
+} from "./trust";
 
 const iso = (ms: number) => new Date(ms).toISOString();
 const until = (ms: number) =>
@@ -159,7 +167,6 @@ function heldColumns(now: number, what: string, number: string): Column<Held>[] 
 
 const NODES: Column<NodeKey>[] = [
   { id: "node", header: "Node", value: ({ node }) => node },
-  { id: "epoch", header: "Key epoch", align: "right", value: ({ key_epoch }) => key_epoch || null },
   { id: "kernel", header: "Kernel", value: ({ kernel_release }) => kernel_release },
   {
     id: "state",
@@ -167,6 +174,13 @@ const NODES: Column<NodeKey>[] = [
     value: ({ stale }) => (stale ? "silent" : "heard"),
     cell: ({ stale }) => <State tone={stale ? "bad" : "good"}>{stale ? "silent" : "heard"}</State>,
   },
+];
+
+const REFUSED: Column<RefusedSignals>[] = [
+  { id: "node", header: "Node", value: ({ node }) => node },
+  { id: "reason", header: "Reason", value: ({ reason }) => reason },
+  { id: "words", header: "In words", value: ({ reason }) => reasonWords(reason) },
+  { id: "count", header: "Signals", align: "right", value: ({ count }) => count },
 ];
 
 /** For operators alone: the gateway refuses others. */
@@ -182,6 +196,7 @@ function Trust() {
           certificatesOf(records),
           refusalsOf(records),
         ];
+        const refused = refusedSignalsOf(nodes.data ?? []);
         const oldest = keys.reduce((least, key) => Math.min(least, key.since), Infinity);
         return (
           <>
@@ -200,7 +215,11 @@ function Trust() {
                 value={String(certificates.filter(({ revoked }) => !revoked).length)}
                 note={`${certificates.filter(({ revoked }) => revoked).length} revoked`}
               />
-              <Figure label="Refusals noted" value={String(refusals.length)} note="of signals and reports" />
+              <Figure
+                label="Signals refused"
+                value={String(refused.reduce((total, { count }) => total + count, 0))}
+                note="since the agents started"
+              />
             </SimpleGrid>
             <DataTable
               label="Signalling keys"
@@ -227,7 +246,15 @@ function Trust() {
               minWidth={520}
             />
             <DataTable
-              label="Refused"
+              label="Refused signals"
+              rows={refused}
+              columns={REFUSED}
+              rowKey={({ node, reason }) => `${node} ${reason}`}
+              empty={nodes.error?.message ?? "No node has refused a signal since its agent started."}
+              minWidth={560}
+            />
+            <DataTable
+              label="Refusals of the authority"
               rows={refusals}
               columns={[
                 { id: "at", header: "When", value: ({ at }) => at, cell: ({ at }) => formatAge(at, now) },

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { AuditRecord } from "../../api/types";
-import { certificatesOf, keysOf, refusalsOf } from "./trust";
+import type { AuditRecord, NodeKey } from "../../api/types";
+import { certificatesOf, keysOf, reasonWords, refusalsOf, refusedSignalsOf } from "./trust";
 
 const record = (second: number, action: string, subject: string, detail: Record<string, unknown> = {}) =>
   ({ id: `${second}`, at: new Date(second * 1000).toISOString(), action, subject, detail }) as AuditRecord;
@@ -36,5 +36,31 @@ describe("keys and certificates from the audit", () => {
       "certificate.revoke",
       "next-hop.report-refused",
     ]);
+  });
+});
+
+describe("refused signals", () => {
+  const said = (node: string, refused_signals: NodeKey["refused_signals"]) =>
+    ({ node, refused_signals }) as NodeKey;
+
+  it("lists every node's reasons, the most frequent first", () => {
+    const nodes = [
+      said("a", [{ reason: "bad_tag", count: 2 }]),
+      said("b", []),
+      said("c", [
+        { reason: "bad_tag", count: 2 },
+        { reason: "replayed", count: 9 },
+      ]),
+    ];
+    expect(refusedSignalsOf(nodes).map(({ node, reason }) => `${node} ${reason}`)).toEqual([
+      "c replayed",
+      "a bad_tag",
+      "c bad_tag",
+    ]);
+  });
+
+  it("has words for a reason, and passes on one that it does not know", () => {
+    expect(reasonWords("replayed")).toBe("it was accepted before");
+    expect(reasonWords("some_new_thing")).toBe("some new thing");
   });
 });

@@ -1,5 +1,5 @@
 /** Keys and certificates from the authority's audit: the newest of each, and how old they are. Pure. */
-import type { AuditRecord } from "../../api/types";
+import type { AuditRecord, NodeKey } from "../../api/types";
 
 export interface Held {
   subject: string;
@@ -41,3 +41,36 @@ const REFUSED = ["next-hop.report", "next-hop.report-refused", "certificate.revo
 /** What the authority heard of signals that did not verify, and whom it believes no more. */
 export const refusalsOf = (audit: AuditRecord[]): AuditRecord[] =>
   audit.filter(({ action }) => REFUSED.includes(action));
+
+export interface RefusedSignals {
+  node: string;
+  reason: string;
+  count: number;
+}
+
+/** What was wrong with signals, in words; the nodes tell it by these names. */
+const REASONS: Record<string, string> = {
+  bad_tag: "its tag does not verify: forged, or signed with another key",
+  replayed: "it was accepted before",
+  too_old: "it is older than the window of sequences",
+  unknown_epoch: "its key is not accepted (any more)",
+  unauthorised: "its sender has no authorisation: it gets the free level",
+  bad_version: "it is of another version",
+  duplicate: "two signals in one packet",
+  fragment: "it came in a fragment",
+  truncated: "the packet ends before its headers do",
+  bad_header: "lengths in the packet contradict each other",
+  bad_option: "an option leaves the header",
+  bad_signal_length: "it has another length than a signal",
+  bad_reserved: "a reserved bit is set",
+  bad_status: "its status has no meaning here",
+  not_shim: "a datagram on the signalling port that is no signal",
+  bad_shim: "a signal in a datagram of another version or length",
+};
+export const reasonWords = (reason: string): string => REASONS[reason] ?? reason.replaceAll("_", " ");
+
+/** Refused signals of every node, the most frequent first. */
+export const refusedSignalsOf = (nodes: NodeKey[]): RefusedSignals[] =>
+  nodes
+    .flatMap(({ node, refused_signals }) => refused_signals.map((one) => ({ node, ...one })))
+    .sort((a, b) => b.count - a.count || a.node.localeCompare(b.node));

@@ -1,0 +1,91 @@
+/** Every page of the dashboard, with something on it, for the checks and pictures of all of them. */
+import { expect, type Page } from "@playwright/test";
+
+import { BAD_LINK, enter } from "./support";
+
+export interface Visit {
+  name: string;
+  path: string;
+  /** Heading of the page. */
+  title: string;
+}
+
+const REQUEST = {
+  source: "alpha",
+  destination: "delta",
+  protocol: "tcp",
+  destination_port: 5201,
+  service: "variable",
+  guaranteed_bps: 60_000_000,
+  description: "nightly copy",
+  tags: { application: "backup" },
+};
+const RULE = {
+  kind: "above",
+  metric: "loss_ratio",
+  threshold: 0.02,
+  for_s: 0,
+  statistic: "p50",
+  description: "more than two of a hundred packets are lost",
+};
+
+/**
+ * Signs in as an operator, asks for two rates and states an alert rule; returns the pages, with those of what was made and of
+ * a tunnel that there will be.
+ */
+export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
+  await enter(page);
+  const asked = await page.request.post("/v1/rate-requests", { data: REQUEST });
+  expect(asked.status(), await asked.text()).toBe(201);
+  const { id } = (await asked.json()) as { id: string };
+  await page.request.post("/v1/rate-requests", {
+    data: {
+      ...REQUEST,
+      destination_port: 5004,
+      protocol: "udp",
+      guaranteed_bps: 8_000_000,
+      description: "video",
+    },
+  });
+  const rule = await page.request.put("/v1/alert-rules/lossy-path", { data: RULE });
+  expect(rule.ok(), await rule.text()).toBe(true);
+  return [
+    { name: "overview", path: "/?range=15m", title: "Overview" },
+    { name: "network", path: "/network", title: "Network" },
+    { name: "link", path: `/links/${BAD_LINK}`, title: "bravo → charlie" },
+    { name: "link-history", path: `/links/${BAD_LINK}?range=15m`, title: "bravo → charlie" },
+    { name: "paths", path: "/paths?source=bravo&destination=charlie", title: "Paths" },
+    { name: "flows", path: "/flows", title: "Flows" },
+    { name: "alerts", path: "/alerts", title: "Alerts" },
+    { name: "requests", path: "/requests", title: "Rate requests" },
+    { name: "request", path: `/requests/${id}`, title: "nightly copy" },
+    { name: "timeline", path: "/timeline?range=15m", title: "Timeline" },
+    { name: "qos", path: "/qos", title: "QoS console" },
+    { name: "tunnels", path: "/tunnels", title: "Tunnels" },
+    ...(tunnel ? [{ name: "tunnel", path: `/tunnels/${tunnel}`, title: `Tunnel ${tunnel}` }] : []),
+    { name: "sensing", path: "/sensing", title: "Sensing" },
+    { name: "security", path: "/security", title: "Security" },
+    { name: "audit", path: "/audit", title: "Audit" },
+  ];
+}
+
+/** Takes back what `furnish` made. */
+export async function clear(page: Page): Promise<void> {
+  await page.request.delete("/v1/alert-rules/lossy-path");
+}
+
+/** Opens a page and waits until nothing of it is being loaded any more. */
+export async function visit(page: Page, { path, title }: Visit): Promise<void> {
+  await page.goto(path);
+  await expect(page.getByRole("heading", { level: 1, name: title })).toBeVisible();
+  await expect(page.getByText("Something went wrong")).toHaveCount(0);
+  await expect(page.locator("[role=status]", { hasText: /^Loading/ })).toHaveCount(0);
+  await expect(page.getByLabel(/^Loading /)).toHaveCount(0);
+}
+
+export const SCHEMES = ["light", "dark"] as const;
+
+export async function wear(page: Page, scheme: (typeof SCHEMES)[number]): Promise<void> {
+  await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+  await expect(page.locator("html")).toHaveAttribute("data-mantine-color-scheme", scheme);
+}

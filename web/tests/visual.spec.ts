@@ -1,0 +1,59 @@
+/**
+ * Pictures that are compared with those of before (tests/visual.spec.ts-snapshots), of a small recorded network whose loads
+ * do not change: frame, map, tables, and what a page says when a service is away. `make web-visual` runs it; after a
+ * change that was meant, `make web-visual UPDATE=1` keeps the new ones. Fonts are the machine's: elsewhere they differ.
+ */
+import { expect, type Page, test } from "@playwright/test";
+
+import { SCHEMES, wear } from "./everyPage";
+import { enter, REPLAY, replayed } from "./support";
+
+const RECORDING = process.env.CHART_RECORDING;
+const LOOK = { maxDiffPixelRatio: 0.01 } as const;
+
+test.skip(!RECORDING, "compared only on a recording: `make web-visual` names it in CHART_RECORDING");
+test.use({ baseURL: `http://${REPLAY}` });
+
+let stop = () => {};
+
+test.beforeAll(async () => {
+  stop = await replayed(RECORDING ?? "");
+});
+
+test.afterAll(() => {
+  stop();
+});
+
+const PAGES: [name: string, path: string, ready: (page: Page) => Promise<void>][] = [
+  ["network", "/network", (page) => expect(page.getByTestId("network-map")).toBeVisible()],
+  [
+    "overview",
+    "/",
+    (page) => expect(page.getByText("Not everything is known")).toBeVisible({ timeout: 20_000 }),
+  ],
+  ["requests", "/requests", (page) => expect(page.getByRole("alert")).toBeVisible({ timeout: 20_000 })],
+  ["flows", "/flows", (page) => expect(page.getByText("No flow was told of yet")).toBeVisible()],
+];
+
+test("sign in looks as it did", async ({ page }) => {
+  await page.goto("/");
+  await expect(page.getByRole("heading", { name: "Sign in" })).toBeVisible();
+  for (const scheme of SCHEMES) {
+    await wear(page, scheme);
+    await expect(page).toHaveScreenshot(`sign-in-${scheme}.png`, LOOK);
+  }
+});
+
+for (const [name, path, ready] of PAGES)
+  test(`${name} looks as it did`, async ({ page }) => {
+    await enter(page);
+    await page.goto(path);
+    await expect(page.getByTestId("connection")).toHaveText("live");
+    await ready(page);
+    for (const scheme of SCHEMES) {
+      await wear(page, scheme);
+      // What tells the time: bars of the last minutes, ages.
+      const mask = [page.getByRole("img", { name: /last minutes/ }), page.getByText(/ ago\b/)];
+      await expect(page).toHaveScreenshot(`${name}-${scheme}.png`, { ...LOOK, mask });
+    }
+  });
