@@ -3,9 +3,11 @@
 #include "connection.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -63,6 +65,16 @@ int connection_pending_error(const struct connection *connection) {
 void connection_hello(struct connection *connection, const struct hello *hello) {
     connection->out_used = frame_write_hello(connection->out, hello);
     connection->out_sent = 0;
+    connection->loaded_bytes = connection->out_used;
+}
+
+uint64_t connection_acknowledged(const struct connection *connection) {
+    int queued_bytes = 0;
+    uint64_t here_bytes = connection->out_used - connection->out_sent;
+    if (ioctl(connection->channel.descriptor, SIOCOUTQ, &queued_bytes) < 0)
+        return 0;
+    here_bytes += (uint64_t)queued_bytes;
+    return connection->loaded_bytes > here_bytes ? connection->loaded_bytes - here_bytes : 0;
 }
 
 int connection_flush(struct connection *connection) {
@@ -109,6 +121,7 @@ int connection_finish(struct connection *connection) {
     if (!connection->said_bye) {
         frame_header(connection->out, FRAME_BYE, 0, 0);
         connection->out_used = FRAME_HEADER_BYTES;
+        connection->loaded_bytes += FRAME_HEADER_BYTES;
         connection->said_bye = true;
     }
     int error = connection_flush(connection);

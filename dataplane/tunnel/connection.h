@@ -9,7 +9,9 @@
 
 #include "channel.h"
 #include "frame.h"
+#include "joining.h"
 #include "options.h"
+#include "transit.h"
 
 /* A batch, the frame that ends it, a HELLO and a BYE. */
 #define CONNECTION_OUT_BYTES (65536 + 2 * (FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX))
@@ -35,8 +37,12 @@ struct connection {
     bool room, said_bye, finished; /* finished: BYE is out and our side closed */
     uint64_t deadline_us;          /* of connecting, draining or waiting */
     uint64_t up_since_us;
-    uint64_t order;    /* of opening, to close the youngest first */
-    uint32_t failures; /* in a row */
+    struct joining joining;
+    uint64_t order;                      /* of opening, to close the youngest first */
+    uint32_t failures;                   /* in a row */
+    struct transit transit;              /* packets that the other end has not acknowledged */
+    uint64_t loaded_bytes;               /* ever put into the buffer */
+    uint64_t arrived_bytes, progress_us; /* of those acknowledged, as last seen, and when there were more */
     size_t out_used, out_sent, in_used;
     uint8_t out[CONNECTION_OUT_BYTES], in[CONNECTION_IN_BYTES];
 };
@@ -58,6 +64,8 @@ int connection_flush(struct connection *connection);
 /* Reads all that is there: 1 while more may come, 0 at the end of the stream, or a negative errno (-EPROTO: fault). */
 int connection_receive(struct connection *connection, connection_frame *take, void *context,
                        char fault[CONNECTION_FAULT_BYTES]);
+/* Up to where in its stream the other end has what was put into the buffer; with TLS a little less. */
+uint64_t connection_acknowledged(const struct connection *connection);
 /* A draining connection whose buffer is out says so and closes its side: 0 or a negative errno. */
 int connection_finish(struct connection *connection);
 /* A sentence for an errno of these functions; the fault where it says more. */

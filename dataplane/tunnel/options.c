@@ -305,14 +305,14 @@ int options_read(int count, char **arguments, struct options *ret) {
     struct options options = {
         .role = ROLE_ORIGIN,
         .tun = "chart-itm0",
-        .mtu_bytes = 1400,
+        .mtu_bytes = 1500, /* whatever comes from an Ethernet passes whole */
         .connections = 1,
         .congestion = "cubic",
         .period_us = 1000000,
         .queue_bytes = 500000,
         .batch_bytes = 4096,
         .resequence_packets = 4096,
-        .resequence_us = 500000,
+        .resequence_us = 1000000,
         .offload = true,
     };
     char message[256];

@@ -11,7 +11,7 @@ const char OPTIONS_USAGE[] =
     "\n"
     "  --control SOCKET             commands as JSON lines: {\"command\": \"get\" | \"set\" | \"quit\", ...}\n"
     "  --tun NAME                   device, default chart-itm0\n"
-    "  --mtu BYTES                  of the device, default 1400\n"
+    "  --mtu BYTES                  of the device, default 1500\n"
     "  --application FILE[=ARGUMENT] a traffic controller of your own; may be repeated\n"
     "  --metrics ADDRESS:PORT       GET /metrics for Prometheus, /healthz, /readyz\n"
     "  --tls-certificate FILE --tls-key FILE --tls-authority FILE\n"
@@ -39,4 +39,4 @@ const char OPTIONS_USAGE[] =
     "  --listen ADDRESS:PORT\n"
     "  --peer ADDRESS               the only origin that is let in; default anybody\n"
     "  --resequence-packets N       most numbers a packet waits for, default 4096\n"
-    "  --resequence-ms MS           longest a packet waits, default 500\n";
+    "  --resequence-ms MS           longest a packet waits, default 1000\n";

@@ -92,6 +92,7 @@ static void add_counters(cJSON *answer, const struct origin *origin) {
     state_add(counters, "sent_packets", counted->sent_packets);
     state_add(counters, "sent_bytes", counted->sent_bytes);
     state_add(counters, "resent_packets", counted->resent_packets);
+    state_add(counters, "repeated_packets", counted->repeated_packets);
     state_add(counters, "connections_opened", counted->opened);
     state_add(counters, "connections_closed", counted->closed);
     state_add(counters, "connections_broken", counted->broken);

@@ -23,6 +23,8 @@ void pool_init(struct pool *pool, const struct options *options, struct schedule
 }
 
 static void free_slot(struct pool *pool, size_t slot) {
+    transit_free(&pool->slots[slot]->transit);
+    resend_forget(pool);
     connection_close(pool->slots[slot]);
     free(pool->slots[slot]);
     pool->slots[slot] = NULL;
@@ -34,7 +36,7 @@ void pool_free(struct pool *pool) {
     for (size_t i = 0; i < POOL_SLOTS; i++)
         if (pool->slots[i])
             free_slot(pool, i);
-    free(pool->carry);
+    transit_free(&pool->again);
 }
 
 uint32_t pool_count(const struct pool *pool, enum connection_state state) {
@@ -68,36 +70,11 @@ void pool_note(struct pool *pool, const char *format, ...) {
     memcpy(pool->last_error, sentence, sizeof(sentence));
 }
 
-/* What the kernel has not taken whole goes to the carry buffer: frames of user packets only. */
-static void carry_over(struct pool *pool, const struct connection *connection) {
-    size_t at = 0;
-    struct frame frame;
-    ssize_t bytes;
-    if (pool->carry_sent) {
-        pool->carry_used -= pool->carry_sent;
-        memmove(pool->carry, pool->carry + pool->carry_sent, pool->carry_used);
-        pool->carry_sent = 0;
-    }
-    while (at < connection->out_used &&
-           (bytes = frame_parse(connection->out + at, connection->out_used - at, &frame)) > 0) {
-        size_t end = at + (size_t)bytes;
-        if (end > connection->out_sent && (frame.type == FRAME_DATA || frame.type == FRAME_OFFLOADED)) {
-            uint8_t *grown = realloc(pool->carry, pool->carry_used + (size_t)bytes);
-            if (!grown)
-                return;
-            pool->carry = grown;
-            memcpy(grown + pool->carry_used, connection->out + at, (size_t)bytes);
-            pool->carry_used += (size_t)bytes;
-            pool->counters.resent_packets++;
-        }
-        at = end;
-    }
-}
-
 /* Waits with a pause that grows, or is gone when it was leaving anyhow. */
 static void lose(struct pool *pool, size_t slot, uint64_t now_us) {
     struct connection *connection = pool->slots[slot];
-    carry_over(pool, connection);
+    transit_merge(&pool->again, &connection->transit);
+    resend_forget(pool);
     if (connection->state == CONNECTION_DRAINING) {
         free_slot(pool, slot);
         return;
@@ -230,12 +207,15 @@ uint64_t pool_update(struct pool *pool, uint32_t wanted, uint64_t now_us) {
         if (pool->slots[i] && connection->deadline_us < next_us)
             next_us = connection->deadline_us;
     }
-    return next_us;
+    uint64_t joined_us = joining_update(pool, now_us), look_us = resend_update(pool, now_us);
+    next_us = joined_us < next_us ? joined_us : next_us;
+    return look_us < next_us ? look_us : next_us;
 }
 
 struct arrival {
     struct pool *pool;
     struct connection *connection;
+    size_t slot;
     uint64_t now_us;
     char *fault;
 };
@@ -250,6 +230,7 @@ static int take_frame(void *context, const struct frame *frame) {
         arrival->connection->state = CONNECTION_UP;
         arrival->connection->up_since_us = arrival->now_us;
         arrival->connection->room = true;
+        joining_begin(arrival->pool, arrival->slot, arrival->now_us);
         arrival->pool->last_error[0] = '\0';
         return 0;
     case FRAME_REFUSAL:
@@ -267,7 +248,6 @@ static int take_frame(void *context, const struct frame *frame) {
 
 /* On the way up: 0 when there is nothing more to do now, 1 when the connection can be read, or a negative errno. */
 static int climb(struct pool *pool, struct connection *connection, uint32_t events, char *fault) {
-    struct frame first;
     struct hello hello = {pool->session, pool->next_sequence, (uint32_t)pool->options->period_us};
     if (connection->state == CONNECTION_CONNECTING) {
         if (!(events & EPOLLOUT))
@@ -279,9 +259,8 @@ static int climb(struct pool *pool, struct connection *connection, uint32_t even
     int error = channel_handshake(&connection->channel, fault);
     if (error < 0)
         return error == -EAGAIN ? 0 : error;
-    if (pool->carry_used > pool->carry_sent &&
-        frame_parse(pool->carry + pool->carry_sent, pool->carry_used - pool->carry_sent, &first) > 0)
-        hello.next_sequence = first.sequence;
+    if (pool->again.first)
+        hello.next_sequence = pool->again.first->sequence;
     connection_hello(connection, &hello);
     connection->state = CONNECTION_GREETING;
     error = connection_flush(connection);
@@ -297,7 +276,7 @@ void pool_event(struct pool *pool, size_t slot, uint32_t events, uint64_t now_us
     int error = events & (EPOLLERR | EPOLLHUP) ? -connection_pending_error(connection) : 0;
     int result = error && connection->state == CONNECTION_CONNECTING ? error : climb(pool, connection, events, fault);
     if (result == 1) {
-        struct arrival arrival = {pool, connection, now_us, fault};
+        struct arrival arrival = {pool, connection, slot, now_us, fault};
         result = connection_receive(connection, take_frame, &arrival, fault);
         if (result == 0 && connection->finished) {
             free_slot(pool, slot);
@@ -321,53 +300,73 @@ void pool_event(struct pool *pool, size_t slot, uint32_t events, uint64_t now_us
     }
 }
 
-/* One frame into the connection's buffer: one that was carried over, else the scheduler's next. */
-static bool load_frame(struct pool *pool, struct connection *connection) {
-    struct frame frame;
+static void put_frame(struct connection *connection, const struct queued_packet *packet) {
     uint8_t *at = connection->out + connection->out_used;
-    if (pool->carry_sent < pool->carry_used) {
-        ssize_t bytes = frame_parse(pool->carry + pool->carry_sent, pool->carry_used - pool->carry_sent, &frame);
-        memcpy(at, pool->carry + pool->carry_sent, (size_t)bytes);
-        connection->out_used += (size_t)bytes;
-        pool->carry_sent += (size_t)bytes;
-        if (pool->carry_sent == pool->carry_used)
-            pool->carry_sent = pool->carry_used = 0;
-        return true;
-    }
-    struct queued_packet *packet = scheduler_take(pool->scheduler);
-    if (!packet)
-        return false;
     bool plain = offload_none(&packet->offload);
-    size_t prefix = plain ? 0 : OFFLOAD_WIRE_BYTES;
-    frame_header(at, plain ? FRAME_DATA : FRAME_OFFLOADED, prefix + packet->bytes, pool->next_sequence++);
+    size_t prefix = plain ? 0 : OFFLOAD_WIRE_BYTES, bytes = FRAME_HEADER_BYTES + prefix + packet->bytes;
+    frame_header(at, plain ? FRAME_DATA : FRAME_OFFLOADED, prefix + packet->bytes, packet->sequence);
     if (!plain)
         offload_write_wire(&packet->offload, at + FRAME_HEADER_BYTES);
     memcpy(at + FRAME_HEADER_BYTES + prefix, packet->data, packet->bytes);
-    connection->out_used += FRAME_HEADER_BYTES + prefix + packet->bytes;
-    pool->counters.sent_packets++;
-    pool->counters.sent_bytes += packet->bytes;
-    free(packet);
+    connection->out_used += bytes;
+    connection->loaded_bytes += bytes;
+}
+
+/* One frame into the connection's buffer: what is stuck elsewhere, of a broken connection, or the scheduler's next. */
+static bool load_frame(struct pool *pool, size_t slot, uint64_t now_us) {
+    struct connection *connection = pool->slots[slot];
+    struct queued_packet *packet = resend_next(pool, slot);
+    if (packet) {
+        put_frame(connection, packet);
+        pool->counters.repeated_packets++;
+        return true;
+    }
+    packet = transit_take(&pool->again);
+    if (packet) {
+        pool->counters.resent_packets++;
+    } else {
+        packet = scheduler_take(pool->scheduler);
+        if (!packet)
+            return false;
+        packet->sequence = pool->next_sequence++;
+        pool->counters.sent_packets++;
+        pool->counters.sent_bytes += packet->bytes;
+    }
+    put_frame(connection, packet);
+    packet->place = connection->loaded_bytes;
+    packet->given_us = now_us;
+    packet->again = false;
+    if (!connection->transit.first)
+        connection->progress_us = now_us;
+    transit_append(&connection->transit, packet);
     return true;
 }
 
 bool pool_backlogged(const struct pool *pool) {
-    return pool->scheduler->queue_packets || pool->carry_sent < pool->carry_used;
+    return pool->scheduler->queue_packets || pool->again.first;
 }
 
 void pool_pump(struct pool *pool, uint64_t now_us) {
     size_t without_room = 0;
-    while (pool_backlogged(pool) && without_room < pool->bound) {
+    while ((pool_backlogged(pool) || pool->resend.count) && without_room < pool->bound) {
         if (pool->round >= pool->bound)
             pool->round = 0;
         size_t slot = pool->round++;
         struct connection *connection = pool->slots[slot];
-        if (!connection || connection->state != CONNECTION_UP || !connection->room) {
+        if (!connection || connection->state != CONNECTION_UP || !connection->room ||
+            !joining_room(&connection->joining, connection->channel.descriptor, now_us)) {
+            without_room++;
+            continue;
+        }
+        size_t before = connection->out_used;
+        while (connection->out_used < pool->options->batch_bytes && load_frame(pool, slot, now_us))
+            ;
+        /* What is stuck in a connection is of no use to it. */
+        if (connection->out_used == before) {
             without_room++;
             continue;
         }
         without_room = 0;
-        while (connection->out_used < pool->options->batch_bytes && load_frame(pool, connection))
-            ;
         int error = connection_flush(connection);
         if (error < 0)
             fail(pool, slot, error, "", now_us);

@@ -1,6 +1,6 @@
 /* The origin's connections, opened and closed as the wanted number changes. A connection that closes is drained first:
- * its buffer goes out, BYE, then the destination's end of stream. One that breaks gives back the frames the kernel had
- * not taken whole; they go out over another one under their old number. */
+ * its buffer goes out, BYE, then the destination's end of stream. One that breaks gives back the packets
+ * that were not acknowledged; they go out over another one under their old number. */
 #ifndef ITM_POOL_H
 #define ITM_POOL_H
 
@@ -8,13 +8,15 @@
 
 #include "connection.h"
 #include "elasticity.h"
+#include "resend.h"
 #include "scheduler.h"
 
 /* Draining ones are beside those wanted. */
 #define POOL_SLOTS (2 * TUNNEL_CONNECTIONS_MAX)
 
 struct pool_counters {
-    uint64_t opened, closed, broken, connect_failures, drain_timeouts, resent_packets, sent_packets, sent_bytes;
+    uint64_t opened, closed, broken, connect_failures, drain_timeouts, resent_packets, repeated_packets, sent_packets,
+        sent_bytes;
 };
 
 struct pool {
@@ -27,10 +29,11 @@ struct pool {
     struct connection *slots[POOL_SLOTS]; /* NULL: free */
     size_t bound;                         /* all from here on are free */
     size_t round;                         /* where the next search for room begins */
-    uint8_t *carry;                       /* whole frames of broken connections */
-    size_t carry_used, carry_sent;
+    struct transit again;                 /* packets of broken connections */
+    struct resend resend;
     struct report report;
     uint64_t report_at_us; /* 0: none yet */
+    struct joining_others others;
     struct pool_counters counters;
     char last_error[CONNECTION_FAULT_BYTES + 96];
 };

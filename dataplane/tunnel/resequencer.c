@@ -11,8 +11,11 @@ int resequencer_init(struct resequencer *resequencer, uint64_t capacity, uint64_
     if (!capacity)
         return -EINVAL;
     resequencer->slots = calloc(capacity, sizeof(struct held_packet *));
-    if (!resequencer->slots)
+    resequencer->given_up = calloc(capacity, sizeof(bool));
+    if (!resequencer->slots || !resequencer->given_up) {
+        resequencer_free(resequencer);
         return -ENOMEM;
+    }
     resequencer->capacity = capacity;
     resequencer->hold_us = hold_us;
     resequencer->deliver = deliver;
@@ -28,7 +31,13 @@ void resequencer_free(struct resequencer *resequencer) {
         packet = next;
     }
     free(resequencer->slots);
+    free(resequencer->given_up);
     memset(resequencer, 0, sizeof(*resequencer));
+}
+
+/* The next number is done with. */
+static void pass(struct resequencer *resequencer, bool given_up) {
+    resequencer->given_up[resequencer->expected++ % resequencer->capacity] = given_up;
 }
 
 static void release(struct resequencer *resequencer, struct held_packet *packet) {
@@ -52,38 +61,55 @@ static void run_on(struct resequencer *resequencer) {
     struct held_packet *packet;
     while (resequencer->held && (packet = resequencer->slots[resequencer->expected % resequencer->capacity])) {
         release(resequencer, packet);
-        resequencer->expected++;
+        pass(resequencer, false);
     }
+}
+
+/* The next number, whether its packet is there or not. */
+static void deliver_or_skip(struct resequencer *resequencer) {
+    struct held_packet *packet = resequencer->slots[resequencer->expected % resequencer->capacity];
+    if (packet)
+        release(resequencer, packet);
+    else
+        resequencer->skipped++;
+    pass(resequencer, !packet);
 }
 
 /* Makes `upto` the next number, giving up the missing ones before it. */
 static void give_up(struct resequencer *resequencer, uint64_t upto) {
     while (resequencer->expected < upto) {
-        if (!resequencer->held) {
-            resequencer->skipped += upto - resequencer->expected;
-            resequencer->expected = upto;
-            return;
+        uint64_t missing = upto - resequencer->expected;
+        if (!resequencer->held && missing > resequencer->capacity) {
+            /* Further back nothing is remembered. */
+            resequencer->skipped += missing - resequencer->capacity;
+            resequencer->expected = upto - resequencer->capacity;
         }
-        struct held_packet *packet = resequencer->slots[resequencer->expected % resequencer->capacity];
-        if (packet)
-            release(resequencer, packet);
-        else
-            resequencer->skipped++;
-        resequencer->expected++;
+        deliver_or_skip(resequencer);
     }
 }
 
 void resequencer_restart(struct resequencer *resequencer, uint64_t expected) {
     /* Until nothing is held, not up to a number: the origin may number up to the end of the range. */
-    while (resequencer->held) {
-        struct held_packet *packet = resequencer->slots[resequencer->expected % resequencer->capacity];
-        if (packet)
-            release(resequencer, packet);
-        else
-            resequencer->skipped++;
-        resequencer->expected++;
-    }
+    while (resequencer->held)
+        deliver_or_skip(resequencer);
     resequencer->expected = expected;
+    /* What a connection brings from before this was not delivered here. */
+    memset(resequencer->given_up, true, resequencer->capacity * sizeof(bool));
+}
+
+/* A packet whose number is done with: late, or for the second time. */
+static void put_behind(struct resequencer *resequencer, uint64_t sequence, const uint8_t *packet, size_t bytes) {
+    bool *given_up = &resequencer->given_up[sequence % resequencer->capacity];
+    if (resequencer->expected - sequence <= resequencer->capacity) {
+        if (!*given_up) {
+            resequencer->duplicates++;
+            return;
+        }
+        *given_up = false;
+    }
+    resequencer->late++;
+    resequencer->delivered++;
+    resequencer->deliver(resequencer->context, packet, bytes);
 }
 
 static int hold(struct resequencer *resequencer, uint64_t sequence, const uint8_t *packet, size_t bytes,
@@ -115,9 +141,7 @@ static int hold(struct resequencer *resequencer, uint64_t sequence, const uint8_
 int resequencer_put(struct resequencer *resequencer, uint64_t sequence, const uint8_t *packet, size_t bytes,
                     uint64_t now_us) {
     if (sequence < resequencer->expected) {
-        resequencer->late++;
-        resequencer->delivered++;
-        resequencer->deliver(resequencer->context, packet, bytes);
+        put_behind(resequencer, sequence, packet, bytes);
         return 0;
     }
     if (sequence - resequencer->expected >= resequencer->capacity) {
@@ -125,7 +149,7 @@ int resequencer_put(struct resequencer *resequencer, uint64_t sequence, const ui
         run_on(resequencer);
     }
     if (sequence == resequencer->expected) {
-        resequencer->expected++;
+        pass(resequencer, false);
         resequencer->delivered++;
         resequencer->deliver(resequencer->context, packet, bytes);
         run_on(resequencer);

@@ -1,11 +1,13 @@
 /* The resequencing buffer of the destination: packets that came over m connections leave in the order in which the
  * origin numbered them (Guirguis et al., section 2; the bound is ours). A packet waits for those before it, but no
  * longer than hold_us and only while fewer than capacity numbers are between: then the missing ones are given up. One
- * that comes after its number was given up is delivered at once, late. Pure: times come in, packets go out through a
+ * that comes after its number was given up is delivered at once, late; one whose number was delivered is dropped, as
+ * far back as capacity numbers: the origin sends twice what is stuck. Pure: times come in, packets go out through a
  * function. */
 #ifndef ITM_RESEQUENCER_H
 #define ITM_RESEQUENCER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +25,7 @@ struct resequencer {
     uint64_t capacity;
     uint64_t hold_us;
     uint64_t expected; /* next number to deliver */
+    bool *given_up;    /* by number modulo capacity, of the last capacity numbers before expected */
     struct held_packet *oldest, *newest;
     void (*deliver)(void *context, const uint8_t *packet, size_t bytes);
     void *context;

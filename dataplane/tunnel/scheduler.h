@@ -5,6 +5,7 @@
 #ifndef ITM_SCHEDULER_H
 #define ITM_SCHEDULER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ struct queued_packet {
     double finish;     /* the class's finish tag after this packet */
     uint32_t class_id; /* whose it is */
     uint32_t bytes;
+    bool again; /* it went out over a second connection, too */
+    /* Once taken out: its number in the tunnel, where its frame ends in the connection's stream, and when it went. */
+    uint64_t sequence, place, given_us;
     struct offload offload;
     uint8_t data[];
 };

@@ -92,16 +92,45 @@ static void test_duplicates_are_dropped_while_held(void **state) {
     assert_int_equal(((struct resequencer *)*state)->duplicates, 1);
 }
 
+/* The origin sends what is stuck twice. */
+static void test_a_number_is_delivered_once(void **state) {
+    struct resequencer *resequencer = *state;
+    put(resequencer, 0, 0);
+    put(resequencer, 0, 0);
+    put(resequencer, 3, 100);
+    (void)resequencer_tick(resequencer, 1100);
+    expect_seen("03");
+    /* 1 and 2 had been given up: each comes late, once. */
+    put(resequencer, 2, 1200);
+    put(resequencer, 2, 1300);
+    put(resequencer, 3, 1300);
+    put(resequencer, 1, 1300);
+    expect_seen("0321");
+    assert_int_equal(resequencer->late, 2);
+    assert_int_equal(resequencer->duplicates, 3);
+    /* Further back than the capacity nobody knows: better twice than never. */
+    put(resequencer, 40, 1400);
+    (void)resequencer_tick(resequencer, 2400);
+    put(resequencer, 9, 2500);
+    assert_int_equal(resequencer->late, 3);
+    put(resequencer, 39, 2500);
+    put(resequencer, 39, 2500);
+    assert_int_equal(resequencer->late, 4);
+    assert_int_equal(resequencer->duplicates, 4);
+}
+
 static void test_restart_delivers_what_is_held(void **state) {
     struct resequencer *resequencer = *state;
     put(resequencer, 5, 0);
     put(resequencer, 2, 0);
-    resequencer_restart(resequencer, 0);
+    resequencer_restart(resequencer, 1);
     expect_seen("25");
     assert_int_equal(resequencer->held, 0);
     assert_int_equal(resequencer->skipped, 4);
+    put(resequencer, 1, 0);
+    /* A connection that is behind the one which said where the session begins. */
     put(resequencer, 0, 0);
-    expect_seen("250");
+    expect_seen("2510");
 }
 
 static void test_restart_at_the_end_of_the_range(void **state) {
@@ -144,6 +173,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_nothing_waits_longer_than_the_bound, start, finish),
         cmocka_unit_test_setup_teardown(test_the_window_is_bounded, start, finish),
         cmocka_unit_test_setup_teardown(test_duplicates_are_dropped_while_held, start, finish),
+        cmocka_unit_test_setup_teardown(test_a_number_is_delivered_once, start, finish),
         cmocka_unit_test_setup_teardown(test_restart_delivers_what_is_held, start, finish),
         cmocka_unit_test_setup_teardown(test_restart_at_the_end_of_the_range, start, finish),
         cmocka_unit_test_setup_teardown(test_any_order_within_the_bounds, start, finish),

@@ -184,12 +184,34 @@ static void test_a_destination_that_dies_comes_back(void **state) {
     start_destination(world);
     UNTIL(world, pool_count(&world->pool, CONNECTION_UP) == 4);
     assert_string_equal(world->pool.last_error, "");
-    /* What the kernel had taken before the break is lost, the rest is not. */
-    UNTIL(world, !pool_backlogged(&world->pool));
-    uint32_t before = world->received;
+    /* What had not been acknowledged before the break goes out again. */
     put(world, 50);
-    UNTIL(world, world->received >= before + 50);
+    UNTIL(world, world->received == world->sent);
+    assert_true(world->pool.counters.resent_packets > 0);
     assert_int_equal(world->sessions, 2);
+}
+
+/* The destination reads nothing from one connection: what its window holds back goes out over the other one. */
+static void test_what_is_stuck_goes_out_over_another_connection(void **state) {
+    struct world *world = *state;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = TAG_CONTROL};
+    int least_bytes = 1;
+    start_destination(world);
+    world->wanted = 2;
+    UNTIL(world, pool_count(&world->pool, CONNECTION_UP) == 2);
+    int stalled = world->inlets.slots[0].channel.descriptor;
+    assert_int_equal(epoll_ctl(world->epoll, EPOLL_CTL_DEL, stalled, NULL), 0);
+    assert_int_equal(setsockopt(stalled, SOL_SOCKET, SO_RCVBUF, &least_bytes, sizeof(least_bytes)), 0);
+    put(world, 1000);
+    UNTIL(world, world->pool.counters.repeated_packets >= 3);
+    assert_true(world->pool.slots[0]->transit.first || world->pool.slots[1]->transit.first);
+    assert_int_equal(epoll_ctl(world->epoll, EPOLL_CTL_ADD, stalled, &event), 0);
+    UNTIL(world,
+          world->received == world->sent && world->resequencer.duplicates == world->pool.counters.repeated_packets);
+    /* Nothing is kept of what has arrived. */
+    UNTIL(world, !world->pool.slots[0]->transit.first && !world->pool.slots[1]->transit.first);
+    assert_int_equal(world->received, world->sent);
+    assert_int_equal(world->pool.counters.broken, 0);
 }
 
 static void test_nobody_listens(void **state) {
@@ -268,6 +290,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nothing_is_lost_while_m_changes, start, finish),
         cmocka_unit_test_setup_teardown(test_a_destination_that_dies_comes_back, start, finish),
+        cmocka_unit_test_setup_teardown(test_what_is_stuck_goes_out_over_another_connection, start, finish),
         cmocka_unit_test_setup_teardown(test_nobody_listens, start, finish),
         cmocka_unit_test_setup_teardown(test_strangers_get_no_packets, start, finish),
         cmocka_unit_test_setup_teardown(test_the_destination_refuses, start, finish),

@@ -33,19 +33,23 @@ class Red:
 
 @dataclass
 class Flows:
-    """Connections of one kind: windows, slow-start thresholds, when each may send and halve again (seconds)."""
+    """Connections of one kind: windows, slow-start thresholds, when each may send and halve again (seconds).
+
+    joining: a new one goes by the mean window of those that have lost a packet, as chart-tunnel's do (joining.h).
+    """
 
     base_rtt_s: float
     windows: Floats
     thresholds: Floats
     silent_until_s: Floats
     recovered_at_s: Floats
+    joining: bool = False
 
     @classmethod
-    def none(cls, base_rtt_s: float) -> Flows:
+    def none(cls, base_rtt_s: float, *, joining: bool = False) -> Flows:
         """No connection yet."""
         empty = np.empty(0)
-        return cls(base_rtt_s, empty, empty.copy(), empty.copy(), empty.copy())
+        return cls(base_rtt_s, empty, empty.copy(), empty.copy(), empty.copy(), joining)
 
     def set(self, count: int, now_s: float, random: np.random.Generator) -> None:
         """Opens or closes; a new connection begins after its handshake."""
@@ -55,8 +59,10 @@ class Flows:
                 setattr(self, name, getattr(self, name)[:count])
             return
         starts = now_s + self.base_rtt_s * (1 + random.random(more))
-        self.windows = np.append(self.windows, np.full(more, INITIAL_WINDOW))
-        self.thresholds = np.append(self.thresholds, np.full(more, np.inf))
+        known = self.windows[np.isfinite(self.thresholds)]
+        bound = max(float(known.mean()), 1.0) if self.joining and len(known) else np.inf
+        self.windows = np.append(self.windows, np.full(more, min(INITIAL_WINDOW, bound)))
+        self.thresholds = np.append(self.thresholds, np.full(more, bound))
         self.silent_until_s = np.append(self.silent_until_s, starts)
         self.recovered_at_s = np.append(self.recovered_at_s, np.zeros(more))
 
@@ -70,7 +76,10 @@ class TcpModel:
         self.red = red or Red()
         self.random = np.random.default_rng(seed)
         # Access links as in the lab's topology: 1 ms each, 3 ms for the farther cross traffic.
-        self.kinds = [Flows.none(2 * (delay_s + access_s)) for access_s in (0.002, 0.002, 0.004)]
+        self.kinds = [
+            Flows.none(2 * (delay_s + access_s), joining=number == 0)
+            for number, access_s in enumerate((0.002, 0.002, 0.004))
+        ]
         self.step_s = min(0.01, self.kinds[0].base_rtt_s / 2)
         self.now_s = 0.0
         self.queued = np.zeros(len(self.kinds))
