@@ -182,15 +182,19 @@ async def elements(connection: Connection, since: int) -> list[dict[str, Any]]:
 async def put_next_hop(
     connection: Connection, element: str, prefix: str, next_element: str, source: str, revision: int,
     expires_at_us: int | None = None,
-) -> None:  # fmt: skip
-    """State the next element towards a prefix."""
-    await connection.execute(
+) -> bool:  # fmt: skip
+    """State the next element towards a prefix; False: what stands there counts more (operator, report, topology)."""
+    cursor = await connection.execute(
         "INSERT INTO next_hop (element, prefix, next_element, source, revision, expires_at_us)"
         " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (element, prefix) DO UPDATE SET"
         " next_element = EXCLUDED.next_element, source = EXCLUDED.source, revision = EXCLUDED.revision,"
-        " expires_at_us = EXCLUDED.expires_at_us, removed_at_us = NULL",
+        " expires_at_us = EXCLUDED.expires_at_us, removed_at_us = NULL"
+        " WHERE next_hop.removed_at_us IS NOT NULL OR EXCLUDED.source = 'operator'"
+        " OR next_hop.source = 'topology' OR (next_hop.source = 'report' AND EXCLUDED.source = 'report')"
+        " RETURNING element",
         (element, prefix, next_element, source, revision, expires_at_us),
     )
+    return await cursor.fetchone() is not None
 
 
 async def remove_next_hop(connection: Connection, element: str, prefix: str, now_us: int, revision: int) -> bool:
@@ -222,13 +226,12 @@ async def senders_to(connection: Connection, element: str) -> list[str]:
     return [row["element"] for row in await cursor.fetchall()]
 
 
-async def next_hops_of_source(connection: Connection, source: str) -> dict[tuple[str, str], str]:
-    """Every next hop that was stated by one source."""
+async def standing_next_hops(connection: Connection) -> dict[tuple[str, str], tuple[str, str]]:
+    """Next element and source by element and prefix."""
     cursor = await connection.execute(
-        "SELECT element, prefix::text AS prefix, next_element FROM next_hop"
-        " WHERE source = %s AND removed_at_us IS NULL", (source,)
-    )  # fmt: skip
-    return {(row["element"], row["prefix"]): row["next_element"] for row in await cursor.fetchall()}
+        "SELECT element, prefix::text AS prefix, next_element, source FROM next_hop WHERE removed_at_us IS NULL"
+    )
+    return {(row["element"], row["prefix"]): (row["next_element"], row["source"]) for row in await cursor.fetchall()}
 
 
 async def count_next_hops(connection: Connection, element: str, source: str) -> int:

@@ -29,6 +29,8 @@ GROUP = "authority-accounts"
 RETRY_S = 2.0
 # Changes of the topology come in bursts: one reckoning for all that come within this time.
 SETTLE_S = 0.5
+# What a report or an operator said may end: then the topology's word is written again.
+AGAIN_S = 60.0
 # Counters of a flow are stored this often.
 COUNTERS_EVERY_S = 5.0
 
@@ -58,9 +60,14 @@ async def write_next_hops(pool: Pool, topology: service.Topology, clock: Clock) 
     wanted = {(element, str(prefix)): via for (element, prefix), via in service.next_hops(topology).items()}
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('authority.topology'))")
-        present = await repository.next_hops_of_source(connection, "topology")
-        fresh = {key: via for key, via in wanted.items() if present.get(key) != via}
-        gone = [key for key in present if key not in wanted]
+        standing = await repository.standing_next_hops(connection)
+        # What operators and reports said stays as long as it stands.
+        fresh = {
+            key: via
+            for key, via in wanted.items()
+            if (known := standing.get(key)) is None or (known[1] == "topology" and known[0] != via)
+        }
+        gone = [key for key, (_, source) in standing.items() if source == "topology" and key not in wanted]
         if not fresh and not gone:
             return 0
         revision = await repository.next_revision(connection)
@@ -92,7 +99,7 @@ async def follow_topology(pool: Pool, broker: Broker, clock: Clock) -> None:
             try:
                 while not watching.done():
                     waiting = asyncio.create_task(changed.wait())
-                    await asyncio.wait([waiting, watching], return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([waiting, watching], timeout=AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
                     waiting.cancel()
                     await asyncio.sleep(SETTLE_S)
                     changed.clear()

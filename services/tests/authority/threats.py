@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import impostors
 import jwt
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -127,7 +128,20 @@ class Threats:
         self.notes["signals"] = {"tried": dict(attack.tried), "accepted": dict(attack.accepted)}
         assert attack.good_refused == 0
         await self._steal(nodes["mallory"])
+        await self._impersonate(nodes["mallory"], true, strange)
         await self._forge_tokens()
+
+    async def _impersonate(self, thief: httpx.AsyncClient, true: Any, strange: Any) -> None:
+        """Records and reports in the name of alpha, with all that mallory has."""
+        key = base64.b64decode(strange["epochs"][-1]["key"])
+        for name, found in (
+            ("records", await impostors.records(self.place, thief)),
+            ("reports", await impostors.reports(thief, true["sender_id"], true["epochs"][-1]["epoch"], key)),
+        ):
+            self.tried += found.tried
+            self.accepted += len(found.accepted)
+            self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
+            assert found.good_refused == 0
 
     async def _steal(self, thief: httpx.AsyncClient) -> None:
         """A stolen node certificate, used for other nodes' keys and for what only operators may do."""

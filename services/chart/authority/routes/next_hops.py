@@ -99,11 +99,12 @@ async def report(body: ReportBody, authority: Context, who: Element) -> Report:
     prefix = f"{flow.destination}/{width}"
     async with authority.pool.connection() as connection, connection.transaction():
         new = await repository.note_report(connection, sender, receiver, generation, signal.sequence, now_us)
-        if new and who.element in receivers:
+        changed = new and who.element in receivers
+        if changed:
             if await repository.count_next_hops(connection, sender, "report") >= LEARNT_MAX:
                 raise ProblemError(429, "Too many reports", f"{sender} has learnt {LEARNT_MAX} next hops already.")
             revision = await repository.next_revision(connection)
-            await repository.put_next_hop(
+            changed = await repository.put_next_hop(
                 connection, sender, prefix, who.element, "report", revision, now_us + LEARNT_S * 1_000_000
             )
         await audit.add(
@@ -111,7 +112,6 @@ async def report(body: ReportBody, authority: Context, who: Element) -> Report:
             {"prefix": prefix, "was": receiver, "now": who.element, "replayed": not new,
              "neighbour": who.element in receivers},
         )  # fmt: skip
-    changed = new and who.element in receivers
     REPORTS.labels("healed" if changed else "replayed").inc()
     _log.info("a report was checked", sender=sender, receiver=who.element, was=receiver, changed=changed)
     return Report(changed=changed, sender=sender, prefix=prefix if changed else None)

@@ -1,0 +1,91 @@
+"""A node that speaks for another: records in its name, and reports that would draw its traffic here."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from forgeries import FLOW, packet
+from support.authority import Place
+
+from chart.common import qos, record_mac
+from chart.common.record_check import AuthorityKeys, RecordCheck
+from chart.common.record_mac import RecordMacError
+from chart.common.settings import BaseServiceSettings
+from chart.v1 import link_load_pb2
+
+TOPIC = "chart.link-load.v1"
+ROUNDS = 50
+
+
+@dataclass
+class Findings:
+    """What came of it."""
+
+    tried: int = 0
+    accepted: list[str] = field(default_factory=list)
+    good_refused: int = 0
+
+
+async def _taken(check: RecordCheck, key: str, load: link_load_pb2.LinkLoadReport, mac: str | None) -> bool:
+    headers = {record_mac.HEADER: mac} if mac is not None else {}
+    try:
+        await check.check(TOPIC, key, load.SerializeToString(), headers, load)
+    except RecordMacError:
+        return False
+    return True
+
+
+def _load(node: str, link: str) -> link_load_pb2.LinkLoadReport:
+    made = link_load_pb2.LinkLoadReport(node=node, interval_end_us=1)
+    made.links.add(link_id=link, sent_bytes=secrets.randbelow(10**9))
+    return made
+
+
+async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
+    """Mallory has the keys and certificates of mallory, access to the broker, and wants to write what alpha says.
+
+    The consumer is the real one: it fetches keys from the authority with the certificate of service/records.
+    """
+    answer = await thief.get("/v1/stream-keys/mallory")
+    answer.raise_for_status()
+    newest: dict[str, Any] = answer.json()["epochs"][-1]
+    key, epoch = base64.b64decode(newest["key"]), newest["epoch"]
+    settings = BaseServiceSettings(state_dir=place.settings.state_dir, authority_url=place.url)
+    check = RecordCheck(AuthorityKeys(settings), "require")
+
+    def code(node: str, record_key: str, load: link_load_pb2.LinkLoadReport) -> str:
+        return record_mac.header(node, epoch, key, TOPIC, record_key, load.SerializeToString())
+
+    found = Findings()
+    for _ in range(ROUNDS):
+        own, others = _load("mallory", "mallory:eth0"), _load("alpha", "alpha:eth0")
+        found.good_refused += not await _taken(check, "mallory", own, code("mallory", "mallory", own))
+        attempts = {
+            "without a code": ("alpha", others, None),
+            "as mallory, of alpha": ("alpha", others, code("mallory", "alpha", others)),
+            "as alpha, with mallory's key": ("alpha", others, code("alpha", "alpha", others)),
+            "as mallory, about alpha's link": ("mallory", others, code("mallory", "mallory", others)),
+            "altered on the way": ("mallory", _load("mallory", "mallory:eth1"), code("mallory", "mallory", own)),
+        }
+        for name, attempt in attempts.items():
+            found.tried += 1
+            if await _taken(check, *attempt):
+                found.accepted.append(name)
+    return found
+
+
+async def reports(thief: httpx.AsyncClient, sender: int, epoch: int, own_key: bytes) -> Findings:
+    """Junk that names a neighbour: with mallory's own key, with none; few, because reports are limited."""
+    found = Findings()
+    for key in (own_key, secrets.token_bytes(32), own_key, secrets.token_bytes(32)):
+        signal = qos.Signal(qos.Qos(guaranteed_rate=0x61B0), sender, epoch, 1 + secrets.randbelow(1000))
+        junk = base64.b64encode(packet(FLOW, signal.sign(FLOW, key))).decode()
+        answer = await thief.post("/v1/next-hops/reports", json={"carrier": "ipv4", "packet": junk})
+        found.tried += 1
+        if answer.is_success and answer.json()["changed"]:
+            found.accepted.append("report")
+    return found
