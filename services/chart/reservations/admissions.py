@@ -9,7 +9,6 @@ A job that could only be granted at the cost of others is put off to a next tran
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,15 +22,16 @@ from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import RefusalError, not_found
 from chart.reservations import jobs, loading, messages, quotas, reading
 from chart.reservations.admission import Refused
+from chart.reservations.answers import reused
 from chart.reservations.engine import Book, Decision
-from chart.reservations.jobs import Alter, Create, IdempotencyKey, Job, Spending
+from chart.reservations.jobs import Alter, Create, IdempotencyKey, Job
 from chart.reservations.loading import Remembered
 from chart.reservations.network import Network
 from chart.reservations.profile import UnknownBlockError
-from chart.reservations.quotas import Quota, Use
+from chart.reservations.quotas import Quota, Spending, Use
 from chart.reservations.reservation import Reservation
 from chart.reservations.writing import Changes, array
-from chart.v1 import rate_request_pb2, reservations_pb2
+from chart.v1 import rate_request_pb2
 
 BATCH = 64
 # Jobs that may wait; more are told to come back.
@@ -218,8 +218,9 @@ class _Transaction:
         """Decide and write; returns the jobs that have to come again."""
         again: list[Waiting] = []
         batch = await self._claim(batch, again)
-        await self._read_quotas(batch)
-        locked = await self._lock(batch)
+        known = await self._known_requests(batch)
+        await self._read_quotas(batch, known)
+        locked = await self._lock(batch, known)
         found = await self._read(batch, locked)
         book = Book(self._network, self._known.ledger, dict(found), holders_known=False)
         missed: list[IdempotencyKey] = []
@@ -301,21 +302,22 @@ class _Transaction:
             key = _key(one.job)
             assert key is not None
             if bytes(row["body_hash"]) != key.body_hash:
-                refusal = reservations_pb2.Refusal(
-                    code="idempotency-key-reused",
-                    detail="this Idempotency-Key was used in the last 24 h for another request",
-                    field="idempotency_key",
-                    suggestions=["use a new key for a new request"],
-                )
-                self.results.append((one, RefusalError(refusal)))
+                self.results.append((one, reused()))
             else:
                 answer = rate_request_pb2.RateRequest.FromString(bytes(row["answer"]))
                 self.results.append((one, Result(replayed=answer)))
 
-    async def _read_quotas(self, batch: list[Waiting]) -> None:
+    async def _known_requests(self, batch: list[Waiting]) -> dict[str, Reservation]:
+        """The requests that jobs are about, as they are before anything is locked."""
+        identities = {identity for one in batch for identity in one.job.request_ids()}
+        return await loading.load_requests(self._connection, identities, lock=False)
+
+    async def _read_quotas(self, batch: list[Waiting], known: dict[str, Reservation]) -> None:
         """Quotas of those who ask for something, and what they have; others cannot ask meanwhile."""
         owners = {one.job.owner for one in batch if isinstance(one.job, Create)}
-        owners |= {one.job.actor for one in batch if isinstance(one.job, Alter)}
+        # Whoever changes a request, it is its owner's quota that it takes from.
+        altered = {one.job.request_id for one in batch if isinstance(one.job, Alter)}
+        owners |= {known[identity].owner for identity in altered & known.keys()}
         if not owners:
             return
         self._quotas = await reading.quotas_of(self._connection, owners)
@@ -327,10 +329,8 @@ class _Transaction:
             )
             self._uses = await reading.uses_of(self._connection, bound)
 
-    async def _lock(self, batch: list[Waiting]) -> set[str]:
+    async def _lock(self, batch: list[Waiting], known: dict[str, Reservation]) -> set[str]:
         """Lock the links of all jobs: of requests that are there already those that they have, read before."""
-        identities = {identity for one in batch for identity in one.job.request_ids()}
-        known = await loading.load_requests(self._connection, identities, lock=False)
         wanted: set[str] = set()
         for one in batch:
             wanted |= jobs.links(one.job, self._network, known, self._now_us)
@@ -403,10 +403,8 @@ class _Transaction:
         if spending is None or quota is None:
             return
         use = self._uses.get(spending.owner, Use())
-        if isinstance(job, Alter):
-            quota = dataclasses.replace(quota, max_requests=0)
-        quotas.check(quota, use, spending.rate_bps, spending.priority, spending.end_us, self._now_us)
-        self._uses[spending.owner] = use.with_one_more(spending.rate_bps)
+        quotas.check(quota, use, spending, self._now_us)
+        self._uses[spending.owner] = use.after(spending)
 
     def _stored(self, job: Job, decision: Decision, before: dict[str, Reservation], book: Book) -> Result:
         """Note what has to be written; the request that the job is about as it will be stored."""

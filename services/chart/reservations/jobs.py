@@ -14,6 +14,7 @@ from chart.reservations.admission import FOREVER_US, Ask, candidate_link_ids
 from chart.reservations.engine import Book, Decision
 from chart.reservations.network import Network
 from chart.reservations.profile import seconds
+from chart.reservations.quotas import Spending
 from chart.reservations.rates import Change
 from chart.reservations.reservation import Outcome, Reservation, Timing
 from chart.reservations.validation import CheckedRequest
@@ -30,16 +31,6 @@ class IdempotencyKey:
     owner: str
     key: str
     body_hash: bytes
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What a job takes from its owner's quota."""
-
-    owner: str
-    rate_bps: int
-    priority: int
-    end_us: int
 
 
 class Job(Protocol):
@@ -116,7 +107,7 @@ class Create:
     def spending(self) -> Spending:
         """What it takes from the quota."""
         ask, asked = self.checked.ask, self.checked.specification
-        return Spending(self.owner, ask.guaranteed_bps, asked.preemption_priority, ask.end_us)
+        return Spending(self.owner, 1, ask.guaranteed_bps, asked.preemption_priority, ask.end_us)
 
     def request_ids(self) -> Iterable[str]:
         """See `Job`."""
@@ -154,20 +145,23 @@ class Alter:
         return [engine.ask_of(rates.asked_anew(before, self.change), now_us)]
 
     def spending(self, before: Reservation) -> Spending | None:
-        """What it takes more from the quota; None when it asks for nothing more."""
-        change = self.change
-        rate = max(0, (change.guaranteed_bps or 0) - before.granted_bps)
-        later = change.end_us is not None and change.end_us > before.end_us
-        priority = change.preemption_priority or 0
-        if not rate and not later and priority <= before.specification.preemption_priority:
-            return None
-        end_us = change.end_us if change.end_us is not None else 0
-        return Spending(before.owner, rate, priority, end_us)
+        """See `spending_of`."""
+        return spending_of(self.change, before)
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """See `Job`."""
         self.permitted(book.reservations[self.request_id])
         return engine.change(book, self.request_id, self.change, now_us, self.timing)
+
+
+def spending_of(change: Change, before: Reservation) -> Spending | None:
+    """What a change takes more from the quota; None when it asks for nothing more."""
+    rate = max(0, (change.guaranteed_bps or 0) - before.granted_bps)
+    later = change.end_us is not None and change.end_us > before.end_us
+    priority = change.preemption_priority or 0
+    if not rate and not later and priority <= before.specification.preemption_priority:
+        return None
+    return Spending(before.owner, 0, rate, priority, change.end_us if change.end_us is not None else 0)
 
 
 @dataclass

@@ -33,9 +33,20 @@ class Use:
     requests: int = 0
     total_bps: int = 0
 
-    def with_one_more(self, rate_bps: int) -> Use:
-        """After one more request."""
-        return dataclasses.replace(self, requests=self.requests + 1, total_bps=self.total_bps + rate_bps)
+    def after(self, spending: Spending) -> Use:
+        """With what was taken meanwhile."""
+        return Use(self.requests + spending.requests, self.total_bps + spending.rate_bps)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a new request (`requests` 1), or a change of one, takes from its owner's quota."""
+
+    owner: str
+    requests: int
+    rate_bps: int
+    priority: int
+    end_us: int
 
 
 def of(owner: str, quotas: Mapping[str, Quota]) -> Quota | None:
@@ -43,9 +54,10 @@ def of(owner: str, quotas: Mapping[str, Quota]) -> Quota | None:
     return quotas.get(owner) or quotas.get(DEFAULT_OWNER)
 
 
-def check(quota: Quota, use: Use, rate_bps: int, priority: int, end_us: int, now_us: int) -> None:
-    """Raise a refusal when one more request with these values would be more than the quota allows."""
-    if quota.max_requests and use.requests >= quota.max_requests:
+def check(quota: Quota, use: Use, spending: Spending, now_us: int) -> None:
+    """Raise a refusal when this would be more than the quota allows."""
+    rate_bps, end_us = spending.rate_bps, spending.end_us
+    if quota.max_requests and spending.requests and use.requests >= quota.max_requests:
         raise _refusal("", f"the application has {use.requests} requests, its quota", "release one that is not needed")
     if quota.max_total_bps and use.total_bps + rate_bps > quota.max_total_bps:
         left = max(0, quota.max_total_bps - use.total_bps)
@@ -57,7 +69,7 @@ def check(quota: Quota, use: Use, rate_bps: int, priority: int, end_us: int, now
         )
         error.refusal.floor_bps, error.refusal.ceiling_bps = (1000, left) if left >= 1000 else (0, 0)
         raise error
-    if quota.max_priority_plus_one and priority >= quota.max_priority_plus_one:
+    if quota.max_priority_plus_one and spending.priority >= quota.max_priority_plus_one:
         greatest = quota.max_priority_plus_one - 1
         raise _refusal(
             "preemption_priority",

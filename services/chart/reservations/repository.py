@@ -79,6 +79,11 @@ class Repository:
         """Connections."""
         return self._pool
 
+    @property
+    def idempotency_us(self) -> int:
+        """How long a key stands for its answer."""
+        return self._idempotency_us
+
     async def get(self, request_id: str, owner: str = "") -> Reservation:
         """One request; `owner` empty: anybody's.
 
@@ -222,9 +227,11 @@ class Repository:
     async def keep_house(self, now_us: int, *, past: bool) -> None:
         """Drop idempotency keys that are too old to count; with `past` the blocks of profiles that are over."""
         async with self._pool.connection() as connection:
-            await connection.execute(
-                "DELETE FROM idempotency_key WHERE created_at_us < %s", (now_us - self._idempotency_us,)
-            )
+            for table in ("idempotency_key", "kept_answer"):
+                await connection.execute(
+                    f"DELETE FROM {table} WHERE created_at_us < %s",  # noqa: S608 - one of two names
+                    (now_us - self._idempotency_us,),
+                )
             for level in range(TOP if past else 0):
                 # A quarter of an hour late: clocks differ, and nobody asks for the past.
                 last = (now_us // US - 900) >> (BITS * (level + 1))

@@ -15,9 +15,10 @@ from chart.common.rpc_errors import RefusalError, conflict, invalid
 from chart.reservations import engine, quotas, rates, reading, service, validation
 from chart.reservations.admission import FOREVER_US, Refused
 from chart.reservations.admissions import Admissions
+from chart.reservations.answers import AnswerCalls
 from chart.reservations.callbacks import Callbacks
-from chart.reservations.jobs import Alter, Create, IdempotencyKey, Step
-from chart.reservations.quotas import Use
+from chart.reservations.jobs import Alter, Create, IdempotencyKey, Step, spending_of
+from chart.reservations.quotas import Spending, Use
 from chart.reservations.rates import Change
 from chart.reservations.repository import Filter, Repository
 from chart.reservations.reservation import Reservation, Timing, wanted_bps
@@ -37,7 +38,7 @@ ASKED = Counter("chart_reservations_requests_total", "Requests for a rate, by ou
 _log = structlog.get_logger("chart.reservations")
 
 
-class ReservationsServicer(NetworkCalls, reservations_pb2_grpc.ReservationsServicer):
+class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.ReservationsServicer):
     """Answers from topology, policy and the database."""
 
     def __init__(
@@ -49,7 +50,8 @@ class ReservationsServicer(NetworkCalls, reservations_pb2_grpc.ReservationsServi
         timing: Timing,
         clock: Clock,
     ) -> None:
-        super().__init__(repository, view, clock)
+        NetworkCalls.__init__(self, repository, view, clock)
+        AnswerCalls.__init__(self, repository.pool, repository.idempotency_us, clock)
         self._admissions = admissions
         self._callbacks = callbacks
         self._timing = timing
@@ -97,7 +99,7 @@ class ReservationsServicer(NetworkCalls, reservations_pb2_grpc.ReservationsServi
             checked = self._check(request.specification, now_us)
             ask = checked.ask
             priority = checked.specification.preemption_priority
-            await self._check_quota(request.owner, ask.guaranteed_bps, priority, ask.end_us, now_us)
+            await self._check_quota(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
         found = await reading.preview(self._repository.pool, self._view.network, ask, now_us)
@@ -259,18 +261,26 @@ class ReservationsServicer(NetworkCalls, reservations_pb2_grpc.ReservationsServi
         ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
         validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
 
-    async def _check_quota(self, owner: str, rate_bps: int, priority: int, end_us: int, now_us: int) -> None:
+    async def _check_quota(self, spending: Spending, now_us: int) -> None:
+        owner = spending.owner
         async with self._repository.pool.connection() as connection:
             known = await reading.quotas_of(connection, [owner])
             quota = quotas.of(owner, known)
             if quota is None:
                 return
             use = (await reading.uses_of(connection, [owner])).get(owner, Use())
-        quotas.check(quota, use, rate_bps, priority, end_us, now_us)
+        quotas.check(quota, use, spending, now_us)
 
     async def _preview_change(
         self, before: Reservation, asked: Reservation, change: Change, now_us: int
     ) -> pb.ChangeRateRequestResponse:
+        spending = spending_of(change, before)
+        if spending is not None:
+            try:
+                await self._check_quota(spending, now_us)
+            except RefusalError as error:
+                refused = pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
+                return pb.ChangeRateRequestResponse(preview=refused)
         if not change.of_rate or not wanted_bps(asked.specification):
             return pb.ChangeRateRequestResponse(
                 preview=pb.PreviewRateRequestResponse(granted=True, granted_bps=before.granted_bps)

@@ -121,6 +121,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
     broker: LocalBroker
     requests: dict[str, Any] = field(default_factory=dict)
     by_key: dict[tuple[str, str], tuple[bytes, str]] = field(default_factory=dict)
+    kept: dict[tuple[str, str, str], tuple[bytes, Any]] = field(default_factory=dict)
     enforce: bool = True
     quotas: dict[str, Any] = field(default_factory=dict)
 
@@ -237,6 +238,26 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
             found.revision += 1
         preview = reservations_pb2.PreviewRateRequestResponse(granted=True, granted_bps=found.granted_bps)
         return reservations_pb2.ChangeRateRequestResponse(rate_request=found, preview=preview)
+
+    async def ClaimAnswer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        place = (request.owner, request.operation, request.key)
+        if place not in self.kept:
+            self.kept[place] = (request.fingerprint, None)
+            return reservations_pb2.ClaimAnswerResponse(claim="c")
+        fingerprint, answer = self.kept[place]
+        if fingerprint != request.fingerprint:
+            raise RefusalError(
+                reservations_pb2.Refusal(code="idempotency-key-reused", detail="another body", field="idempotency_key")
+            )
+        return reservations_pb2.ClaimAnswerResponse(answer=answer)
+
+    async def KeepAnswer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        place = (request.owner, request.operation, request.key)
+        if request.HasField("answer"):
+            self.kept[place] = (self.kept[place][0], request.answer)
+        else:
+            del self.kept[place]
+        return reservations_pb2.KeepAnswerResponse()
 
     async def GetReceipt(self, request: Any, context: Any) -> Any:  # noqa: N802
         found = self._find(request.id, request.owner)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from chart.gateway.auth import AnyRole, Asker
 from chart.gateway.context import Context
 from chart.gateway.errors import responses
+from chart.gateway.once import OnceRoute, once
 from chart.gateway.schemas.authorisations import (
     Authorisation,
     AuthorisationBody,
@@ -17,12 +18,20 @@ from chart.gateway.schemas.authorisations import (
     SignedReceipt,
 )
 
-router = APIRouter(prefix="/v1", tags=["authorisations"], responses=responses(401, 403, 422, 429, 500, 503))
+router = APIRouter(
+    prefix="/v1", tags=["authorisations"], responses=responses(401, 403, 422, 429, 500, 503), route_class=OnceRoute
+)
 
 AuthorisationId = Annotated[str, Path(alias="id", pattern=r"^[0-9A-Za-z]{1,64}$")]
 
 
-@router.post("/authorisations", status_code=201, summary="Authorise an address", responses=responses(400, 413))
+@router.post(
+    "/authorisations",
+    status_code=201,
+    summary="Authorise an address",
+    responses=responses(400, 409, 413),
+    dependencies=[once],
+)
 async def create_authorisation(
     body: AuthorisationBody, request: Request, gateway: Context, principal: Asker
 ) -> Authorisation:

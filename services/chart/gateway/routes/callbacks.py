@@ -12,12 +12,15 @@ from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, Limit
+from chart.gateway.once import OnceRoute, once
 from chart.gateway.routes.rate_requests import owner_filter
 from chart.gateway.schemas.common import timestamp
 from chart.gateway.schemas.rate_requests import Callback, CallbackPage, CallbackSecret, CallbackState
 from chart.v1 import rate_request_pb2, reservations_pb2
 
-router = APIRouter(prefix="/v1", tags=["callbacks"], responses=responses(401, 403, 422, 429, 500, 503))
+router = APIRouter(
+    prefix="/v1", tags=["callbacks"], responses=responses(401, 403, 422, 429, 500, 503), route_class=OnceRoute
+)
 
 CallbackId = Annotated[
     str,
@@ -55,7 +58,12 @@ async def list_callbacks(
     return CallbackPage(items=items, next_cursor=answer.next_cursor or None)
 
 
-@router.post("/callbacks/{id}/retry", summary="Send a callback again", responses=responses(404, 413))
+@router.post(
+    "/callbacks/{id}/retry",
+    summary="Send a callback again",
+    responses=responses(404, 409, 413),
+    dependencies=[once],
+)
 async def retry_callback(callback_id: CallbackId, gateway: Context, principal: Asker) -> Callback:
     """Also one that was given up, or delivered."""
     call = reservations_pb2.RetryCallbackRequest(id=callback_id, owner=owner_filter(principal, reading=False))
@@ -70,7 +78,7 @@ async def get_callback_secret(gateway: Context, principal: Asker) -> CallbackSec
     return await _secret(gateway, principal.subject, rotate=False)
 
 
-@router.post("/callback-secret", summary="Replace the secret", responses=responses(413))
+@router.post("/callback-secret", summary="Replace the secret", responses=responses(409, 413), dependencies=[once])
 async def replace_callback_secret(gateway: Context, principal: Asker) -> CallbackSecret:
     """The former one signs too for a day, so that no callback fails while it is being replaced."""
     return await _secret(gateway, principal.subject, rotate=True)

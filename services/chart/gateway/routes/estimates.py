@@ -14,13 +14,14 @@ from chart.gateway.backends import problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, Limit, decode_cursor, encode_cursor
+from chart.gateway.once import OnceRoute, once
 from chart.gateway.routes.nodes import NodeIdPath, known_nodes
 from chart.gateway.schemas.common import NODE_ID_PATTERN
 from chart.gateway.schemas.sensing import EstimatePage, NextPairs, RunBody, RunResults, SensingReport
 from chart.v1 import inference_pb2, inference_pb2_grpc, sensor_pod_pb2, sensor_pod_pb2_grpc
 
 # Part of the router in history.py.
-router = APIRouter(tags=["sensing"], responses=responses(401, 403, 422, 429, 500, 503))
+router = APIRouter(tags=["sensing"], responses=responses(401, 403, 422, 429, 500, 503), route_class=OnceRoute)
 
 # A pod answers a single run within 30 s, or says why it does not.
 RUN_DEADLINE_S = 35.0
@@ -72,7 +73,7 @@ async def next_pairs(
     return NextPairs(items=[mapping_sensing.next_pair(one) for one in answer.pairs])
 
 
-@router.post("/sensing-runs", summary="Run a sensor once", responses=responses(400, 404, 409, 413))
+@router.post("/sensing-runs", summary="Run a sensor once", responses=responses(400, 404, 409, 413), dependencies=[once])
 async def run_once(body: RunBody, gateway: Context, principal: Operator) -> RunResults:
     """Shares a run that is under way; a stored result younger than the tolerance answers at once.
 

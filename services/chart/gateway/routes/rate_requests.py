@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import StringConstraints
@@ -25,6 +26,7 @@ from chart.gateway.http import (
     not_modified,
     tag,
 )
+from chart.gateway.once import OnceRoute, once
 from chart.gateway.schemas.common import LINK_ID_PATTERN, InputTimestamp, microseconds
 from chart.gateway.schemas.rate_requests import (
     CallbackState,
@@ -40,7 +42,12 @@ from chart.gateway.schemas.rate_requests import (
 )
 from chart.v1 import rate_request_pb2, reservations_pb2
 
-router = APIRouter(prefix="/v1", tags=["rate requests"], responses=responses(401, 403, 422, 429, 500, 503))
+router = APIRouter(
+    prefix="/v1",
+    tags=["rate requests"],
+    responses=responses(401, 403, 422, 429, 500, 503),
+    route_class=OnceRoute,
+)
 
 RequestId = Annotated[
     str,
@@ -57,6 +64,26 @@ _HEADERS = {
     "Location": {"description": "Where the request is.", "schema": {"type": "string"}},
     "Idempotency-Replayed": {"description": "true: the first answer again.", "schema": {"type": "string"}},
 }
+_TAGGED = {"headers": {"ETag": _HEADERS["ETag"]}}
+_TAGGED_ONCE = {"headers": {name: _HEADERS[name] for name in ("ETag", "Idempotency-Replayed")}}
+
+
+class _Answer(Protocol):
+    """What calls about one request are answered with."""
+
+    @property
+    def rate_request(self) -> rate_request_pb2.RateRequest:
+        """As it is now."""
+        ...
+
+
+async def _changed(response: Response, call: Awaitable[_Answer]) -> RateRequest:
+    """The request as a call leaves it, with its entity tag."""
+    with problems("reservations"):
+        answer = await call
+    found = mapping.rate_request(answer.rate_request)
+    tag(response, found.revision)
+    return found
 
 
 def owner_filter(principal: Principal, *, reading: bool) -> str:
@@ -167,7 +194,7 @@ async def list_rate_requests(
 @router.get(
     "/rate-requests/{id}",
     summary="One rate request",
-    responses={**responses(404), 200: {"headers": {"ETag": _HEADERS["ETag"]}}, 304: {"description": "Not modified."}},
+    responses={**responses(404), 200: _TAGGED, 304: {"description": "Not modified."}},
     response_model=RateRequest,
 )
 async def get_rate_request(
@@ -187,41 +214,37 @@ async def get_rate_request(
 @router.post(
     "/rate-requests/{id}/release",
     summary="Give the rate back",
-    responses={**responses(404, 409, 413), 200: {"headers": {"ETag": _HEADERS["ETag"]}}},
+    responses={**responses(404, 409, 413), 200: _TAGGED_ONCE},
+    dependencies=[once],
 )
 async def release_rate_request(
     request_id: RequestId, response: Response, gateway: Context, principal: Asker
 ) -> RateRequest:
     """Its flows go on under the kernel's own congestion control. Releasing twice is the same as once."""
     call = reservations_pb2.ReleaseRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=False))
-    with problems("reservations"):
-        answer = await gateway.backends.reservations.ReleaseRateRequest(call, metadata=acting(principal.subject))
-    released = mapping.rate_request(answer.rate_request)
-    tag(response, released.revision)
-    return released
+    reservations = gateway.backends.reservations
+    return await _changed(response, reservations.ReleaseRateRequest(call, metadata=acting(principal.subject)))
 
 
 @router.post(
     "/rate-requests/{id}/commit",
     summary="Commit a held request",
-    responses={**responses(404, 409, 413), 200: {"headers": {"ETag": _HEADERS["ETag"]}}},
+    responses={**responses(404, 409, 413), 200: _TAGGED_ONCE},
+    dependencies=[once],
 )
 async def commit_rate_request(
     request_id: RequestId, response: Response, gateway: Context, principal: Asker
 ) -> RateRequest:
     """It has its rate from its start on, or now. Committing twice is the same as once; a hold ends after 900 s."""
     call = reservations_pb2.CommitRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=False))
-    with problems("reservations"):
-        answer = await gateway.backends.reservations.CommitRateRequest(call, metadata=acting(principal.subject))
-    committed = mapping.rate_request(answer.rate_request)
-    tag(response, committed.revision)
-    return committed
+    reservations = gateway.backends.reservations
+    return await _changed(response, reservations.CommitRateRequest(call, metadata=acting(principal.subject)))
 
 
 @router.patch(
     "/rate-requests/{id}",
     summary="Change a request in service",
-    responses={**responses(400, 404, 409, 412, 413), 200: {"headers": {"ETag": _HEADERS["ETag"]}}},
+    responses={**responses(400, 404, 409, 412, 413), 200: _TAGGED},
 )
 async def change_rate_request(
     request_id: RequestId,
@@ -237,11 +260,8 @@ async def change_rate_request(
     call = reservation_mapping.change(
         request_id, owner_filter(principal, reading=False), revision, body, look_only=False
     )
-    with problems("reservations"):
-        answer = await gateway.backends.reservations.ChangeRateRequest(call, metadata=acting(principal.subject))
-    changed = mapping.rate_request(answer.rate_request)
-    tag(response, changed.revision)
-    return changed
+    reservations = gateway.backends.reservations
+    return await _changed(response, reservations.ChangeRateRequest(call, metadata=acting(principal.subject)))
 
 
 @router.post("/rate-requests/{id}/preview", summary="What a change would get", responses=responses(400, 404, 409, 413))

@@ -16,6 +16,7 @@ from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, Limit, decode_cursor, encode_cursor
+from chart.gateway.once import OnceRoute, once
 from chart.gateway.routes.estimates import MetricFilter, NodeFilter
 from chart.gateway.schemas.common import NODE_ID_PATTERN, InputTimestamp, microseconds
 from chart.gateway.schemas.sensing import (
@@ -31,7 +32,7 @@ from chart.gateway.schemas.sensing import (
 from chart.v1 import archive_pb2
 
 # Part of the router in history.py.
-router = APIRouter(tags=["history"], responses=responses(401, 403, 422, 429, 500, 503))
+router = APIRouter(tags=["history"], responses=responses(401, 403, 422, 429, 500, 503), route_class=OnceRoute)
 
 SnapshotId = Annotated[
     str,
@@ -136,7 +137,9 @@ async def list_snapshots(gateway: Context, _principal: AnyRole) -> Snapshots:
     return Snapshots(items=[mapping_sensing.snapshot(one) for one in answer.snapshots])
 
 
-@router.post("/snapshots", status_code=201, summary="Take a snapshot now")
+@router.post(
+    "/snapshots", status_code=201, summary="Take a snapshot now", responses=responses(409, 413), dependencies=[once]
+)
 async def take_snapshot(response: Response, gateway: Context, principal: Operator) -> Snapshot:
     """Measured values, and estimates where nothing was measured."""
     with problems("archiver"):

@@ -103,7 +103,7 @@ class Caller(threading.Thread):
         self._mine.append(made["id"])
         if hold:
             promise.open = True
-            answer = self._until_answered("POST", f"/v1/rate-requests/{made['id']}/commit")
+            answer = self._until_answered("POST", f"/v1/rate-requests/{made['id']}/commit", headers=_key())
             promise.open = answer is None or not self._is("commit", answer, 200, 404, 409)
 
     def _change(self, request_id: str) -> None:
@@ -120,7 +120,7 @@ class Caller(threading.Thread):
 
     def _release(self, request_id: str) -> None:
         self._told.promises[request_id].open = True
-        answer = self._until_answered("POST", f"/v1/rate-requests/{request_id}/release")
+        answer = self._until_answered("POST", f"/v1/rate-requests/{request_id}/release", headers=_key())
         if answer is not None:
             self._is("release", answer, 200, 404, 409)
 
@@ -142,7 +142,7 @@ class Caller(threading.Thread):
                 answer = self._client.request(method, path, json=body, headers=headers)
             except httpx.HTTPError:
                 answer = None
-            if answer is not None and answer.status_code not in (429, 500, 502, 503, 504):
+            if answer is not None and answer.status_code not in (429, 500, 502, 503, 504) and not _under_way(answer):
                 self._told.answered += 1
                 return answer
             if answer is not None and answer.status_code == 500:
@@ -151,3 +151,12 @@ class Caller(threading.Thread):
             time.sleep(self._chance.uniform(AGAIN_S, 2 * AGAIN_S))
         self._told.unanswered.append(f"{method} {path}")
         return None
+
+
+def _key() -> dict[str, str]:
+    return {"Idempotency-Key": str(uuid.uuid4())}
+
+
+def _under_way(answer: httpx.Response) -> bool:
+    """Whether the first call with this key has not ended, as far as the platform knows."""
+    return answer.status_code == 409 and "retry-after" in answer.headers
