@@ -34,10 +34,10 @@ test("pictures of a network at work", async ({ page }) => {
   await page.setViewportSize(DESK);
   const pages = await furnish(page, TUNNEL);
   const started = Date.now();
-  let taken = false;
+  const state = { taken: false };
   const take = (some: Visit[]) =>
     withTraffic({ port: 5201, seconds: 140 }, async () => {
-      taken = true;
+      state.taken = true;
       await page.goto("/network");
       await expect(page.getByTestId(`link-row-${BAD_LINK}`)).toContainText(/[5-9]\d %/, { timeout: 20_000 });
       await page.waitForTimeout(Math.max(0, SETTLE_MS - (Date.now() - started)));
@@ -51,7 +51,7 @@ test("pictures of a network at work", async ({ page }) => {
     await withTunnel(page, TUNNEL, 4_000_000, () => take(pages));
   } catch (error) {
     // A tunnel that does not come up costs its own picture, not the others.
-    if (!taken) await take(pages.filter(({ name }) => name !== "tunnel"));
+    if (!state.taken) await take(pages.filter(({ name }) => name !== "tunnel"));
     throw error;
   } finally {
     await clear(page);
