@@ -137,6 +137,20 @@ class Fleet:
         self._next[slots] = (at + 1) % law.MAXIMUM_DELAY_PERIODS
         self._written[slots] = np.minimum(self._written[slots] + 1, law.MAXIMUM_DELAY_PERIODS)
 
+    def figures(self, slots: Integers) -> tuple[Integers, Integers, Integers, Integers]:
+        """R, C_er, legacy share and N as they are told: whole numbers."""
+        rate, capacity, share, flows = (
+            one[slots].astype(np.int64) for one in (self.rate, self.capacity, self.legacy_share, self.flows)
+        )
+        return rate, capacity, share, flows
+
+    def tell(self, slots: Integers, figures: tuple[Integers, Integers, Integers, Integers]) -> None:
+        """These figures were told."""
+        for told, now in zip(
+            (self.told_rate, self.told_capacity, self.told_legacy, self.told_flows), figures, strict=True
+        ):
+            told[slots] = now
+
     def moved(self, slots: Integers) -> Mask:
         """Links whose figures moved by 1 % since they were told, or whose flow count changed."""
         rate, capacity, share = (np.trunc(one[slots]) for one in (self.rate, self.capacity, self.legacy_share))

@@ -114,6 +114,16 @@ def next_generation(now_us: int, *known: int) -> int:
     return max(now_us, *(generation + 1 for generation in known), 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A record that is on its way: whole numbers of the links in `slots`, and how often leases had changed by then."""
+
+    record: link_rate_pb2.LinkRates
+    slots: Integers
+    figures: tuple[Integers, Integers, Integers, Integers]
+    lease_changes: int
+
+
 class NodeAllocation:
     """What a replica knows of one node: its links in the fleet, and the record that was published last."""
 
@@ -127,10 +137,20 @@ class NodeAllocation:
         self.reported: list[str] = []
         self.link_ids: list[str] = []
         self.slots: Integers = np.zeros(0, np.int64)
+        # The same in the order of a record: by id.
+        self.ordered_ids: list[str] = []
+        self.ordered_slots: Integers = self.slots
+        self.under_way: _Told | None = None
         self.restored = {rate.link_id: rate for rate in previous.links} if previous else {}
 
     def record(
-        self, fleet: Fleet, lease_of: Callable[[str], tuple[int, int]], now_us: int, lease_us: int, known: int = 0
+        self,
+        fleet: Fleet,
+        lease_of: Callable[[str, int], tuple[int, int]],
+        now_us: int,
+        lease_us: int,
+        known: int = 0,
+        lease_changes: int = 0,
     ) -> link_rate_pb2.LinkRates:
         """The record to publish. `lease_of` gives rate and end of what may be drawn in band, `known` is the newest
         generation in the stream.
@@ -143,21 +163,25 @@ class NodeAllocation:
             valid_until_us=now_us + lease_us,
             controller=self.law,
         )
-        for link_id, slot in sorted(zip(self.link_ids, self.slots.tolist(), strict=True)):
-            lease_bps, lease_until_us = lease_of(link_id)
-            record.links.add(
-                link_id=link_id,
-                available_bps=int(fleet.rate[slot]),
-                explicit_rate_capacity_bps=int(fleet.capacity[slot]),
-                legacy_share_bps=int(fleet.legacy_share[slot]),
-                active_flows=int(fleet.flows[slot]),
-                gr_lease_bps=lease_bps,
-                gr_lease_until_us=lease_until_us,
-            )
+        figures = fleet.figures(self.ordered_slots)
+        add = record.links.add
+        # Set one by one: several times quicker than by keywords.
+        for link_id, rate, capacity, share, flows in zip(
+            self.ordered_ids, *(column.tolist() for column in figures), strict=True
+        ):
+            link = add()
+            link.link_id = link_id
+            link.available_bps = rate
+            link.explicit_rate_capacity_bps = capacity
+            link.legacy_share_bps = share
+            link.active_flows = flows
+            link.gr_lease_bps, link.gr_lease_until_us = lease_of(link_id, now_us)
+        self.under_way = _Told(record, self.ordered_slots, figures, lease_changes)
         return record
 
 
 _LOAD_VALUES = operator.attrgetter(*LOAD_FIELDS)
+_LINK_ID = operator.attrgetter("link_id")
 
 
 class Allocations:
@@ -186,6 +210,8 @@ class Allocations:
         self._note = note
         # Nodes whose links have to be looked up anew.
         self._stale: set[str] = set()
+        # How often the lease of any link was changed.
+        self._lease_changes = 0
 
     def take(self, reports: Iterable[link_load_pb2.LinkLoadReport], now_us: int) -> tuple[list[str], list[str]]:
         """Take reports, at most one of each node; returns the nodes whose record is due, and the links that agents
@@ -199,8 +225,8 @@ class Allocations:
             node = report.node
             allocation = self.nodes.get(node) or self._begin(node)
             allocation.last_report_us = now_us
-            links: Sequence[link_load_pb2.LinkLoad] = report.links
-            ids = [load.link_id for load in links]
+            links: Sequence[link_load_pb2.LinkLoad] = list(report.links)
+            ids = list(map(_LINK_ID, links))
             if ids != allocation.reported or node in self._stale:
                 self._enlist(allocation, ids, now_us)
             if len(allocation.link_ids) != len(ids):
@@ -235,16 +261,21 @@ class Allocations:
         """The record of a node to publish now."""
         newest = self._newest(node)
         known = newest.generation if newest else 0
-        return self.nodes[node].record(
-            self._fleet, lambda link_id: self._lease_of(link_id, now_us), now_us, lease_us, known
-        )
+        return self.nodes[node].record(self._fleet, self._lease_of, now_us, lease_us, known, self._lease_changes)
 
     def published(self, node: str, record: link_rate_pb2.LinkRates, now_us: int) -> None:
         """A record was acknowledged: it is what the node is told."""
         allocation = self.nodes.get(node)
-        if allocation is not None:
-            allocation.published = record
+        if allocation is None:
+            return
+        allocation.published = record
+        told = allocation.under_way
+        if told is not None and told.record is record and told.slots is allocation.ordered_slots:
+            self._fleet.tell(told.slots, told.figures)
+        else:
+            # Its links are others by now.
             self._note_told(record.links)
+        if told is None or told.lease_changes != self._lease_changes:
             for rate in record.links:
                 # Changed while the record was on its way.
                 if self._lease_of(rate.link_id, now_us) != (rate.gr_lease_bps, rate.gr_lease_until_us):
@@ -266,6 +297,7 @@ class Allocations:
 
     def lease_changed(self, link_id: str) -> None:
         """What may be drawn in band on a link is not what was told: its node's next report publishes it."""
+        self._lease_changes += 1
         slot = self._slot_of.get(link_id)
         if slot is not None:
             self._fleet.told_flows[slot] = -1
@@ -312,6 +344,8 @@ class Allocations:
         allocation.reported = ids
         allocation.link_ids = known
         allocation.slots = np.array([self._slot_of[link_id] for link_id in known], np.int64)
+        allocation.ordered_ids = sorted(known)
+        allocation.ordered_slots = np.array([self._slot_of[link_id] for link_id in allocation.ordered_ids], np.int64)
         if gone and known:
             self._fleet.told_flows[allocation.slots[0]] = -1
 
