@@ -7,7 +7,9 @@ each subscription has one that fetches while a record is awaited, so a slow read
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +80,9 @@ class KafkaBroker:
         )
         self._delivery_timeout_ms = delivery_timeout_ms
         self._room = asyncio.Semaphore(MAX_UNACKNOWLEDGED)
+        # Filled by the thread that polls the producer, emptied in the event loop.
+        self._acknowledged: deque[tuple[asyncio.Future[KafkaError | None], KafkaError | None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="kafka-producer", daemon=True)
         self._poller.start()
@@ -97,15 +102,11 @@ class KafkaBroker:
             msg = f"record of {topic} was not sent: the connection to the broker is closed"
             raise StreamUnavailable(msg)
         async with self._room:
-            loop = asyncio.get_running_loop()
-            acknowledged: asyncio.Future[KafkaError | None] = loop.create_future()
+            self._loop = asyncio.get_running_loop()
+            acknowledged: asyncio.Future[KafkaError | None] = self._loop.create_future()
 
             def delivered(error: KafkaError | None, _message: Any) -> None:
-                try:
-                    loop.call_soon_threadsafe(_settle, acknowledged, error)
-                except RuntimeError:
-                    # The loop ended before the acknowledgement came: nobody waits for it any more.
-                    return
+                self._acknowledged.append((acknowledged, error))
 
             encoded: Headers = [(name, value.encode()) for name, value in telemetry.inject(headers).items()]
             await self._produce(topic, key, payload, encoded, delivered)
@@ -133,6 +134,20 @@ class KafkaBroker:
     def _poll(self) -> None:
         while not self._closing.is_set():
             self._producer.poll(0.1)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Tell the event loop what was acknowledged, once for all that came together: waking it costs a system call."""
+        if self._acknowledged and self._loop is not None:
+            # The loop may have ended before the acknowledgement came: nobody waits for it any more.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        while self._acknowledged:
+            future, error = self._acknowledged.popleft()
+            if not future.done():
+                future.set_result(error)
 
     def subscribe(
         self,
@@ -177,17 +192,13 @@ class KafkaBroker:
         for state in self._states:
             await state.close()
         left = await asyncio.to_thread(self._producer.flush, 3.0)
+        self._settle()
         if left:
             _log.warning("records were not acknowledged before closing", records=left)
             self._producer.purge()
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         await asyncio.to_thread(self._producer.close)
-
-
-def _settle(future: asyncio.Future[KafkaError | None], error: KafkaError | None) -> None:
-    if not future.done():
-        future.set_result(error)
 
 
 def _note_error(error: KafkaError) -> None:

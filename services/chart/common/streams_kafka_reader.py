@@ -250,7 +250,7 @@ class KafkaSubscription:
         while True:
             while self._fetched:
                 message = self._fetched.popleft()
-                record = await self._read(message)
+                record = self._read_plainly(message) or await self._read(message)
                 if message.error() is None:
                     self._handed_out = (message.topic(), message.partition()), message.offset() + 1
                 if record is not None:
@@ -287,6 +287,25 @@ class KafkaSubscription:
         if first is None:
             return []
         return [first, *consumer.consume(BATCH_RECORDS - 1, 0)]
+
+    def _read_plainly(self, message: Any) -> Record | None:
+        """The record of a message with which nothing is wrong and nothing is to be checked, as most are; None: `_read`
+        says.
+        """
+        broker = self._broker
+        if broker.record_check is not None or message.error() is not None:
+            return None
+        partition = message.topic(), message.partition()
+        if self._group is not None and partition not in self._partitions:
+            return None
+        found = message.headers()
+        headers = {name: (value or b"").decode(errors="replace") for name, value in found} if found else {}
+        try:
+            value = decode(broker.catalogue, partition[0], message.value(), headers)
+        except UnreadableRecord:
+            return None
+        key = (message.key() or b"").decode(errors="replace")
+        return Record(partition[0], key, value, headers, message.timestamp()[1] * 1000, partition[1], message.offset())
 
     async def _read(self, message: Any) -> Record | None:
         """The record of a fetched message; None for what is not one."""
