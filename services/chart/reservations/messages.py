@@ -39,6 +39,9 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
     """The record of chart.flow-grant.v1."""
     specification = reservation.specification
     maximum_bps = specification.maximum_bps
+    # A guaranteed rate is that rate, no more; who lost it runs on at the available rate.
+    guaranteed = specification.service == flow_grant_pb2.ServiceType.SERVICE_TYPE_GUARANTEED
+    no_more = guaranteed and reservation.granted_bps > 0
     return flow_grant_pb2.FlowGrant(
         request_id=reservation.id,
         generation=reservation.generation,
@@ -52,7 +55,7 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
         burst_tolerance=specification.burst_tolerance,
         valid_from_us=reservation.start_us,
         valid_until_us=reservation.grant_valid_until_us,
-        with_available_rate=not maximum_bps or maximum_bps > reservation.granted_bps,
+        with_available_rate=not no_more and (not maximum_bps or maximum_bps > reservation.granted_bps),
     )
 
 

@@ -6,6 +6,7 @@ stated one, the measured one counts.
 
 from __future__ import annotations
 
+import bisect
 import ipaddress
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -74,20 +75,50 @@ class Network:
         """Links of the fewest-hop paths by source and destination, as far as they were asked for."""
         return {}
 
-    def node_of(self, prefix: Prefix) -> str | None:
-        """The node that an address or prefix belongs to, by the longest of the nodes' prefixes that contains it."""
-        best: tuple[int, str] | None = None
+    @cached_property
+    def _node_by_prefix(self) -> list[tuple[int, int, dict[int, str]]]:
+        """IP version, length, and by network address the first node by id that states such a prefix; longest first."""
+        found: dict[tuple[int, int], dict[int, str]] = {}
         for node, prefixes in sorted(self.nodes.items()):
             for own in prefixes:
-                if _contains(own, prefix) and (best is None or own.prefixlen > best[0]):
-                    best = (own.prefixlen, node)
-        return best[1] if best else None
+                found.setdefault((own.version, own.prefixlen), {}).setdefault(int(own.network_address), node)
+        return [(version, length, found[version, length]) for version, length in sorted(found, reverse=True)]
+
+    @cached_property
+    def _prefix_starts(self) -> list[tuple[int, int, int, str]]:
+        """Every prefix as IP version, first address, length, node; in this order."""
+        return sorted(
+            (own.version, int(own.network_address), own.prefixlen, node)
+            for node, prefixes in self.nodes.items()
+            for own in prefixes
+        )
+
+    @cached_property
+    def _own_prefixes(self) -> dict[str, Prefix | None]:
+        """What `prefix_of` found, as far as it was asked for."""
+        return {}
+
+    def node_of(self, prefix: Prefix) -> str | None:
+        """The node that an address or prefix belongs to, by the longest of the nodes' prefixes that contains it."""
+        address = int(prefix.network_address)
+        for version, length, nodes in self._node_by_prefix:
+            if version == prefix.version and length <= prefix.prefixlen:
+                rest = prefix.max_prefixlen - length
+                node = nodes.get(address >> rest << rest)
+                if node is not None:
+                    return node
+        return None
 
     def prefix_of(self, node: str) -> Prefix | None:
         """One prefix for everything that a node states as its own, if there is one that no other node has part in.
 
         None when the node has no address, or when its addresses have no common prefix of their own.
         """
+        if node not in self._own_prefixes:
+            self._own_prefixes[node] = self._own_prefix(node)
+        return self._own_prefixes[node]
+
+    def _own_prefix(self, node: str) -> Prefix | None:
         own = self.nodes[node]
         if not own:
             return None
@@ -97,8 +128,16 @@ class Network:
                 return None
             while not _contains(common, prefix):
                 common = common.supernet()
-        others = (prefix for other, prefixes in self.nodes.items() if other != node for prefix in prefixes)
-        return None if any(_contains(common, other) for other in others) else common
+        last = int(common.broadcast_address)
+        starts = self._prefix_starts
+        first = bisect.bisect_left(starts, (common.version, int(common.network_address)))
+        for number in range(first, len(starts)):
+            version, start, length, other = starts[number]
+            if version != common.version or start > last:
+                break
+            if other != node and length >= common.prefixlen:
+                return None
+        return common
 
 
 def _contains(outer: Prefix, inner: Prefix) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from chart.common.database import Connection, Pool
 from chart.reservations import engine, loading, preemption
 from chart.reservations.admission import (
+    FOREVER_US,
     Ask,
     Commitments,
     Granted,
@@ -108,6 +109,31 @@ async def preview(
     if decision.link_ids and ask.kind == Kind.FIRM and wanted:
         found = windows(path_links(network, decision.link_ids), listed, ask, wanted, MOST_WINDOWS)
     return Previewed(decision, losers, found)
+
+
+async def crowded(connection: Connection, network: Network, link_ids: Collection[str], now_us: int) -> list[str]:
+    """Those of some links that are gone, or have more committed at some instant from now on than they may. Call in a
+    transaction with one snapshot.
+    """
+    found = [link_id for link_id in link_ids if link_id not in network.links]
+    rows = await connection.execute(
+        "SELECT link_id, kind, sum(rate_bps)::bigint AS rate_bps FROM commitment WHERE link_id = ANY(%s::text[])"
+        " AND end_us > %s GROUP BY 1, 2",
+        (array(one for one in link_ids if one in network.links), now_us),
+    )
+    sums: dict[str, dict[int, int]] = {}
+    for row in await rows.fetchall():
+        sums.setdefault(row["link_id"], {})[row["kind"]] = row["rate_bps"]
+    # All of a link's commitments together are more than what is committed at any instant.
+    doubtful = [
+        link_id
+        for link_id, of_kind in sums.items()
+        if of_kind.get(Kind.FIRM, 0) > network.links[link_id].admissible_bps
+        or sum(of_kind.values()) > network.links[link_id].oversubscribable_bps
+    ]
+    spans = [(link_id, *seconds(now_us, FOREVER_US)) for link_id in doubtful]
+    ledger = await ledger_of(connection, doubtful, spans)
+    return sorted([*found, *engine.overcommitted(Book(network, ledger), doubtful, now_us)])
 
 
 async def quotas_of(connection: Connection, owners: Collection[str] | None) -> dict[str, Quota]:

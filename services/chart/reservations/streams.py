@@ -18,7 +18,7 @@ from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
-from chart.reservations import loading, service
+from chart.reservations import loading, reading, service
 from chart.reservations.admission import FOREVER_US
 from chart.reservations.admissions import ANY_RANK, Admissions
 from chart.reservations.jobs import Readmit, Relieve, Step
@@ -260,7 +260,13 @@ class Worker:
             self.freed()
 
     async def relieve(self, before: Network, after: Network) -> None:
-        """Look at the links that may commit less than before; with nothing known before, at all of them."""
+        """Look at the links that may commit less than before; with nothing known before, at all of them.
+
+        Those that have no more committed than they may are left out before anything is locked: after a start these are
+        nearly all, and admissions would wait.
+        """
+        # Transactions that decided by the network before are over once this one is.
+        await self._admissions.submit(Relieve((), (), self._timing))
         async with self._repository.pool.connection() as connection:
             found = await connection.execute("SELECT DISTINCT link_id FROM commitment")
             used = [row["link_id"] for row in await found.fetchall()]
@@ -269,6 +275,9 @@ class Worker:
             old, new = before.links.get(link_id), after.links.get(link_id)
             if new is None or not before.links or old is None or new.admissible_bps < old.admissible_bps:
                 shrunk.append(link_id)
+        async with self._repository.pool.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            shrunk = await reading.crowded(connection, after, shrunk, self._clock.now_us())
         for begin in range(0, len(shrunk), RELIEVE_LINKS):
             some = tuple(shrunk[begin : begin + RELIEVE_LINKS])
             async with self._repository.pool.connection() as connection:

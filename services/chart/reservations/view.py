@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
-from chart.reservations.network import DEFAULT_OVERSUBSCRIPTION, Network, network_of
+from chart.reservations.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
 from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
@@ -31,6 +31,8 @@ class NetworkView:
         self._oversubscription = oversubscription
         self._changed = asyncio.Event()
         self._prints: dict[tuple[str, str], object] = {}
+        # Each link with the most that it could commit in any network since the last that `changes` gave out.
+        self._most: dict[str, NetworkLink] = {}
 
     async def open(self, broker: Broker) -> None:
         """Read the states to their ends.
@@ -66,13 +68,18 @@ class NetworkView:
         raise StreamUnavailable(msg)
 
     async def changes(self) -> AsyncIterator[tuple[Network, Network]]:
-        """The network before and after each change; the first time nothing came before."""
-        before = Network({}, {})
+        """The network before and after each change; the first time nothing came before.
+
+        Of a link that had more in between, `before` has that: somebody may have been admitted by it.
+        """
+        known: Network | None = None
         while True:
             after = self.network
-            if after is not before:
+            if after is not known:
+                before = Network({}, {}) if known is None else Network(known.nodes, self._most)
+                self._most = dict(after.links)
                 yield before, after
-                before = after
+                known = after
             await self._changed.wait()
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
@@ -95,6 +102,9 @@ class NetworkView:
                 if interface.link_id and not interface.up
             }
             self._network = network_of(entities, measured, down, self._oversubscription)
+            for link_id, link in self._network.links.items():
+                if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
+                    self._most[link_id] = link
         return self._network
 
     @property

@@ -7,17 +7,15 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import psycopg
 import pytest
 import pytest_asyncio
 from support.postgres import PostgresServer
+from support.receiver import receiver
 from support.reservations import LINKS, MEGA, Platform, ask, running
 from support.waiting import eventually
 
@@ -25,9 +23,9 @@ from chart.common import rpc
 from chart.common.rpc import RefusalError
 from chart.reservations.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.profile import Block
+from chart.v1 import estimate_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
-from chart.v1 import topology_pb2
 
 pytestmark = pytest.mark.contract
 S = 1_000_000
@@ -154,6 +152,13 @@ async def test_a_failed_link_degrades_and_its_return_restores(world: tuple[Platf
     link.capacity_bps = 100 * MEGA
     await platform.broker.publish("chart.topology.v1", LINKS[1], topology_pb2.TopologyEntity(link=link))
     await eventually(lambda: becomes(rr.SERVICE_STATE_GRANTED), 15)
+    # The same when it is what was measured that falls.
+    key = "resb,resc,capacity_bps"
+    estimate = estimate_pb2.Estimate(source_node="resb", destination_node="resc", metric="capacity_bps", value=5e7)
+    await platform.broker.publish("chart.estimate.v1", key, estimate)
+    await eventually(lambda: becomes(rr.SERVICE_STATE_DEGRADED), 15)
+    await platform.broker.publish("chart.estimate.v1", key, None)
+    await eventually(lambda: becomes(rr.SERVICE_STATE_GRANTED), 15)
     check_profiles(platform)
 
 
@@ -167,6 +172,12 @@ async def test_quota_filters_paths_and_capacity(world: tuple[Platform, Any]) -> 
     await create(stub, ask(5 * MEGA), "bob")
     with pytest.raises(RefusalError):
         await create(stub, ask(MEGA), "bob")
+    # Also somebody else who changes a request of the application takes from its quota, and is told so before.
+    with pytest.raises(RefusalError) as caught, rpc.refusals():
+        await stub.ChangeRateRequest(pb.ChangeRateRequestRequest(id=made.id, guaranteed_bps=40 * MEGA))
+    assert (caught.value.refusal.code, caught.value.refusal.ceiling_bps) == ("quota-exceeded", 5 * MEGA)
+    look = pb.ChangeRateRequestRequest(id=made.id, guaranteed_bps=40 * MEGA, preview=True)
+    assert (await stub.ChangeRateRequest(look)).preview.refusal == caught.value.refusal
     listed = await stub.ListQuotas(pb.ListQuotasRequest())
     assert (listed.uses[0].requests, listed.uses[0].total_bps) == (2, 25 * MEGA)
     for wanted in ({"tags": {"site": "lab"}}, {"tags": {"site": ""}}, {"search": "nightly COPY"}):
@@ -199,29 +210,3 @@ async def test_profiles_are_made_anew_when_an_older_version_wrote(world: tuple[P
         connection.execute("DELETE FROM commitment WHERE request_id = 'old'")
     await create(stub, ask(20 * MEGA))
     check_profiles(platform)
-
-
-@contextmanager
-def receiver(fail: int) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """An application that answers 503 to the first calls."""
-    received: list[tuple[dict[str, str], bytes]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            received.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(503 if len(received) <= fail else 204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/chart", received
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

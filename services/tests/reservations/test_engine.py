@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations import engine, in_band, service, validation
+from chart.reservations import engine, in_band, rates, service, validation
 from chart.reservations.admission import FOREVER_US, Granted, Refused
 from chart.reservations.engine import Book, Decision
 from chart.reservations.ledger import Kind, Ledger
@@ -258,6 +258,18 @@ steps = st.lists(
 )
 
 
+def preview_of_change(world: World, chosen: str, change: Change) -> tuple[Granted | Refused, tuple[str, ...]]:
+    """As the service looks: without what the request has."""
+    book, before = world.book, world.book.reservations.pop(chosen)
+    book.ledger.remove(before.commitments, world.now)
+    ask = engine.ask_for_change(before, rates.asked_anew(before, change), world.now)
+    found = engine.decide(book, ask, world.now)
+    book.ledger.add(one for one in before.commitments if one.end_us > world.now)
+    book.reservations[chosen] = before
+    assert found is not None
+    return found[0], tuple(one.reservation.id for one in found[1])
+
+
 @given(steps)
 @settings(max_examples=250, deadline=None)
 def test_whatever_is_asked_nothing_is_over_committed_and_previews_are_true(
@@ -299,7 +311,10 @@ def test_whatever_is_asked_nothing_is_over_committed_and_previews_are_true(
         elif what == "release" and chosen:
             world.release(chosen)
         elif what == "change" and chosen:
-            engine.change(book, chosen, Change(guaranteed_bps=mbit * MEGA), world.now, TIMING)
+            change = Change(guaranteed_bps=mbit * MEGA)
+            looked = preview_of_change(world, chosen, change)
+            made = engine.change(book, chosen, change, world.now, TIMING)
+            assert looked == (made.granted or made.refused, made.losers)
         elif what == "readmit" and chosen:
             engine.readmit(book, chosen, world.now, TIMING)
         elif what == "shrink":

@@ -14,7 +14,7 @@ from chart.reservations.network import NetworkLink
 from chart.reservations.service import Outcome, Reservation, Timing
 from chart.reservations.validation import CheckedRequest
 from chart.v1 import rate_request_pb2 as rr
-from chart.v1.flow_grant_pb2 import FlowSelector
+from chart.v1.flow_grant_pb2 import SERVICE_TYPE_GUARANTEED, SERVICE_TYPE_VARIABLE, FlowSelector
 from chart.v1.grant_status_pb2 import (
     GRANT_STATE_APPLIED,
     GRANT_STATE_FAILED,
@@ -189,6 +189,13 @@ def test_ended_request_is_forgotten_a_day_later() -> None:
 def test_maximum_at_the_guaranteed_rate_takes_no_available_rate() -> None:
     assert not service.grant_record(made(maximum_bps=10**7).reservation).with_available_rate
     assert service.grant_record(made(maximum_bps=2 * 10**7).reservation).with_available_rate
+
+
+def test_a_guaranteed_rate_is_that_rate_and_who_lost_it_has_the_available_one() -> None:
+    one = made(service=SERVICE_TYPE_GUARANTEED).reservation
+    assert not service.grant_record(one).with_available_rate
+    assert service.grant_record(dataclasses.replace(one, granted_bps=0)).with_available_rate
+    assert service.grant_record(made(service=SERVICE_TYPE_VARIABLE).reservation).with_available_rate
 
 
 @given(
