@@ -77,6 +77,22 @@ async def _load(target: str, seed: int, duration_s: float) -> tuple[list[float],
     return took, refused
 
 
+async def _touch(target: str) -> None:
+    """Ask once on every line: profiles are made of the reservations that are there when a link is first needed."""
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub: Any = reservations_pb2_grpc.ReservationsStub(channel)
+        for line in range(LINES):
+            specification = rate_request_pb2.RateRequestSpecification(
+                source=node(line, 0),
+                destination=node(line, NODES_OF_LINE - 1),
+                service=GUARANTEED,
+                guaranteed_bps=10_000,
+                duration_us=3600 * 1_000_000,
+            )
+            call = reservations_pb2.CreateRateRequestRequest(specification=specification, owner=f"owner-{line}")
+            await stub.CreateRateRequest(call, timeout=30)
+
+
 def _callers(target: str, seed: int, duration_s: float, answers: Any) -> None:
     answers.put(asyncio.run(_load(target, seed, duration_s)))
 
@@ -87,6 +103,8 @@ def run(settings: Settings, report: Report) -> Outcome:
     report(f"a database with {LIVE} reservations", 0.0)
     with replica(LIVE, settings.seed) as platform:
         target = f"127.0.0.1:{grpc_port(platform, 'reservations')}"
+        report("every link has its profile", 0.2)
+        asyncio.run(_touch(target))
         context = multiprocessing.get_context("spawn")
         answers: Any = context.Queue()
         process = context.Process(target=_callers, args=(target, settings.seed, duration_s, answers))

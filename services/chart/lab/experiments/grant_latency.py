@@ -1,5 +1,6 @@
 """From the POST of a rate request to the confirmation by every agent on its path: REST, reservations, streams, agents
-and their kernels, and back, on the topology `demo` with a platform of the experiment's own.
+and their kernels, and back, on the topology `demo` with a platform of the experiment's own. One request at a time,
+0.3 s apart; who waits looks every 20 ms.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from chart.v1 import flow_grant_pb2, grant_status_pb2
 REPEAT = 200
 WARM_UP = 5
 LIMIT_S = 15.0
+# How often a waiting application looks, as the client does, and how long the platform rests between two requests.
+LOOK_S = 0.02
+PAUSE_S = 0.3
 # SENSE states 183 s for a simple path (mean); OSCARS minutes.
 PEER_MS = 183_000.0
 
@@ -64,7 +68,7 @@ def _one(rest: httpx.Client, number: int) -> Timed:
         if time.monotonic() - began > LIMIT_S:
             msg = f"{found['id']} is not enforced after {LIMIT_S:g} s: {found['reason']}"
             raise LabError(msg)
-        time.sleep(0.001)
+        time.sleep(LOOK_S)
         found = rest.get(f"/v1/rate-requests/{found['id']}").json()
     confirmed = time.monotonic()
     rest.post(f"/v1/rate-requests/{found['id']}/release").raise_for_status()
@@ -127,6 +131,7 @@ def run(settings: Settings, report: Report) -> Outcome:
                 wait_ready(rest)
                 for number in range(WARM_UP + repeat):
                     one = _one(rest, number)
+                    time.sleep(PAUSE_S)
                     if number >= WARM_UP:
                         timed.append(one)
                         report(f"request {len(timed)} of {repeat}", 0.2 + 0.8 * len(timed) / repeat)
