@@ -3,7 +3,7 @@ SETUP += web
 LINT += lint-web
 UNIT += unit-web
 BROWSER += browser-web
-LONG += web-test web-visual
+LONG += web-test
 
 WEB_SOURCES := $(shell find web/src web/public web/index.html web/vite.config.ts -type f)
 
