@@ -155,6 +155,47 @@ async def test_of_two_relays_one_works_and_the_other_takes_over(pool: Pool) -> N
         await asyncio.gather(second, return_exceptions=True)
 
 
+class Slow(LocalBroker):
+    """The way of one relay to the streams: nothing arrives before it is let through."""
+
+    def __init__(self, streams: LocalBroker) -> None:
+        super().__init__()
+        self.streams = streams
+        self.sent = asyncio.Event()
+        self.through = asyncio.Event()
+
+    async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
+        self.sent.set()
+        await self.through.wait()
+        await self.streams.publish_raw(topic, key, payload, headers)
+
+
+async def test_a_late_record_of_a_relay_that_lost_its_lock_does_not_stay(pool: Pool, postgres: PostgresServer) -> None:
+    streams = LocalBroker()
+    late = Slow(streams)
+    state = await streams.compacted(TOPIC)
+    former = asyncio.create_task(OutboxRelay(pool, late, "registry").run())
+    await add(pool, "a", 1)
+    await asyncio.wait_for(late.sent.wait(), 10)
+    async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as admin:
+        await admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
+        )
+    following = asyncio.create_task(OutboxRelay(pool, streams, "registry", repeat_after_s=3).run())
+    try:
+        await eventually(lambda: state.get("a") == policy("a", 1))
+        await add(pool, "a", 2)
+        await eventually(lambda: state.get("a") == policy("a", 2))
+        late.through.set()
+        await eventually(lambda: state.get("a") == policy("a", 1))
+        await eventually(lambda: state.get("a") == policy("a", 2), 10)
+    finally:
+        for task in (former, following):
+            task.cancel()
+        await asyncio.gather(former, following, return_exceptions=True)
+        await streams.close()
+
+
 async def test_the_relay_outlives_its_database_connection(pool: Pool, postgres: PostgresServer) -> None:
     broker = LocalBroker()
     async with relay(pool, broker), broker.subscribe([TOPIC]) as records:
