@@ -20,10 +20,10 @@ from chart.inference.observations import Flags, Floats, Indices, Observations
 # Share of a budget that goes into landmarks' rows.
 LANDMARK_BUDGET = 0.68
 # What the rest goes into, in turns.
-TURNS = ("near", "near", "unknown", "near", "near", "uncertain")
-# The nodes that a node's signature says are nearest: the first ones are known without measuring (neighbours of one site
-# have one signature), among so many next ones it is undecided who is nearer, and these are candidates for "near".
-SURE = 2
+TURNS = ("near", "near", "unknown", "near", "near", "near", "uncertain", "near")
+# The nodes that a node's signature says are nearest: the first is known without measuring (neighbours of one site have
+# one signature), among so many next ones it is undecided who is nearer, and these are candidates for "near".
+SURE = 1
 NEAREST = 12
 DEFAULT_FRACTION = 0.13
 

@@ -3,7 +3,9 @@
 Pairs that the model did not see are predicted; what share of them falls outside decides how wide the intervals are.
 Lower and upper end are calibrated apart because errors of round-trip times are skewed. Which pairs were measured is no
 chance (near ones were chosen more often), so each held-out pair counts as often as pairs like it are still unmeasured:
-weighted conformal prediction under covariate shift (Tibshirani et al., NeurIPS 2019, section 2).
+weighted conformal prediction under covariate shift (Tibshirani et al., NeurIPS 2019, section 2). How large errors are
+against what the models say of them goes with the value itself; that trend is taken out first, so that intervals hold
+for near and for far pairs (locally weighted conformal prediction, Lei et al., section 5.2).
 """
 
 from __future__ import annotations
@@ -23,10 +25,56 @@ FEW = 10.0
 BINS = 10
 LEAST_IN_BIN = 30
 MOST_WEIGHT = 8.0
+# With fewer held-out pairs no trend is told from chance; errors below this share of the median do not pull on it.
+ENOUGH_FOR_TREND = 150
+LEAST_SCORE = 0.1
+# So many pairs say as much as one that shares no node with others.
+ALIKE = 2.0
 # Half the width of an interval, in logarithms, of which nothing at all is known: a factor of 3 either way.
 UNKNOWN_HALF_WIDTH = 1.1
 # No interval of an estimate is narrower than this, relative.
 LEAST_HALF_WIDTH = 1e-3
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How the logarithm of a score's size goes with the prediction and the spread; flat beyond what was held out."""
+
+    coefficients: Floats
+    low: Floats
+    high: Floats
+
+    def factor(self, logs: Floats, spread: Floats) -> Floats:
+        """What spreads are multiplied with."""
+        kept = [
+            np.clip(about, low, high)
+            for about, low, high in zip((logs, np.log(spread)), self.low, self.high, strict=True)
+        ]
+        return np.asarray(np.exp(_terms(kept[0], kept[1], self.low, self.high) @ self.coefficients), dtype=np.float64)
+
+
+def _terms(logs: Floats, log_spread: Floats, low: Floats, high: Floats) -> Floats:
+    """A constant, a parabola of the prediction and a line of the spread, over their ranges."""
+    size = np.maximum(high - low, 1e-9)
+    place = 2 * (logs - low[0]) / size[0] - 1
+    return np.stack([np.ones_like(place), place, place**2, 2 * (log_spread - low[1]) / size[1] - 1], axis=-1)
+
+
+def trend_of(scores: Floats, predicted: Floats, spread: Floats) -> Trend | None:
+    """The trend of held-out scores; None when there are too few."""
+    if len(scores) < ENOUGH_FOR_TREND:
+        return None
+    about = np.stack([predicted, np.log(spread)])
+    low, high = np.quantile(about, 0.01, axis=1), np.quantile(about, 0.99, axis=1)
+    size = np.abs(scores)
+    sizes = np.log(np.maximum(size, LEAST_SCORE * np.median(size) + 1e-12))
+    kept = np.clip(about, low[:, None], high[:, None])
+    terms = _terms(kept[0], kept[1], low, high)
+    # A little ridge keeps a term that says nothing (a spread that is always the same) out.
+    penalty = 0.01 * len(scores) * np.diag([0.0, 1.0, 1.0, 1.0])
+    middle = float(sizes.mean())
+    solved = np.linalg.solve(terms.T @ terms + penalty, terms.T @ (sizes - middle))
+    return Trend(np.asarray(solved, dtype=np.float64), low, high)
 
 
 @dataclass(frozen=True)
@@ -36,9 +84,12 @@ class Calibration:
     below: float
     above: float
     held_out: int
+    trend: Trend | None = None
 
     def interval(self, logs: Floats, spread: Floats) -> tuple[Floats, Floats]:
         """Lower and upper end, as logarithms."""
+        if self.trend is not None:
+            spread = spread * self.trend.factor(logs, spread)
         low = logs - np.maximum(self.below * spread, LEAST_HALF_WIDTH)
         high = logs + np.maximum(self.above * spread, LEAST_HALF_WIDTH)
         return low, high
@@ -76,10 +127,15 @@ def calibrate(truth: Floats, predicted: Floats, spread: Floats, weights: Floats 
     if count < ENOUGH:
         widest = max(2 * float(np.abs(scores).max()), FEW / count)
         return Calibration(widest, widest, count)
+    trend = trend_of(scores, predicted, spread)
+    if trend is not None:
+        scores = scores / trend.factor(predicted, spread)
     miss = (1 - COVERAGE) / 2
-    # The finite-sample rank: the new pair is one more among the held-out ones.
-    rank = min(1.0, np.ceil((count + 1) * (1 - miss)) / count)
     counted = np.ones(count) if weights is None else weights
+    # The finite-sample rank: the new pair is one more among the held-out ones, of which those that weigh much stand for
+    # many (effective size, Kish, Survey Sampling, 1965) and those that share a node are alike.
+    independent = float(counted.sum() ** 2 / (counted**2).sum()) / ALIKE
+    rank = min(1.0, (1 - miss) * (1 + 1 / independent))
     above = weighted_quantile(scores, counted, rank)
     below = weighted_quantile(-scores, counted, rank)
-    return Calibration(below, above, count)
+    return Calibration(below, above, count, trend)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from chart.inference import choice
 from chart.inference.composition import Composition
@@ -116,6 +117,12 @@ class Inference:
         if not candidates:
             self._chosen = None
             return
+        # Threads inside linear algebra cost more than they bring with matrices of this size, and a busy machine many
+        # times as much; the models share out the processors themselves.
+        with threadpool_limits(1):
+            self._choose(candidates, observations)
+
+    def _choose(self, candidates: list[Method], observations: Observations) -> None:
         folds = held_out(observations, self.seed)
         tried = [(method, *_trial(method, observations, folds, self.seed)) for method in candidates]
         self._chosen, trial, completion = min(tried, key=lambda one: one[1].median_error)

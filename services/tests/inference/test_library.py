@@ -180,6 +180,23 @@ def test_conformal_coverage_of_new_pairs() -> None:
     assert abs(float(np.mean(covered)) - 0.9) < 0.015
 
 
+def test_intervals_hold_for_small_and_for_large_values_alike() -> None:
+    random = np.random.default_rng(8)
+    # Errors are four times what the spread says for small values and a quarter of it for large ones.
+    said = random.uniform(0, 4, 3000)
+    truth = said + random.normal(0, 0.2, 3000) * np.exp(np.log(16) * (0.5 - said / 4))
+    spread = np.full(3000, 0.2)
+    calibration = calibrate(truth[:1000], said[:1000], spread[:1000])
+    low, high = calibration.interval(said[1000:], spread[1000:])
+    inside = (low <= truth[1000:]) & (truth[1000:] <= high)
+    for part in (said[1000:] < 1, (said[1000:] > 1) & (said[1000:] < 3), said[1000:] > 3):
+        assert abs(float(inside[part].mean()) - 0.9) < 0.08
+    # Beyond what was held out the trend stays as it is at its end.
+    far = np.array([4.0, 40.0])
+    low, high = calibration.interval(far, np.full(2, 0.2))
+    assert (high - low)[0] == pytest.approx((high - low)[1])
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_estimates_of_symmetric_metrics(seed: int) -> None:
     truth, known = partly(60, 0.25, seed)
@@ -293,7 +310,7 @@ def test_near_pairs_are_asked_for_and_chance_pairs_stay_among_them() -> None:
     near = [truth.values[one.source, one.destination] for one in asked if one.reason == "near"]
     by_chance = [truth.values[one.source, one.destination] for one in asked if one.reason == "unknown"]
     assert len(near) >= 20
-    assert len(by_chance) >= 15
+    assert len(by_chance) >= 10
     assert np.median(near) < 0.7 * np.median(by_chance)
 
 
@@ -327,7 +344,9 @@ def test_held_out_pairs_count_as_often_as_pairs_like_them_are_asked_for() -> Non
     assert weights[near].sum() / weights.sum() == pytest.approx(0.1, abs=0.03)
     calibration = calibrate(held_out_logs + errors, held_out_logs, np.ones(2000), weights)
     truth_errors = random.normal(0, 1, 20_000) * np.where(asked_near, 0.5, 0.1)
-    inside = (truth_errors >= -calibration.below) & (truth_errors <= calibration.above)
+    low, high = calibration.interval(asked_logs, np.ones(20_000))
+    inside = (low <= asked_logs + truth_errors) & (asked_logs + truth_errors <= high)
     assert 0.88 < inside.mean() < 0.92
+    # Counted alike, the near ones would make all intervals wider than they need be.
     plain = calibrate(held_out_logs + errors, held_out_logs, np.ones(2000))
-    assert plain.above > 1.5 * calibration.above
+    assert plain.above > 1.05 * calibration.above
