@@ -292,6 +292,10 @@ static int node_open(struct agent *agent, void **ret_state) {
     read_identity(node);
     decide_set_local_off(node->decide, agent_is_off(agent));
     node_links_open(node);
+    /* Now, before the control socket answers, and not a second later: a link that gets its queue loses what passes at
+     * that moment. */
+    if (!node->options->bootstrap)
+        node_links_refresh(node, agent_now_us());
     if (node->options->metrics_listen)
         err = open_metrics(node);
     if (!err)
