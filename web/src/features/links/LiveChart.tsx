@@ -42,6 +42,13 @@ function clockFor(windowS: number): (seconds: number) => string {
   return (seconds) => format.format(seconds * 1000);
 }
 
+/** Where the newest value of any series is; the last step of an archive may have none yet. */
+function newest(data: uPlot.AlignedData): number {
+  let place = data[0].length - 1;
+  while (place > 0 && data.slice(1).every((column) => (column[place] ?? null) === null)) place -= 1;
+  return place;
+}
+
 export function LiveChart({
   title,
   series,
@@ -120,7 +127,7 @@ export function LiveChart({
     if (!plot) return;
     plot.setData(data);
     // Without a pointer over the chart the legend shows the newest values.
-    if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: data[0].length - 1 });
+    if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: newest(data) });
   }, [data, untilS]);
 
   const silent = data.slice(1).every((column) => Array.from(column).every((value) => value === null));

@@ -35,7 +35,7 @@ export function LinkTable({ links, now }: { links: Link[]; now: number }) {
         header: "Link",
         value: (link) => `${link.from_node} → ${link.to_node}`,
         cell: (link) => (
-          <TextLink to="/links/$linkId" params={{ linkId: link.id }}>
+          <TextLink to="/links/$linkId" params={{ linkId: link.id }} style={{ whiteSpace: "nowrap" }}>
             {link.from_node} → {link.to_node}
           </TextLink>
         ),

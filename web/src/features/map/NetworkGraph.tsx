@@ -107,6 +107,7 @@ function styleOf(scheme: "light" | "dark", many: boolean): StylesheetJson {
         "line-style": "data(line)" as unknown as "solid",
         color: ink,
         "font-size": 12,
+        "min-zoomed-font-size": 7,
         "text-wrap": "wrap",
         "text-background-color": paper,
         "text-background-opacity": 0.92,
