@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = ROOT / "helm" / "chart" / "files"
 RUNBOOKS = ROOT / "docs" / "runbooks.md"
 NAME = re.compile(r"\bchart_[a-z0-9_]+\b")
-PYTHON_METRIC = re.compile(r"\b(Counter|Gauge|Histogram|Summary)\(\s*\"(chart_[a-z0-9_]+)\"")
+PYTHON_METRIC = re.compile(r"\b(Counter|Gauge|Histogram|Summary)(?:MetricFamily)?\(\s*\"(chart_[a-z0-9_]+)\"")
 C_METRIC = re.compile(r"\"(chart_[a-z0-9_]+)\"")
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
