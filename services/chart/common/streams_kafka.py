@@ -199,6 +199,8 @@ class KafkaBroker:
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         await asyncio.to_thread(self._producer.close)
+        # What was purged answered while nobody handed it over any more.
+        self._settle()
 
 
 def _note_error(error: KafkaError) -> None:

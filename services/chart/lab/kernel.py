@@ -63,14 +63,13 @@ def cgroup_processes(path: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, timeout_s: float) -> Iterator[None]:
-    """Holds a directory as a lock, which the kernel releases when its holder dies.
+def exclusive(lock: Path, timeout_s: float) -> Iterator[None]:
+    """Holds a file as a lock, which the kernel releases when its holder dies.
 
     Raises LabError when another process holds it for longer than timeout_s.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
             try:

@@ -37,6 +37,8 @@ START_TIMEOUT_S = 10.0
 BUILD_TIMEOUT_S = 30.0
 LINKS_CGROUP = "_links"
 RUNTIME = Path("/run/chart-lab")
+# Never removed: a lock on what others may remove holds nobody.
+BUILD_LOCK = Path("/run/chart-lab.lock")
 Progress = Callable[[str], None]
 
 
@@ -204,7 +206,7 @@ class Lab:
         Raises LabError; what was built until then stays for `down()`, which the caller owes in any case.
         """
         kernel.require_root()
-        with kernel.exclusive(RUNTIME, BUILD_TIMEOUT_S):
+        with kernel.exclusive(BUILD_LOCK, BUILD_TIMEOUT_S):
             self._build(progress)
 
     def _build(self, progress: Progress) -> None:

@@ -59,7 +59,7 @@ def rotations(world: World, first: int) -> int:
     return max(int(one["generation"]) for one in found["epochs"]) - first
 
 
-@pytest.mark.slow  # one signal of a rotation may be refused: docs/security.md, "What is open"
+@pytest.mark.slow  # until twenty rotations were seen to refuse nothing: docs/security.md, "What is open"
 def test_keys_rotate_while_a_flow_runs_and_a_revoked_node_is_cut_off(place: World) -> None:
     for name in ("alpha", "bravo"):
         assert wait_until(lambda name=name: place.keys(name) >= 2, 20), place.logs()  # type: ignore[misc]

@@ -4209,7 +4209,10 @@ export interface operations {
     create_authorisation: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -4250,6 +4253,15 @@ export interface operations {
             };
             /** @description The token's roles do not allow it. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5137,7 +5149,10 @@ export interface operations {
     release_rate_request: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path: {
                 /** @description Id of the rate request. */
                 id: string;
@@ -5151,6 +5166,8 @@ export interface operations {
                 headers: {
                     /** @description The revision. */
                     ETag?: string;
+                    /** @description true: the first answer again. */
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5249,7 +5266,10 @@ export interface operations {
     commit_rate_request: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path: {
                 /** @description Id of the rate request. */
                 id: string;
@@ -5263,6 +5283,8 @@ export interface operations {
                 headers: {
                     /** @description The revision. */
                     ETag?: string;
+                    /** @description true: the first answer again. */
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5674,7 +5696,10 @@ export interface operations {
     retry_callback: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path: {
                 /** @description Id of the notice. */
                 id: string;
@@ -5714,6 +5739,15 @@ export interface operations {
             };
             /** @description There is no such resource (or it belongs to another application). */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5855,7 +5889,10 @@ export interface operations {
     replace_callback_secret: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -5883,6 +5920,15 @@ export interface operations {
             };
             /** @description The token's roles do not allow it. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8664,7 +8710,10 @@ export interface operations {
     run_once: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -9218,7 +9267,10 @@ export interface operations {
     take_snapshot: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                "Idempotency-Key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -9246,6 +9298,24 @@ export interface operations {
             };
             /** @description The token's roles do not allow it. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

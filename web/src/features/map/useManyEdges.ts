@@ -1,5 +1,5 @@
 /** Keeps the canvas with the links of a large network up to date: straight from the event stream, past the pages' data. */
-import type { Core } from "cytoscape";
+import type { Core, EventObject } from "cytoscape";
 import { type RefObject, useEffect, useRef } from "react";
 
 import { useLiveEvents } from "../../api/useLive";
@@ -63,15 +63,18 @@ export function useManyEdges(
     };
     const timer = setInterval(soon, DRAW_MS);
     core.on("viewport resize", soon);
-    core.on("tap", (event) => {
+    const select = (event: EventObject) => {
       if (event.target !== core) return;
       const found = linkAt(segments.current, { zoom: core.zoom(), pan: core.pan() }, event.renderedPosition);
       if (found) onSelectLink(found);
-    });
+    };
+    core.on("tap", select);
     soon();
     return () => {
       clearInterval(timer);
       cancelAnimationFrame(waiting);
+      core.off("viewport resize", soon);
+      core.off("tap", select);
     };
   }, [graph, many, live, onSelectLink]);
 
