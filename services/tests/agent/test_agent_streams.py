@@ -61,7 +61,8 @@ def test_the_flow_runs_at_the_rate_and_loads_arrive_ten_times_a_second(world: Wo
     assert 90_000 <= statistics.median(report.interval_us for report in reports) <= 120_000
     assert {report.links[0].link_id for report in reports} == {world.link}
     sent = sum(report.links[0].sent_bytes for report in reports)
-    rate_bps = sent * 8e6 / sum(report.interval_us for report in reports)
+    # The median: a machine that stands still for a moment is not what is judged here.
+    rate_bps = statistics.median(report.links[0].sent_bytes * 8e6 / report.interval_us for report in reports)
     print(f"sent at {rate_bps / 1e6:.2f} Mb/s of {(GR + AR) / 1e6:.0f} granted")
     assert 0.85 * (GR + AR) <= rate_bps <= 1.05 * (GR + AR)
     assert sum(report.links[0].explicit_rate_bytes for report in reports) >= 0.95 * sent
