@@ -15,7 +15,7 @@ from chart.v1 import grant_status_pb2, link_load_pb2, node_state_pb2, policy_pb2
 if TYPE_CHECKING:
     from agent.conftest import World
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.timed]
 
 STATUS = "chart.grant-status.v1"
 STATUS_P50_LIMIT_MS = 100

@@ -19,7 +19,7 @@ from support.agent import PORT, Node, poll
 
 from chart.lab.network import Lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
 RATE_BPS = 40_000_000
 OWN_CONTROL = "reno"

@@ -12,7 +12,7 @@ from chart.lab.experiments.grid_report import Cell
 from chart.lab.experiments.throughput_grid import Run
 from chart.lab.programs import build_directory
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
 DURATION_S = 15.0
 SEED = 3

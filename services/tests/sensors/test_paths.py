@@ -18,7 +18,7 @@ from chart.lab import topology
 from chart.lab.experiments.traffic import Transfer
 from chart.lab.network import Lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 LabMaker = Callable[..., Lab]
 
 

@@ -14,7 +14,7 @@ from chart.lab.experiments.signal_lab import Signals, elements
 from chart.lab.network import Lab
 from chart.lab.programs import program
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
 PORT = 5210
 TOOL = "clients/chart-blast"

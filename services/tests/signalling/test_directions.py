@@ -13,7 +13,7 @@ from chart.lab.experiments.signal_capture import Capture
 from chart.lab.experiments.signal_lab import Signals, ask, elements, line_topology
 from chart.lab.network import Lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
 CONTROL = "trinity"
 FAST_BPS = 500_000_000

@@ -14,7 +14,7 @@ from chart.lab.experiments.signal_lab import Signals, ask, elements
 from chart.lab.network import Lab
 from chart.lab.topology import Impairment
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
 RTT_S = 4 * DELAY_MS / 1e3
 CONTROL = "trinity"

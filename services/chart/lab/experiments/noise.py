@@ -34,6 +34,23 @@ class CpuTimes:
 
 
 @dataclass(frozen=True)
+class Steal:
+    """CPU seconds that the hypervisor took since boot."""
+
+    at_s: float
+    steal_s: float
+
+    @classmethod
+    def now(cls) -> Steal:
+        """Reads the clock of the machine."""
+        return cls(time.monotonic(), _steal_seconds())
+
+    def cores_since(self, before: Steal) -> float:
+        """Cores taken on average since an earlier reading."""
+        return (self.steal_s - before.steal_s) / max(self.at_s - before.at_s, 1e-9)
+
+
+@dataclass(frozen=True)
 class Noise:
     """What disturbed a measurement."""
 
@@ -69,15 +86,17 @@ def _busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
+def _steal_seconds() -> float:
+    return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_times(lab: Lab) -> CpuTimes:
     """Reads the clocks of the machine, of the lab's processes and of this one."""
-    fields = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    steal = fields[7]
     own = resource.getrusage(resource.RUSAGE_SELF)
     return CpuTimes(
         at_s=time.monotonic(),
         busy_s=_busy_seconds(),
-        steal_s=steal / os.sysconf("SC_CLK_TCK"),
+        steal_s=_steal_seconds(),
         own_s=_cgroup_seconds(lab.cgroup) + own.ru_utime + own.ru_stime,
     )
 
