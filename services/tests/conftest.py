@@ -13,7 +13,7 @@ from chart.common import migrate, telemetry, topics
 from chart.common.settings import BaseServiceSettings
 from chart.lab.experiments import noise
 
-STEAL_LIMIT_CORES = 0.02
+STEAL_LIMIT_CORES = 0.005
 
 
 @pytest.hookimpl(wrapper=True)
