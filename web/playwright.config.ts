@@ -7,7 +7,7 @@ import { defineConfig } from "@playwright/test";
 export default defineConfig({
   testDir: "tests",
   testMatch: "**/*.spec.ts",
-  timeout: 30_000,
+  timeout: 90_000,
   workers: 1,
   reporter: [["list"]],
   outputDir: "test-results",

@@ -36,7 +36,7 @@ for (const scheme of ["light", "dark"] as const) {
     test("the network map shows every link live", async ({ page }) => {
       await signIn(page, "/network");
       await expect(page).toHaveTitle("Network · CHART");
-      await expect(page.getByTestId("network-map").locator("canvas").first()).toBeVisible();
+      await expect(page.getByTestId("network-map").locator("canvas:not([hidden])").first()).toBeVisible();
       const row = page.getByTestId(`link-row-${BAD_LINK}`);
       await expect(row).toContainText("100 Mb/s");
       await expect(row).not.toContainText("stale");
