@@ -37,13 +37,21 @@ class Servicer(allocator_pb2_grpc.AllocatorServicer):
 
 
 @pytest_asyncio.fixture
-async def served() -> AsyncIterator[tuple[Servicer, Any, aio.Channel]]:
+async def listening() -> AsyncIterator[tuple[Servicer, str]]:
+    """The servicer and HOST:PORT of its server."""
     servicer = Servicer()
     registration = ("chart.v1.Allocator", allocator_pb2_grpc.add_AllocatorServicer_to_server, servicer)
     async with rpc.serve([registration], BaseServiceSettings(grpc_listen="127.0.0.1:0")) as server:
-        channel = rpc.channel(f"127.0.0.1:{server.port}", deadline_s=1.0)
-        yield servicer, allocator_pb2_grpc.AllocatorStub(channel), channel
-        await channel.close(None)
+        yield servicer, f"127.0.0.1:{server.port}"
+
+
+@pytest_asyncio.fixture
+async def served(listening: tuple[Servicer, str]) -> AsyncIterator[tuple[Servicer, Any, aio.Channel]]:
+    """The servicer and a channel whose deadline leaves room for every retry of an unavailable service."""
+    servicer, target = listening
+    channel = rpc.channel(target, deadline_s=15.0)
+    yield servicer, allocator_pb2_grpc.AllocatorStub(channel), channel
+    await channel.close(None)
 
 
 def raising(error: Exception) -> Behaviour:
@@ -125,11 +133,13 @@ async def test_an_unexpected_error_tells_the_caller_nothing_of_the_inside(
     assert "42" not in (caught.value.details() or "")
 
 
-async def test_a_call_without_answer_ends_at_the_deadline(served: tuple[Servicer, Any, aio.Channel]) -> None:
-    servicer, stub, _ = served
+async def test_a_call_without_answer_ends_at_the_deadline(listening: tuple[Servicer, str]) -> None:
+    servicer, target = listening
     servicer.behaviour = lambda _request, _context: asyncio.sleep(30)
+    channel = rpc.channel(target, deadline_s=0.5)
     with pytest.raises(aio.AioRpcError) as caught:
-        await asyncio.wait_for(stub.ListLinkRates(REQUEST), 5)
+        await asyncio.wait_for(allocator_pb2_grpc.AllocatorStub(channel).ListLinkRates(REQUEST), 15)
+    await channel.close(None)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
