@@ -1,0 +1,262 @@
+/* Tests of decide.h: what is told about a grant, and when. */
+#include "decide_cases.h"
+
+static void applied_once_then_refreshed(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0 + 5, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 5, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(told.last.applied_at_us, T0 + 5);
+    assert_int_equal(told.last.observed.kernel_rate_bps, 10 * MBPS);
+    assert_string_equal(told.reason, "");
+    assert_string_equal(told.traceparent, "00-aa-bb-01");
+    apply(decide, "r1", T0 + SECOND, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 9 * SECOND, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + 5 + 10 * SECOND, take, &told), 1);
+    assert_int_equal(told.last.applied_at_us, T0 + 5);
+    decide_free(decide);
+}
+
+static void a_new_generation_is_told_at_once(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    g.generation = 2;
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 1, take, &told), 1);
+    assert_int_equal(told.last.generation, 2);
+    decide_free(decide);
+}
+
+static void a_moved_rate_is_told_after_a_second(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    apply(decide, "r1", T0, 40 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND - 1, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
+    apply(decide, "r1", T0, 41 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0 + 3 * SECOND, take, &told), 0);
+    decide_free(decide);
+}
+
+static void off_and_observe_are_observed(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    decide_put_policy(decide, "default", DECIDE_MODE_OBSERVE);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(told.last.state, DECIDE_OBSERVED);
+    assert_string_equal(told.reason, "enforcement is observe on this node");
+    decide_put_policy(decide, "default", DECIDE_MODE_OFF);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "enforcement is off on this node");
+    assert_int_equal(told.last.observed.kernel_rate_bps, 0);
+    decide_put_policy(decide, "default", DECIDE_MODE_ENFORCE);
+    assert_int_equal(decide_set_local_off(decide, true), 1);
+    assert_int_equal(decide_set_local_off(decide, true), 0);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OFF);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "enforcement is off on this node, switched off there");
+    decide_set_local_off(decide, false);
+    decide_put_policy(decide, "default", DECIDE_MODE_ENFORCE);
+    desired(decide, T0, &next);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    apply(decide, "r1", T0 + 3, 10 * MBPS);
+    decide_statuses(decide, T0 + 3, take, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(told.last.applied_at_us, T0 + 3);
+    decide_free(decide);
+}
+
+static void failures_say_why(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct decide_link link = {.id = "alpha:to-bravo", .ifindex = 7};
+    struct told told = {0};
+    int64_t next;
+
+    g.selector_error = "source_prefix \"x\" is no address";
+    put(decide, g);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(told.last.state, DECIDE_FAILED);
+    assert_string_equal(told.reason, "source_prefix \"x\" is no address");
+
+    put(decide, (g = grant("r1"), g.generation = 2, g));
+    desired(decide, T0, &next);
+    decide_set_result(decide, "r1", -ENOSPC, NULL, T0);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "the kernel refused it: No space left on device");
+
+    assert_int_equal(decide_set_links(decide, &link, 1), 1);
+    assert_int_equal(decide_set_links(decide, &link, 1), 0);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "link alpha:to-bravo is down");
+
+    assert_int_equal(decide_set_links(decide, NULL, 0), 1);
+    desired(decide, T0, &next);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "this node has no link alpha:to-bravo");
+    decide_free(decide);
+}
+
+static void no_rate_at_all_fails_after_the_grace(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+
+    g.guaranteed_bps = 0;
+    put(decide, g);
+    apply(decide, "r1", T0, 0);
+    assert_int_equal(decide_statuses(decide, T0 + DECIDE_GRACE_US - 1, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + DECIDE_GRACE_US, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_FAILED);
+    assert_string_equal(told.reason, "link alpha:to-bravo has no fresh rate");
+    rates(decide, 5 * MBPS, 6 * MBPS, 7 * MBPS);
+    apply(decide, "r1", T0 + 2 * SECOND, 5 * MBPS);
+    decide_statuses(decide, T0 + 2 * SECOND, take, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    decide_free(decide);
+}
+
+static void a_tombstone_removes_and_is_remembered_for_a_while(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(decide_remove_grant(decide, "r1", "00-cc-dd-01", T0 + SECOND), 1);
+    assert_int_equal(decide_remove_grant(decide, "r1", NULL, T0 + SECOND), 0);
+    assert_int_equal(desired(decide, T0 + SECOND, &next), 0);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    assert_string_equal(told.reason, "released");
+    assert_string_equal(told.traceparent, "00-cc-dd-01");
+    assert_int_equal(decide_statuses(decide, T0 + 30 * SECOND, take, &told), 0);
+    decide_undelivered(decide, "r1");
+    assert_int_equal(decide_statuses(decide, T0 + 31 * SECOND, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    decide_statuses(decide, T0 + SECOND + DECIDE_FORGET_US, take, &told);
+    assert_int_equal(decide_counts(decide).grants, 0);
+    decide_free(decide);
+}
+
+static void a_tombstone_of_an_untold_grant_is_silent(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+
+    put(decide, grant("r1"));
+    decide_remove_grant(decide, "r1", NULL, T0);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + 60 * SECOND, take, &told), 0);
+    assert_int_equal(decide_counts(decide).grants, 0);
+    assert_int_equal(decide_remove_grant(decide, "nobody", NULL, T0), 0);
+    decide_free(decide);
+}
+
+static void what_was_released_is_not_brought_back_by_a_late_record(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    int64_t next;
+
+    g.generation = 5;
+    put(decide, g);
+    decide_remove_grant(decide, "r1", NULL, T0);
+    decide_statuses(decide, T0, take, &told);
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + SECOND), 0);
+    g.generation = 4;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + 59 * SECOND), 0);
+    assert_int_equal(desired(decide, T0 + 59 * SECOND, &next), 0);
+    /* A newer one is no late one: a path that left this node out comes back to it. */
+    g.generation = 6;
+    g.valid_until_us = T0 + 200 * SECOND;
+    assert_int_equal(decide_put_grant(decide, &g, NULL, T0 + 59 * SECOND), 1);
+    assert_int_equal(desired(decide, T0 + 59 * SECOND, &next), 1);
+    decide_free(decide);
+}
+
+static void validity_that_ends_is_told_and_a_renewal_applies_again(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    int64_t next, late = T0 + 60 * SECOND;
+
+    put(decide, g);
+    apply(decide, "r1", T0, 10 * MBPS);
+    decide_statuses(decide, T0, take, &told);
+    desired(decide, late, &next);
+    decide_statuses(decide, late, take, &told);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    assert_string_equal(told.reason, "its validity ended");
+    g.generation = 2;
+    g.valid_until_us = late + 60 * SECOND;
+    put(decide, g);
+    apply(decide, "r1", late + 1, 10 * MBPS);
+    decide_statuses(decide, late + 1, take, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(told.last.applied_at_us, late + 1);
+    decide_free(decide);
+}
+
+static void a_refused_status_stays_due(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {.refuse = 1};
+
+    put(decide, grant("r1"));
+    apply(decide, "r1", T0, 10 * MBPS);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
+    told.refuse = 0;
+    assert_int_equal(decide_statuses(decide, T0 + 1, take, &told), 1);
+    decide_free(decide);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(applied_once_then_refreshed),
+        cmocka_unit_test(a_new_generation_is_told_at_once),
+        cmocka_unit_test(a_moved_rate_is_told_after_a_second),
+        cmocka_unit_test(off_and_observe_are_observed),
+        cmocka_unit_test(failures_say_why),
+        cmocka_unit_test(no_rate_at_all_fails_after_the_grace),
+        cmocka_unit_test(a_tombstone_removes_and_is_remembered_for_a_while),
+        cmocka_unit_test(a_tombstone_of_an_untold_grant_is_silent),
+        cmocka_unit_test(what_was_released_is_not_brought_back_by_a_late_record),
+        cmocka_unit_test(validity_that_ends_is_told_and_a_renewal_applies_again),
+        cmocka_unit_test(a_refused_status_stays_due),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
