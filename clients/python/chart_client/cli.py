@@ -41,7 +41,7 @@ def version(server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) 
     """Print the versions of this command and of the gateway, when it answers."""
     found = {"chart": metadata.version("chart-client"), "gateway": None}
     try:
-        with Transport(server, None, timeout_s=2, transport=None) as transport:
+        with Transport(server, None, timeout_s=5, transport=None) as transport:
             found["gateway"] = transport.look("/openapi.json").json()["info"]["version"]
     except (ChartError, ValueError, KeyError, TypeError):
         pass

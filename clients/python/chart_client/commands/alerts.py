@@ -13,6 +13,7 @@ from chart_client.commands.common import (
     ServerOption,
     SourceOption,
     TokenOption,
+    local_time,
     session,
     show_all,
     told,
@@ -46,7 +47,7 @@ def list_alerts(
         ("state", "since", "rule", "what"),
         lambda item: (
             "resolved" if item.resolved_at else "FIRING",
-            item.fired_at.astimezone().isoformat(" ", "seconds"),
+            local_time(item.fired_at),
             item.rule,
             item.summary,
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -69,6 +70,11 @@ def value_words(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     return format_bps(value) if unit == "bps" else f"{value:.6g} {unit}".rstrip()
+
+
+def local_time(moment: datetime, timespec: str = "seconds") -> str:
+    """A moment in the zone of whoever reads it."""
+    return moment.astimezone().isoformat(" ", timespec)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from chart_client.commands.common import (
     ServerOption,
     TokenOption,
     console,
+    local_time,
     out,
     print_json,
     print_table,
@@ -313,10 +314,10 @@ def receipt(
     if as_json:
         print_json(found)
         return
-    ended = found.ended_at.astimezone().isoformat(" ", "seconds") if found.ended_at else "lasts still"
+    ended = local_time(found.ended_at) if found.ended_at else "lasts still"
     out.print(f"[bold]{found.request_id}[/bold]  {found.lifecycle.lower()}, {ended}")
     for one in found.rates:
-        since = one.start.astimezone().isoformat(" ", "milliseconds")
+        since = local_time(one.start, "milliseconds")
         out.print(f"  from {since}  {format_bps(one.granted_bps)}, {one.service_state.lower()}")
     rows = [(one.node, one.sent_bytes, one.delivered_bytes) for one in found.nodes]
     print_table(("node", "bytes sent", "bytes delivered"), rows, "no node has reported")
@@ -339,8 +340,8 @@ def show_preview(answer: Preview, *, as_json: bool) -> None:
     if answer.preempts:
         out.print(f"{answer.preempts} requests of lower priority would lose their guarantee")
     for window in answer.windows:
-        end = window.end.astimezone().isoformat(" ", "seconds") if window.end else "open"
-        out.print(f"fits:       {window.start.astimezone().isoformat(' ', 'seconds')} until {end}")
+        end = local_time(window.end) if window.end else "open"
+        out.print(f"fits:       {local_time(window.start)} until {end}")
 
 
 def show_request(request: RateRequest, *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from chart_client.commands.common import (
     ServerOption,
     SourceOption,
     TokenOption,
+    local_time,
     out,
     print_all,
     print_json,
@@ -257,7 +258,7 @@ def list_snapshots(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "
         ("id", "taken", "nodes", "rows", "metrics"),
         lambda item: (
             item.id,
-            item.taken_at.astimezone().isoformat(" ", "seconds"),
+            local_time(item.taken_at),
             item.nodes,
             item.rows,
             ", ".join(item.metrics),
