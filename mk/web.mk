@@ -39,16 +39,20 @@ browser-web: setup
 	@$(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test tests/dashboard.spec.ts'
 
 # What the browser tests note goes here; the report is made of it.
-WEB_PARTS := $(VAR)/web/parts
-WEB_RECORDING := $(VAR)/web/network-500.jsonl.gz
+# Absolute: recipes go to other folders, and VAR may be a relative one.
+WEB_VAR := $(abspath $(VAR))/web
+WEB_PARTS := $(WEB_VAR)/parts
+WEB_RECORDING := $(WEB_VAR)/network-500.jsonl.gz
+WEB_SMALL := $(WEB_VAR)/network-8.jsonl.gz
+RECORDER := services/tests/support/recorded_network.py
 PLAYWRIGHT = cd $(ROOT)/web && CHART_WEB_PARTS=$(WEB_PARTS) CHART_RECORDING=$(WEB_RECORDING) npx playwright test
 
 # Every part is run, also after one that failed, so that the report is as full as it can be.
 web-test: setup $(WEB_RECORDING) ## measure the dashboard: axe on every page, web vitals, frames of a large network (8 minutes); writes var/web/report.json
 	@rm -rf $(WEB_PARTS); failed=0; \
 	$(CHART) platform with-lab demo -- sh -c '$(PLAYWRIGHT) tests/pages.spec.ts tests/measure-platform.spec.ts' || failed=1; \
-	($(PLAYWRIGHT) tests/measure-recorded.spec.ts) || failed=1; \
-	node web/tests/report.mjs $(VAR)/web || failed=1; \
+	($(PLAYWRIGHT) tests/measure-recorded.spec.ts tests/outage.spec.ts) || failed=1; \
+	node web/tests/report.mjs $(WEB_VAR) || failed=1; \
 	exit $$failed
 
 # The parts of it, one at a time. The first two need a platform with the demo lab (CHART_SERVER), the third no platform.
@@ -59,17 +63,16 @@ web-test-platform:
 	@$(PLAYWRIGHT) tests/measure-platform.spec.ts
 
 web-test-recorded: web/dist/index.html $(WEB_RECORDING)
-	@$(PLAYWRIGHT) tests/measure-recorded.spec.ts
+	@$(PLAYWRIGHT) tests/measure-recorded.spec.ts tests/outage.spec.ts
 
-$(WEB_RECORDING): services/tests/support/recorded_network.py
+# Making one needs the installed packages and the generated messages, but is not repeated when those change.
+$(WEB_RECORDING): $(RECORDER) | $(VENV)/.installed $(BUILD)/.proto-python
 	@cd services/tests && $(PYTHON) -m support.recorded_network make $@
-
-WEB_SMALL := $(VAR)/web/network-8.jsonl.gz
 
 web-visual: setup $(WEB_SMALL) ## compare pages of a small recorded network with their pictures of before (UPDATE=1: keep the new ones)
 	@cd web && CHART_RECORDING=$(WEB_SMALL) npx playwright test tests/visual.spec.ts $(if $(UPDATE),--update-snapshots)
 
-$(WEB_SMALL): services/tests/support/recorded_network.py
+$(WEB_SMALL): $(RECORDER) | $(VENV)/.installed $(BUILD)/.proto-python
 	@cd services/tests && $(PYTHON) -m support.recorded_network make $@ --nodes 8 --links 22 --wander 0
 
 web-pictures: setup ## take the pictures of the dashboard for the documentation

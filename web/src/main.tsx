@@ -4,7 +4,7 @@ import "@mantine/notifications/styles.css";
 
 import { MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
@@ -16,6 +16,13 @@ import { router } from "./router";
 import { cssVariables, theme } from "./theme";
 
 const queries = new QueryClient({
+  // A session that ran out is noticed by whatever is asked next: then the page asks to sign in again.
+  queryCache: new QueryCache({
+    onError: (error, query) => {
+      if (error instanceof ApiError && error.problem.status === 401 && query.queryKey[0] !== "session")
+        void queries.invalidateQueries({ queryKey: ["session"] });
+    },
+  }),
   defaultOptions: {
     queries: {
       staleTime: 5000,

@@ -70,9 +70,9 @@ const alertsRoute = createRoute({
 export const requestsRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/requests",
-  // The form is open, so that the command palette and a link can open it.
-  validateSearch: (search: Record<string, unknown>): { form?: boolean } =>
-    search.form ? { form: true } : {},
+  // The form is open, so that the command palette and a link can open it; filled in like another request.
+  validateSearch: (search: Record<string, unknown>): { form?: boolean; like?: string } =>
+    search.form ? { form: true, ...(text(search.like) ? { like: text(search.like) } : {}) } : {},
   component: lazyRouteComponent(() => import("./features/requests/RequestsPage"), "RequestsPage"),
 });
 

@@ -22,12 +22,31 @@ export const cssVariables: CSSVariablesResolver = () => ({
   light: {
     "--mantine-color-dimmed": "var(--mantine-color-gray-7)",
     "--chart-bad": "var(--mantine-color-red-9)",
+    "--chart-heat": "var(--mantine-color-cyan-9)",
   },
   dark: {
     "--mantine-color-dimmed": "var(--mantine-color-gray-5)",
     "--chart-bad": "var(--mantine-color-red-4)",
+    "--chart-heat": "var(--mantine-color-cyan-5)",
   },
 });
+
+/** What is drawn on a canvas cannot use variables of the page: the same colours by scheme. */
+export const DRAWN = {
+  light: { ink: "#212529", axis: "#343a40", grid: "#dee2e6", paper: "#ffffff", shade: 8 },
+  dark: { ink: "#e9ecef", axis: "#ced4da", grid: "#3b3b3b", paper: "#242424", shade: 5 },
+} as const;
+
+/** States of a node on the map; readable on both backgrounds. */
+export const NODE_COLORS = {
+  unknown: "#868e96",
+  bad: "#e03131",
+  degraded: "#e67700",
+  enforce: "#0b7285",
+  observe: "#7048e8",
+  off: "#868e96",
+} as const;
+export const SILENCE = NODE_COLORS.bad;
 
 /** Utilisation -> colour, from idle to full; readable on both backgrounds. */
 export const UTILISATION_LEVELS = [

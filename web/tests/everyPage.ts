@@ -55,17 +55,18 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
     { name: "link", path: `/links/${BAD_LINK}`, title: "bravo → charlie" },
     { name: "link-history", path: `/links/${BAD_LINK}?range=15m`, title: "bravo → charlie" },
     { name: "paths", path: "/paths?source=bravo&destination=charlie", title: "Paths" },
-    { name: "flows", path: "/flows", title: "Flows" },
     { name: "alerts", path: "/alerts", title: "Alerts" },
     { name: "requests", path: "/requests", title: "Rate requests" },
     { name: "request", path: `/requests/${id}`, title: "nightly copy" },
-    { name: "timeline", path: "/timeline?range=15m", title: "Timeline" },
+    { name: "timeline", path: "/timeline?range=5m", title: "Timeline" },
     { name: "qos", path: "/qos", title: "QoS console" },
     { name: "tunnels", path: "/tunnels", title: "Tunnels" },
     ...(tunnel ? [{ name: "tunnel", path: `/tunnels/${tunnel}`, title: `Tunnel ${tunnel}` }] : []),
     { name: "sensing", path: "/sensing", title: "Sensing" },
     { name: "security", path: "/security", title: "Security" },
     { name: "audit", path: "/audit", title: "Audit" },
+    // Senders tell of a flow when it is a minute old: late enough that there is one.
+    { name: "flows", path: "/flows", title: "Flows" },
   ];
 }
 

@@ -5,7 +5,7 @@
 import { type CDPSession, expect, type Page, test } from "@playwright/test";
 
 import { scriptTimes, type TraceEvent } from "./frames";
-import { enter, note, REPLAY, replayed, watchVitals } from "./support";
+import { enter, note, type Replay, REPLAY, replayed, watchVitals } from "./support";
 
 const RECORDING = process.env.CHART_RECORDING;
 const REPEAT = 5;
@@ -15,16 +15,17 @@ test.skip(!RECORDING, "measured only on a recording: `make web-test` names it in
 test.use({ baseURL: `http://${REPLAY}` });
 test.describe.configure({ mode: "serial" });
 
-let stop = () => {};
+/** The network must say what the recording has when it has it; so many seconds late at most. */
+const BEHIND_S = 1;
+
+let replay: Replay | undefined;
 
 test.beforeAll(async () => {
   test.setTimeout(60_000);
-  stop = await replayed(RECORDING ?? "");
+  replay = await replayed(RECORDING ?? "");
 });
 
-test.afterAll(() => {
-  stop();
-});
+test.afterAll(() => replay?.stop());
 
 /** Largest contentful paint, layout shift and the slowest interaction of a visit. */
 interface Vitals {
@@ -79,6 +80,7 @@ async function trace(session: CDPSession, seconds: number, page: Page): Promise<
   const categories = [
     "devtools.timeline",
     "disabled-by-default-devtools.timeline",
+    "disabled-by-default-devtools.timeline.frame",
     "v8.execute",
     "benchmark",
     "cc",
@@ -98,6 +100,7 @@ test("script time of a frame while every link reports ten times a second", async
   await expect(page.getByTestId("connection")).toHaveText("live");
   await expect(page.getByTestId("network-map").locator("canvas:not([hidden])").first()).toBeVisible();
   await page.waitForTimeout(4000);
+  const from = Date.now();
   for (let run = 0; run < REPEAT; run += 1) {
     const session = await context.newCDPSession(page);
     const times = scriptTimes(await trace(session, FRAMES_S, page));
@@ -109,6 +112,7 @@ test("script time of a frame while every link reports ten times a second", async
       Math.round((sorted[Math.floor(share * (sorted.length - 1))] ?? 0) * 10) / 10;
     note("frame_script_p95_ms", at(0.95), `${times.length} frames, median ${at(0.5)}, most ${at(1)}`);
   }
+  expect(replay?.behindS(from), "seconds that the replay was behind").toBeLessThan(BEHIND_S);
   // It shows what the stream says.
   await expect(page.locator("tbody tr").first()).not.toContainText("never heard");
 });

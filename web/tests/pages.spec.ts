@@ -2,30 +2,62 @@
  * Every page in both themes: it opens, nothing on it failed, axe finds nothing, and a narrow screen need not be moved
  * sideways. Then its forms and the palette. `make web-test` counts what axe found.
  */
-import { expect, test } from "@playwright/test";
+import { readFileSync } from "node:fs";
 
-import { clear, furnish, SCHEMES, visit, wear } from "./everyPage";
-import { expectAccessible, releaseAll } from "./support";
+import { expect, type Page, test } from "@playwright/test";
+
+import { clear, furnish, SCHEMES, visit, type Visit, wear } from "./everyPage";
+import { chooseEnds, expectAccessible, releaseAll, withTraffic, withTunnel } from "./support";
 
 const PHONE = { width: 390, height: 844 };
 const DESK = { width: 1360, height: 900 };
 
+const TUNNEL = "pages";
+
+async function examine(page: Page, one: Visit) {
+  await visit(page, one);
+  for (const scheme of SCHEMES) {
+    await wear(page, scheme);
+    await expectAccessible(page, `${one.name} ${scheme}`);
+  }
+  await page.setViewportSize(PHONE);
+  const tooWide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  expect.soft(tooWide, `${one.name} is wider than a narrow screen by`).toBeLessThanOrEqual(0);
+  await page.setViewportSize(DESK);
+}
+
 test("every page is accessible in both themes, and fits a narrow screen", async ({ page }) => {
-  test.setTimeout(210_000);
+  test.setTimeout(240_000);
   try {
-    for (const one of await furnish(page)) {
-      await test.step(one.name, async () => {
-        await visit(page, one);
-        for (const scheme of SCHEMES) {
-          await wear(page, scheme);
-          await expectAccessible(page, `${one.name} ${scheme}`);
-        }
-        await page.setViewportSize(PHONE);
-        const tooWide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-        expect.soft(tooWide, `${one.name} is wider than a narrow screen by`).toBeLessThanOrEqual(0);
-        await page.setViewportSize(DESK);
-      });
+    const pages = await furnish(page, TUNNEL);
+    await withTunnel(page, TUNNEL, 4_000_000, async () => {
+      for (const one of pages) await test.step(one.name, () => examine(page, one));
+    });
+  } finally {
+    await clear(page);
+    await releaseAll(page);
+  }
+});
+
+test("what asks before it does something is accessible in both themes", async ({ page }) => {
+  test.setTimeout(120_000);
+  const pages = await furnish(page);
+  const request = pages.find(({ name }) => name === "request");
+  const ask = async (about: string, title: RegExp) => {
+    await expect(page.getByRole("dialog", { name: title })).toBeVisible();
+    for (const scheme of SCHEMES) {
+      await wear(page, scheme);
+      await expectAccessible(page, `${about} ${scheme}`);
     }
+  };
+  try {
+    if (!request) throw new Error("there is no page of a request");
+    await visit(page, request);
+    await page.getByRole("button", { name: /^Release / }).click();
+    await ask("release", /Release this rate/);
+    await page.goto("/qos");
+    await page.getByTestId("enforcement-of-alpha").getByText("observe").click();
+    await ask("switch", /Switch alpha to observe/);
   } finally {
     await clear(page);
     await releaseAll(page);
@@ -64,6 +96,97 @@ test("forms, palette and signing in are accessible in both themes", async ({ pag
     await wear(page, scheme);
     await expectAccessible(page, `palette ${scheme}`);
   }
+});
+
+test("a request is asked for like another one, and released on its page", async ({ page }) => {
+  test.setTimeout(60_000);
+  const pages = await furnish(page);
+  const request = pages.find(({ name }) => name === "request");
+  if (!request) throw new Error("there is no page of a request");
+  try {
+    await visit(page, request);
+    await expect(page.getByText("application: backup")).toBeVisible();
+    await page.getByRole("button", { name: "Ask for the same" }).click();
+    const form = page.getByRole("dialog", { name: "Ask for a rate" });
+    await expect(form.getByLabel("Guaranteed rate")).toHaveValue("60 Mb/s");
+    await expect(form.getByLabel("Receiver's port")).toHaveValue("5201");
+    await expect(form.getByTestId("preview")).toBeVisible();
+    await visit(page, request);
+    await page.getByRole("button", { name: /^Release / }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Release" }).click();
+    await expect(page.locator(".mantine-Badge-label", { hasText: /^released$/ })).toBeVisible();
+    await expect(page.getByRole("button", { name: /^Release / })).toHaveCount(0);
+  } finally {
+    await clear(page);
+    await releaseAll(page);
+  }
+});
+
+test("a rule shows which flows it would match, and is kept once it is saved", async ({ page }) => {
+  test.setTimeout(150_000);
+  const port = 5301;
+  await page.goto("/qos");
+  await page.getByRole("button", { name: "Sign in as operator" }).click();
+  try {
+    await withTraffic({ port, seconds: 100 }, async () => {
+      // Senders tell of a flow when it is a minute old.
+      const told = async () => (await page.request.get("/v1/flows?running=true")).text();
+      await expect.poll(told, { timeout: 80_000 }).toContain(`"destination_port":${port}`);
+      await page.getByRole("button", { name: "New rule" }).click();
+      const form = page.getByRole("dialog", { name: "State a rule" });
+      await form.getByLabel("Application").fill("copies");
+      await chooseEnds(page, form);
+      const found = form.getByTestId("would-match");
+      await form.getByLabel("Receiver's port").fill("5399");
+      await expect(found).toContainText("Would match 0 of the flows");
+      await form.getByLabel("Receiver's port").fill(String(port));
+      await expect(found).toContainText("Would match 1 of the flows");
+      await expect(found).toContainText(`:${port}`);
+      await expect(form.getByTestId("rule-preview")).toContainText("There is room for it");
+      await form.getByRole("button", { name: "Save the rule" }).click();
+      const row = page.getByRole("row", { name: "rule: copies" }).first();
+      await expect(row).toContainText("enforced", { timeout: 8_000 });
+    });
+  } finally {
+    await releaseAll(page);
+  }
+});
+
+test("a switch of enforcement reaches the node, and back", async ({ page }) => {
+  test.setTimeout(60_000);
+  await page.goto("/qos");
+  await page.getByRole("button", { name: "Sign in as operator" }).click();
+  const alpha = page.getByTestId("enforcement-of-alpha");
+  const turn = async (mode: string) => {
+    await alpha.getByText(mode, { exact: true }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Switch" }).click();
+    await expect(page.getByRole("dialog")).toBeHidden();
+    const told = async () => {
+      const answer = await page.request.get("/v1/nodes/alpha");
+      return ((await answer.json()) as { state: { enforcement: string } | null }).state?.enforcement;
+    };
+    await expect.poll(told, { timeout: 10_000 }).toBe(mode);
+  };
+  try {
+    await turn("observe");
+  } finally {
+    await turn("enforce");
+  }
+});
+
+test("an export has the rows that the filter leaves", async ({ page }) => {
+  await page.goto("/network");
+  await page.getByRole("button", { name: "Sign in as operator" }).click();
+  await page.getByRole("textbox", { name: "Filter Links" }).fill("bravo → charlie");
+  const waiting = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Export Links as CSV" }).click();
+  const file = await waiting;
+  expect(file.suggestedFilename()).toBe("chart-links.csv");
+  const lines = readFileSync(await file.path(), "utf8")
+    .trim()
+    .split("\r\n");
+  expect(lines[0]).toMatch(/^Link,/);
+  expect(lines.slice(1).map((line) => line.split(",")[0])).toEqual(["bravo → charlie"]);
 });
 
 test("the palette goes to a page, and the range stays in the address", async ({ page }) => {

@@ -6,7 +6,7 @@
 import { expect, type Page, test } from "@playwright/test";
 
 import { clear, furnish, SCHEMES, visit, type Visit, wear } from "./everyPage";
-import { BAD_LINK, releaseAll, withTraffic, withTunnel } from "./support";
+import { BAD_LINK, chooseEnds, fillForm, releaseAll, withTraffic, withTunnel } from "./support";
 
 const FOLDER = process.env.CHART_PICTURES;
 const ALL = Boolean(process.env.CHART_PICTURES_ALL);
@@ -30,22 +30,22 @@ async function shoot(page: Page, name: string, scheme: (typeof SCHEMES)[number])
 test.afterEach(({ page }) => releaseAll(page));
 
 test("pictures of a network at work", async ({ page }) => {
-  test.setTimeout(150_000);
+  test.setTimeout(230_000);
   await page.setViewportSize(DESK);
+  await page.goto("/");
+  await expect(page.getByRole("heading", { name: "Sign in" })).toBeVisible();
+  await shoot(page, "sign-in", "light");
   const pages = await furnish(page, TUNNEL);
   const started = Date.now();
   const state = { taken: false };
   const take = (some: Visit[]) =>
-    withTraffic({ port: 5201, seconds: 140 }, async () => {
+    withTraffic({ port: 5201, seconds: 200 }, async () => {
       state.taken = true;
       await page.goto("/network");
       await expect(page.getByTestId(`link-row-${BAD_LINK}`)).toContainText(/[5-9]\d %/, { timeout: 20_000 });
       await page.waitForTimeout(Math.max(0, SETTLE_MS - (Date.now() - started)));
       for (const one of some) await picture(page, one);
-      await page.goto("/requests?form=true");
-      await expect(page.getByRole("dialog")).toBeVisible();
-      await page.waitForTimeout(500);
-      await shoot(page, "request-form", "light");
+      await forms(page);
     });
   try {
     await withTunnel(page, TUNNEL, 4_000_000, () => take(pages));
@@ -57,6 +57,22 @@ test("pictures of a network at work", async ({ page }) => {
     await clear(page);
   }
 });
+
+/** The forms, filled in: what would come of a request, and which flows a rule would match. */
+async function forms(page: Page) {
+  await page.goto("/requests");
+  const request = await fillForm(page, 25, 5400, "video wall");
+  await expect(request.getByTestId("preview")).toBeVisible();
+  await shoot(page, "request-form", "light");
+  await page.goto("/qos");
+  await page.getByRole("button", { name: "New rule" }).click();
+  const rule = page.getByRole("dialog", { name: "State a rule" });
+  await rule.getByLabel("Application").fill("backup");
+  await chooseEnds(page, rule);
+  await rule.getByLabel("Receiver's port").fill("5201");
+  await expect(rule.getByTestId("rule-preview")).toBeVisible();
+  await shoot(page, "qos-rule", "light");
+}
 
 async function picture(page: Page, one: Visit) {
   await visit(page, one);

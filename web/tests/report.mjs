@@ -15,6 +15,9 @@ const FIGURES = [
   ["impairment_visible_ms", "ms", "<= 2000", 5, median],
   ["request_enforced_ms", "ms", "<= 1000", 5, median],
   ["bundle_kb", "kB", "<= 300", 1, median],
+  // A day of a busy network in one chart: from the address to the drawn chart, and the longest stall with a pointer on it.
+  ["day_chart_shown_ms", "ms", "<= 2500", 1, median],
+  ["day_longest_task_ms", "ms", "<= 200", 1, median],
 ];
 
 function median(values) {

@@ -3,10 +3,11 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
 import AxeBuilder from "@axe-core/playwright";
-import { expect, type Page } from "@playwright/test";
+import { expect, type Locator, type Page } from "@playwright/test";
 
 export const BAD_LINK = "bravo:to-charlie";
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
@@ -53,15 +54,20 @@ export async function expectAccessible(page: Page, about = ""): Promise<void> {
     .toEqual([]);
 }
 
+/** Chooses alpha and delta as the ends in a form. */
+export async function chooseEnds(page: Page, form: Locator): Promise<void> {
+  await form.getByRole("combobox", { name: "Sender" }).click();
+  await page.getByRole("option", { name: "alpha" }).click();
+  await form.getByRole("combobox", { name: "Receiver" }).click();
+  await page.getByRole("option", { name: "delta" }).click();
+}
+
 /** Fills in the form for a rate from alpha to delta; the preview says what would come of it. */
 export async function fillForm(page: Page, megabits: number, port: number, description: string) {
   await page.getByRole("link", { name: "Rate requests" }).click();
   await page.getByRole("button", { name: "New request" }).click();
   const form = page.getByRole("dialog");
-  await form.getByRole("combobox", { name: "Sender" }).click();
-  await page.getByRole("option", { name: "alpha" }).click();
-  await form.getByRole("combobox", { name: "Receiver" }).click();
-  await page.getByRole("option", { name: "delta" }).click();
+  await chooseEnds(page, form);
   await form.getByLabel("Guaranteed rate").fill(String(megabits));
   await form.getByLabel("Receiver's port").fill(String(port));
   await form.getByLabel("Description").fill(description);
@@ -171,7 +177,7 @@ export async function withTunnel(
     for (const node of ["alpha", "delta"]) run(node, "ip", "link", "set", "itm-pictures", "up");
     run("alpha", "ip", "route", "add", `${inside}/32`, "dev", "itm-pictures", "src", source);
     await told(start("delta", BULK, "receive", "--listen", `${inside}:5401`), "listening");
-    const through = ["--connect", `${inside}:5401`, "--bind", source, "--duration-s", "130"];
+    const through = ["--connect", `${inside}:5401`, "--bind", source, "--duration-s", "200"];
     await told(start("alpha", BULK, "send", ...through), "connected");
     await work();
   } finally {
@@ -207,23 +213,51 @@ function stop(pid: number): void {
 
 /** Where `replayed` answers. */
 export const REPLAY = "127.0.0.1:18990";
+/** So much of what the replaying process said is shown when it ends. */
+const SAID_LINES = 40;
 
-/** The real gateway on a recording of a network; ends with what this returns. */
-export async function replayed(recording: string): Promise<() => void> {
-  const gateway = spawn(PYTHON, ["-m", "support.recorded_network", "replay", recording, "--listen", REPLAY], {
+export interface Replay {
+  /** Ends it; resolves once its address is free again. */
+  stop: () => Promise<void>;
+  /** Seconds that it was behind the recording at most since then (milliseconds since the epoch). */
+  behindS: (sinceMs: number) => number;
+}
+
+/** The real gateway on a recording of a network; rejects with what it said when it does not come up. */
+export async function replayed(recording: string): Promise<Replay> {
+  const words = ["-m", "support.recorded_network", "replay", recording, "--listen", REPLAY];
+  const gateway = spawn(PYTHON, words, {
     cwd: resolve(ROOT, "services/tests"),
-    stdio: ["ignore", "pipe", "ignore"],
+    stdio: ["ignore", "pipe", "pipe"],
   });
+  const said: string[] = [];
+  const behind: { at: number; seconds: number }[] = [];
+  let stopped = false;
   await new Promise<void>((ready, failed) => {
-    gateway.stdout.on("data", (words: Buffer) => {
-      if (words.toString().includes("replaying")) ready();
-    });
-    gateway.on("exit", (code) => {
-      failed(new Error(`the replay of ${recording} ended with status ${code ?? "of a signal"}`));
+    const hear = (line: string) => {
+      said.push(line);
+      if (said.length > SAID_LINES) said.shift();
+      if (line.startsWith("replaying ")) ready();
+      const late = /^replay: ([\d.]+) s behind/.exec(line);
+      if (late) behind.push({ at: Date.now(), seconds: Number(late[1]) });
+    };
+    for (const input of [gateway.stdout, gateway.stderr]) createInterface({ input }).on("line", hear);
+    gateway.on("error", failed);
+    // "close" comes after the last line was read.
+    gateway.on("close", (code, signal) => {
+      const why = `the replay of ${recording} ended with ${code === null ? (signal ?? "a signal") : `status ${code}`}:\n${said.join("\n")}`;
+      failed(new Error(why));
+      if (!stopped) console.error(why);
     });
   });
-  return () => {
-    gateway.kill("SIGTERM");
+  return {
+    stop: async () => {
+      stopped = true;
+      const ended = new Promise((done) => gateway.once("close", done));
+      if (gateway.exitCode === null && gateway.kill("SIGTERM")) await ended;
+    },
+    behindS: (sinceMs) =>
+      Math.max(0, ...behind.filter(({ at }) => at >= sinceMs).map(({ seconds }) => seconds)),
   };
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support import recorded_network as recorded
 
+from chart.common.streams import LocalBroker
 from chart.gateway.live import LINK_LOAD, NODE_STATE, PASSING, TOPOLOGY
 from chart.v1 import link_load_pb2
 
@@ -56,6 +57,21 @@ async def test_the_replay_goes_round_at_the_present_time() -> None:
     nodes = await broker.compacted(NODE_STATE)
     assert sorted(nodes.keys()) == ["n000", "n001"]
     await broker.close()
+
+
+async def test_a_replay_that_cannot_keep_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = list(recorded.made(2, 2, 0.2, seed=1))
+    said: list[str] = []
+    now_s = time.time()
+    async with recorded.Tape(LocalBroker(), entries, said.append) as tape:
+        await anext(tape)
+        assert said == []
+        monkeypatch.setattr(time, "time", lambda: now_s + 3)
+        for _ in entries:
+            await anext(tape)
+    # Once a second at most.
+    assert len(said) == 1
+    assert said[0].startswith("replay: 2.") or said[0].startswith("replay: 3.")
 
 
 @pytest.mark.parametrize("words", [["make"], ["replay"], []])

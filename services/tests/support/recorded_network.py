@@ -6,7 +6,8 @@
 A recording is gzip, one JSON object a line: ``at_us`` (since its beginning), ``topic``, ``key``, ``value`` (protobuf in
 base64). `make` writes one of a network that is made up from a seed: nodes on a plane, linked with their nearest, loads
 that wander, a report of every node each 100 ms as agents send them. `replay` begins anew when the file ends; times in
-the records are moved to the present.
+the records are moved to the present. A replay that cannot keep up says on its standard error by how much it is behind:
+what is measured on it meanwhile is not what the recording says.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ RATE_US = 5_000_000
 LEASE_US = 10_000_000
 MEASURE_US = 2_000_000
 CAPACITIES_BPS = (100_000_000, 1_000_000_000, 10_000_000_000)
+# Records this late are told of, as often as this.
+LATE_S = 0.5
+SAY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -226,14 +230,24 @@ TIMES = {
 }
 
 
-class Tape:
-    """Records of a recording when they are due, again and again; a subscription of the gateway."""
+def complain(words: str) -> None:
+    """Say something on the standard error."""
+    print(words, file=sys.stderr, flush=True)
 
-    def __init__(self, broker: LocalBroker, entries: Sequence[Entry]) -> None:
+
+class Tape:
+    """Records of a recording when they are due, again and again; a subscription of the gateway.
+
+    Whoever reads it too slowly gets them late; by how much is told through ``say``.
+    """
+
+    def __init__(self, broker: LocalBroker, entries: Sequence[Entry], say: Callable[[str], None] = complain) -> None:
         self._catalogue = broker.catalogue
         self._entries = entries
         self._length_us = entries[-1].at_us + REPORT_US if entries else 0
         self._handed = 0
+        self._say = say
+        self._said_s = 0.0
 
     async def __aenter__(self) -> Tape:
         self._begun_us = time.time_ns() // 1000
@@ -256,9 +270,17 @@ class Tape:
             await asyncio.sleep(wait_s)
         elif self._handed % 32 == 0:
             await asyncio.sleep(0)
+        self._lag(-wait_s)
         self._handed += 1
         value = moved(decode(self._catalogue, entry.topic, entry.value, {}), entry.topic, shift_us)
         return Record(entry.topic, entry.key, value, {}, shift_us + entry.at_us, 0, self._handed)
+
+    def _lag(self, late_s: float) -> None:
+        now_s = time.monotonic()
+        if late_s < LATE_S or now_s - self._said_s < SAY_S:
+            return
+        self._said_s = now_s
+        self._say(f"replay: {late_s:.1f} s behind the recording")
 
 
 def moved(value: Message | None, topic: str, by_us: int) -> Message:
@@ -300,8 +322,11 @@ class TapeBroker(LocalBroker):
             await self.publish(entry.topic, entry.key, moved(value, entry.topic, now_us))
 
 
-async def replay(entries: Sequence[Entry], address: str) -> None:
-    """The real gateway on a recording, until cancelled; the services behind it are away."""
+async def replay(entries: Sequence[Entry], address: str, interval_s: float) -> None:
+    """The real gateway on a recording, until cancelled; the services behind it are away.
+
+    ``interval_s``: as often the gateway sends the load of each link.
+    """
     broker = TapeBroker(entries)
     await broker.first()
     nowhere = "127.0.0.1:1"
@@ -314,6 +339,7 @@ async def replay(entries: Sequence[Entry], address: str) -> None:
             archiver_target=nowhere,
             tunnels_target=nowhere,
             inference_target=nowhere,
+            events_load_interval_s=interval_s,
         )
         async with running(settings, broker=broker) as gateway:
             feeding = asyncio.create_task(broker.feed())
@@ -343,6 +369,7 @@ def main(words: Sequence[str] | None = None) -> int:
     play = commands.add_parser("replay", help="serve the dashboard on a recording")
     play.add_argument("file", type=Path)
     play.add_argument("--listen", default="127.0.0.1:18990")
+    play.add_argument("--interval-s", type=float, default=0.1, help="so far apart are the loads of one link")
     chosen = parser.parse_args(words)
     try:
         if chosen.command == "make":
@@ -350,7 +377,7 @@ def main(words: Sequence[str] | None = None) -> int:
             count = write(chosen.file, made(chosen.nodes, chosen.links, chosen.seconds, chosen.seed, chosen.wander))
             print(f"{count} records in {chosen.file}")
         else:
-            asyncio.run(replay(read(chosen.file), chosen.listen))
+            asyncio.run(replay(read(chosen.file), chosen.listen, chosen.interval_s))
     except KeyboardInterrupt:
         return 0
     except (OSError, ValueError) as error:

@@ -70,7 +70,7 @@ export const api = {
   signOut: () => unwrap(client.POST("/auth/logout")),
   nodes: () => unwrap(client.GET("/v1/nodes")).then((page) => page.items),
   links: () => unwrap(client.GET("/v1/links")).then((page) => page.items),
-  rateRequests: () => unwrap(client.GET("/v1/rate-requests", { params: { query: { limit: 100 } } })),
+  rateRequests: () => unwrap(client.GET("/v1/rate-requests", { params: { query: { limit: 500 } } })),
   previewRateRequest: (body: RateRequestBody) => unwrap(client.POST("/v1/rate-requests:preview", { body })),
   createRateRequest: (body: RateRequestBody, idempotencyKey: string) =>
     unwrap(

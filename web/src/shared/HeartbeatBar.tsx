@@ -1,7 +1,7 @@
 /** The last minutes of a link as a row of bars: how high is how busy, a hole is a silence. */
 import { Box } from "@mantine/core";
 
-import { utilisationColor } from "../theme";
+import { SILENCE, utilisationColor } from "../theme";
 import { formatShare } from "./units";
 
 const [WIDTH, HEIGHT, STEP] = [90, 18, 3];
@@ -26,7 +26,7 @@ export function HeartbeatBar({ slots, label }: Props) {
       {shown.map((slot, index) => {
         const x = WIDTH - (shown.length - index) * STEP;
         if (slot === null)
-          return <rect key={x} x={x} y={HEIGHT - 1} width={STEP - 1} height={1} fill="#e03131" />;
+          return <rect key={x} x={x} y={HEIGHT - 1} width={STEP - 1} height={1} fill={SILENCE} />;
         const height = Math.max(2, Math.min(1, slot) * HEIGHT);
         return (
           <rect

@@ -4,13 +4,14 @@ import "@mantine/spotlight/styles.css";
 import { Kbd, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import { useHotkeys } from "@mantine/hooks";
 import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from "@mantine/spotlight";
-import { IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
+import { IconClock, IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 
 import type { Role } from "../api/client";
 import { useLinks, useRateRequests } from "../api/useLive";
 import { type Command, hotkey, NEW_REQUEST_ICON, pagesFor } from "./actions";
+import { DEFAULT_PRESET, PRESETS } from "./timeRange";
 
 interface Props {
   roles: readonly Role[];
@@ -43,6 +44,22 @@ function useCommands({ roles, onSignOut }: Props): Command[] {
         setColorScheme(next);
       },
     },
+    ...PRESETS.map(({ value, label }): Command => ({
+      id: `range-${value}`,
+      label: `Show the last ${label}`,
+      icon: IconClock,
+      keywords: ["time", "range", value],
+      run: () =>
+        void navigate({
+          to: ".",
+          search: (before: object) => ({
+            ...before,
+            range: value === DEFAULT_PRESET ? undefined : value,
+            from: undefined,
+            until: undefined,
+          }),
+        }),
+    })),
     { id: "sign-out", label: "Sign out", icon: IconLogout, keywords: ["leave", "logout"], run: onSignOut },
   ];
   return commands.filter((one) => !one.roles || one.roles.some((role) => roles.includes(role)));

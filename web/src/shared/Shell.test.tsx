@@ -78,4 +78,18 @@ describe("the frame of every page", () => {
     expect(await screen.findByRole("alert")).toHaveTextContent("The gateway does not answer");
     expect(screen.queryByRole("heading", { name: "Sign in" })).not.toBeInTheDocument();
   });
+
+  it("keeps the page while the gateway is away, and asks to sign in once it says that the session is over", async () => {
+    signedIn = true;
+    const { queries } = renderInApp(<RouterProvider router={router} />);
+    expect(await screen.findByText("Nodes well")).toBeInTheDocument();
+    const answering = globalThis.fetch;
+    vi.stubGlobal("fetch", vi.fn().mockRejectedValue(new TypeError("network")));
+    await queries.refetchQueries({ queryKey: ["session"] });
+    expect(screen.getByText("Nodes well")).toBeInTheDocument();
+    vi.stubGlobal("fetch", answering);
+    signedIn = false;
+    await queries.refetchQueries({ queryKey: ["session"] });
+    expect(await screen.findByRole("heading", { name: "Sign in" })).toBeInTheDocument();
+  });
 });

@@ -72,7 +72,9 @@ export function Shell() {
   const queries = useQueryClient();
   const { pathname } = useLocation();
   const [opened, { toggle, close }] = useDisclosure();
-  const signedIn = session.data !== undefined && !session.isError;
+  // Only the gateway's own word ends a session: while it does not answer, what is known stays on the page.
+  const refused = session.error instanceof ApiError && session.error.problem.status === 401;
+  const signedIn = session.data !== undefined && !refused;
   const roles = signedIn ? session.data.roles : [];
   const refetchSession = () => void session.refetch();
 
@@ -83,6 +85,12 @@ export function Shell() {
       live.close();
     };
   }, [live, signedIn]);
+
+  const signedInAgain = () => {
+    // After a session that ran out: what its person was shown is not the next one's.
+    queries.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== "session" });
+    refetchSession();
+  };
 
   const signOut = async () => {
     await api.signOut();
@@ -179,14 +187,14 @@ export function Shell() {
             {connection === "lost" ? <Offline /> : null}
             <Outlet />
           </>
-        ) : session.error instanceof ApiError && session.error.problem.status === 401 ? (
-          <SignIn onSignedIn={refetchSession} />
+        ) : refused ? (
+          <SignIn onSignedIn={signedInAgain} />
         ) : (
           <>
             <Title order={1} size="h3" mb="md">
               CHART
             </Title>
-            <Failed error={session.error} retry={refetchSession} />
+            {session.error ? <Failed error={session.error} retry={refetchSession} /> : null}
           </>
         )}
       </AppShell.Main>

@@ -5,7 +5,7 @@ import type uPlot from "uplot";
 
 import { api } from "../api/client";
 import type { Series } from "../api/types";
-import { columns, rowsOfSeries } from "../features/links/window";
+import { columns, GAP_S, probeGap, rowsOfSeries, SENSED_GAP_S } from "../features/links/window";
 import { refetchEvery, stepFor, type TimeRange } from "./timeRange";
 
 export interface Wanted {
@@ -34,15 +34,23 @@ export function useSeries(wanted: Wanted[], range: TimeRange, enabled = true) {
   });
   const error = results.find((result) => result.error)?.error ?? null;
   const data = results.map((result) => result.data);
+  const sensed = wanted.every(({ kind }) => kind === "measurement");
   const stamp = results.map((result) => result.dataUpdatedAt).join(" ");
   const plotted = useMemo(
-    () => (data.every((one): one is Series => one !== undefined) ? plot(data, step) : undefined),
+    () => (data.every((one): one is Series => one !== undefined) ? plot(data, step, sensed) : undefined),
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the stamps say when the data changed
-    [stamp, step],
+    [stamp, step, sensed],
   );
   return { data: plotted, error, stepMs: step };
 }
 
-function plot(series: Series[], stepMs: number): uPlot.AlignedData {
-  return columns(rowsOfSeries(series), series.length, Math.max(3, (stepMs / 1000) * 2.5));
+/** Steps that are missing: more of them are a silence. */
+const STEPS_MISSED = 2.5;
+
+/** Loads come all the time; probes at intervals of their own, which may be longer than a step. Pure. */
+export function plot(series: Series[], stepMs: number, sensed: boolean): uPlot.AlignedData {
+  const rows = rowsOfSeries(series).filter(({ values }) => values.some((value) => value !== null));
+  const stepsS = (stepMs / 1000) * STEPS_MISSED;
+  const gapS = sensed ? probeGap(rows, Math.max(SENSED_GAP_S, stepsS)) : Math.max(GAP_S, stepsS);
+  return columns(rows, series.length, gapS);
 }

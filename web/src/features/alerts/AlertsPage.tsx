@@ -1,5 +1,5 @@
 /** What alarms now, what did before, and the rules that decide it. */
-import { Button, Drawer, Group, SimpleGrid, Stack } from "@mantine/core";
+import { Button, Drawer, SimpleGrid, Stack } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
@@ -12,14 +12,31 @@ import { useMay, useNow } from "../../shared/hooks";
 import { Failed, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
-import { formatAge } from "../../shared/units";
+import { TextLink } from "../../shared/TextLink";
+import { formatAge, formatShare } from "../../shared/units";
 import { METRICS } from "../paths/matrix";
 import { RuleForm } from "./RuleForm";
+import { findingWords, metricLabel, subjectWords } from "./words";
 
-/** In the metric's unit; silence and change have none. */
+/** In the metric's unit; a change is a share of what was before, and silence has no threshold. */
 function thresholdWords({ kind, metric, threshold }: AlertRule): string {
-  if (kind === "no_data" || kind === "change") return "–";
+  if (kind === "no_data") return "–";
+  if (kind === "change") return formatShare(threshold);
   return METRICS.find(({ id }) => id === metric)?.format(threshold) ?? String(threshold);
+}
+
+const firing = (items: Told[]) => items.filter(({ resolved_at }) => resolved_at === null);
+
+/** The path that it is about, with the metric that is wrong. */
+function pathLink({ subject }: Told) {
+  const [source, destination, metric] = subject.split(",");
+  return source && destination && metric ? (
+    <TextLink to="/paths" search={{ source, destination, metric }}>
+      {subjectWords(subject)}
+    </TextLink>
+  ) : (
+    subjectWords(subject)
+  );
 }
 
 function told(now: number): Column<Told>[] {
@@ -35,8 +52,8 @@ function told(now: number): Column<Told>[] {
       ),
     },
     { id: "rule", header: "Rule", value: ({ rule }) => rule },
-    { id: "subject", header: "Subject", value: ({ subject }) => subject.replaceAll(",", ", ") },
-    { id: "summary", header: "In words", value: ({ summary }) => summary },
+    { id: "subject", header: "Subject", value: ({ subject }) => subjectWords(subject), cell: pathLink },
+    { id: "summary", header: "In words", value: findingWords },
     {
       id: "fired",
       header: "Fired",
@@ -57,9 +74,26 @@ function told(now: number): Column<Told>[] {
 export function AlertsPage() {
   const alerts = useAlerts();
   const now = useNow(5000);
+  const mayChange = useMay("operator", "admin");
+  const [open, setOpen] = useState(false);
   return (
     <Stack>
-      <PageHeader title="Alerts" fetchedAt={alerts.dataUpdatedAt} staleMs={30_000}>
+      <PageHeader
+        title="Alerts"
+        fetchedAt={alerts.dataUpdatedAt}
+        staleMs={30_000}
+        actions={
+          mayChange ? (
+            <Button
+              onClick={() => {
+                setOpen(true);
+              }}
+            >
+              New rule
+            </Button>
+          ) : null
+        }
+      >
         Rules look at every path of their metric, also at one that falls silent.
       </PageHeader>
       <Fetched query={alerts} what="alerts">
@@ -68,9 +102,15 @@ export function AlertsPage() {
             <SimpleGrid cols={{ base: 2, sm: 4 }} spacing="sm">
               <Figure
                 label="Firing"
-                value={String(items.filter(({ resolved_at }) => resolved_at === null).length)}
+                value={String(firing(items).length)}
+                color={firing(items).length > 0 ? "var(--chart-bad)" : undefined}
+                note="now"
               />
-              <Figure label="Told of" value={String(items.length)} />
+              <Figure
+                label="Resolved"
+                value={String(items.length - firing(items).length)}
+                note="of those that are kept"
+              />
             </SimpleGrid>
             <DataTable
               label="Alerts told"
@@ -82,22 +122,27 @@ export function AlertsPage() {
           </>
         )}
       </Fetched>
-      <Rules />
+      <Rules
+        open={open}
+        onClose={() => {
+          setOpen(false);
+        }}
+      />
     </Stack>
   );
 }
 
-function Rules() {
+/** The rules, and the form for one more. */
+function Rules({ open, onClose }: { open: boolean; onClose: () => void }) {
   const rules = useQuery({ queryKey: ["alert-rules"], queryFn: api.alertRules });
   const mayChange = useMay("operator", "admin");
   const queries = useQueryClient();
-  const [open, setOpen] = useState(false);
   const renew = () => void queries.invalidateQueries({ queryKey: ["alert-rules"] });
   const remove = useMutation({ mutationFn: (id: string) => api.deleteAlertRule(id), onSuccess: renew });
   const columns: Column<AlertRule>[] = [
     { id: "id", header: "Rule", value: ({ id }) => id },
     { id: "kind", header: "Fires when", value: ({ kind }) => kind.replace("_", " ") },
-    { id: "metric", header: "Metric", value: ({ metric }) => metric },
+    { id: "metric", header: "Metric", value: ({ metric }) => metricLabel(metric) },
     {
       id: "path",
       header: "Path",
@@ -152,29 +197,16 @@ function Rules() {
           />
         )}
       </Fetched>
-      {mayChange ? (
-        <Group>
-          <Button
-            onClick={() => {
-              setOpen(true);
-            }}
-          >
-            New rule
-          </Button>
-        </Group>
-      ) : null}
       <Drawer
         opened={open}
-        onClose={() => {
-          setOpen(false);
-        }}
+        onClose={onClose}
         title="State a rule"
         position="right"
         closeButtonProps={{ "aria-label": "Close the form" }}
       >
         <RuleForm
           onStated={() => {
-            setOpen(false);
+            onClose();
             renew();
           }}
         />

@@ -7,6 +7,7 @@ import { api, ApiError } from "../../api/client";
 import type { AlertRuleBody } from "../../api/types";
 import { useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
+import { METRICS } from "../paths/matrix";
 
 const KINDS = [
   { value: "above", label: "the value is above" },
@@ -14,7 +15,12 @@ const KINDS = [
   { value: "no_data", label: "nothing is heard" },
   { value: "change", label: "the path changes" },
 ];
-const METRICS = ["rtt_us", "loss_ratio", "available_bandwidth_bps", "capacity_bps"];
+
+/** What a threshold is typed in, and how much of the interface's unit that is. */
+function unitOf(kind: string, metric: string): { suffix: string; factor: number } {
+  if (kind === "change" || metric === "loss_ratio") return { suffix: " %", factor: 0.01 };
+  return metric === "rtt_us" ? { suffix: " ms", factor: 1000 } : { suffix: " Mb/s", factor: 1e6 };
+}
 
 export function RuleForm({ onStated }: { onStated: () => void }) {
   const nodes = useNodes();
@@ -26,7 +32,7 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
       metric: "rtt_us",
       source_node: null as string | null,
       destination_node: null as string | null,
-      threshold: 100_000 as number | string,
+      threshold: 100 as number | string,
       for_s: 60 as number | string,
       description: "",
     },
@@ -36,7 +42,7 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
     mutationFn: ({ id, ...body }: typeof form.values) =>
       api.putAlertRule(id, {
         ...body,
-        threshold: Number(body.threshold),
+        threshold: Number(body.threshold) * unitOf(body.kind, body.metric).factor,
         for_s: Number(body.for_s),
         statistic: "p50",
       } as AlertRuleBody),
@@ -46,6 +52,7 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
       if (field && field in form.values) form.setFieldError(field, error.message);
     },
   });
+  const { kind, metric } = form.values;
   return (
     <form
       noValidate
@@ -56,7 +63,12 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
       <Stack>
         <TextInput label="Name" required {...form.getInputProps("id")} />
         <Select label="Fires when" data={KINDS} allowDeselect={false} {...form.getInputProps("kind")} />
-        <Select label="Metric" data={METRICS} allowDeselect={false} {...form.getInputProps("metric")} />
+        <Select
+          label="Metric"
+          data={METRICS.map(({ id, label }) => ({ value: id, label }))}
+          allowDeselect={false}
+          {...form.getInputProps("metric")}
+        />
         <Select
           label="From"
           placeholder="any"
@@ -71,11 +83,15 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
           clearable
           {...form.getInputProps("destination_node")}
         />
-        <NumberInput
-          label="Threshold"
-          description="In the metric's unit: microseconds, a share, bit/s"
-          {...form.getInputProps("threshold")}
-        />
+        {kind === "no_data" ? null : (
+          <NumberInput
+            label="Threshold"
+            description={kind === "change" ? "By how much it differs from before" : undefined}
+            suffix={unitOf(kind, metric).suffix}
+            min={0}
+            {...form.getInputProps("threshold")}
+          />
+        )}
         <NumberInput label="For" suffix=" s" min={0} {...form.getInputProps("for_s")} />
         <TextInput label="Description" {...form.getInputProps("description")} />
         {put.isError ? <Failed error={put.error} /> : null}

@@ -1,5 +1,5 @@
 /** Who changed what, the newest first. */
-import { Code, Stack } from "@mantine/core";
+import { Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
@@ -11,6 +11,7 @@ import { Empty, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { TextLink } from "../../shared/TextLink";
 import { formatAge } from "../../shared/units";
+import { detailWords } from "./detail";
 
 function subjectOf({ action, subject }: AuditRecord) {
   if (action.startsWith("rate-request."))
@@ -46,11 +47,11 @@ export function AuditPage() {
       {
         id: "detail",
         header: "In detail",
-        value: ({ detail }) => JSON.stringify(detail),
+        value: ({ detail }) => detailWords(detail) || null,
         cell: ({ detail }) => (
-          <Code style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
-            {shorten(JSON.stringify(detail))}
-          </Code>
+          <Text size="xs" style={{ overflowWrap: "anywhere" }} title={JSON.stringify(detail)}>
+            {shorten(detailWords(detail)) || "–"}
+          </Text>
         ),
       },
       { id: "trace", header: "Trace", value: ({ trace_id }) => trace_id.slice(0, 8) || null },

@@ -8,10 +8,7 @@ import type { TimeRange } from "../../shared/timeRange";
 import { formatBytes, formatMs, formatRate, formatShare } from "../../shared/units";
 import { type ChartSeries, LiveChart } from "./LiveChart";
 import { useLoadRows, type useSensed } from "./useLinkRows";
-import { columns, LOAD_METRICS, WINDOW_S } from "./window";
-
-/** Sensing runs come every few seconds; a longer silence than this is drawn as a gap. */
-const SENSED_GAP_S = 15;
+import { columns, LOAD_METRICS, probeGap, WINDOW_S } from "./window";
 
 const RATES: ChartSeries[] = [
   { label: "sent", color: "cyan", fill: true },
@@ -45,7 +42,7 @@ interface LiveProps {
 export function LiveCharts({ link, now, sensed, label }: LiveProps) {
   const rows = useLoadRows(link.id);
   const [times, sent, explicit, legacy, queue] = useMemo(() => columns(rows, LOAD_METRICS.length), [rows]);
-  const [sensedAt, rtt, loss] = useMemo(() => columns(sensed.rows, 2, SENSED_GAP_S), [sensed.rows]);
+  const [sensedAt, rtt, loss] = useMemo(() => columns(sensed.rows, 2, probeGap(sensed.rows)), [sensed.rows]);
   const axis = { untilS: now / 1000, windowS: WINDOW_S };
   return (
     <>

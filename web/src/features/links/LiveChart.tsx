@@ -6,6 +6,8 @@ import { useElementSize } from "@mantine/hooks";
 import { useEffect, useRef } from "react";
 import uPlot from "uplot";
 
+import { DRAWN } from "../../theme";
+
 export interface ChartSeries {
   label: string;
   /** Mantine colour name. */
@@ -70,9 +72,7 @@ export function LiveChart({
 
   useEffect(() => {
     if (!holder.current || width === 0) return;
-    const ink = scheme === "light" ? "#343a40" : "#ced4da";
-    const grid = scheme === "light" ? "#dee2e6" : "#3b3b3b";
-    const shade = scheme === "light" ? 8 : 5;
+    const { axis: ink, grid, shade } = DRAWN[scheme];
     const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     const parsed = JSON.parse(layout) as ChartSeries[];
     const clock = clockFor(windowS);

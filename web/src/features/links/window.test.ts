@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { append, columns, join, rowsOfSeries, WINDOW_S } from "./window";
+import { append, columns, join, probeGap, rowsOfSeries, SENSED_GAP_S, WINDOW_S } from "./window";
 
 const point = (at: string, value: number) => ({ at, value, minimum: value, maximum: value, count: 1 });
 
@@ -42,5 +42,12 @@ describe("window of samples", () => {
     const row = (at: number) => ({ at, values: [at] });
     expect(join([row(1), row(2), row(3)], [row(2.5), row(4)]).map(({ at }) => at)).toEqual([1, 2, 2.5, 4]);
     expect(join([row(1)], [])).toEqual([row(1)]);
+  });
+
+  it("takes a silence for an outage by how far probes usually are apart", () => {
+    const at = (...seconds: number[]) => seconds.map((second) => ({ at: second, values: [1] }));
+    expect(probeGap([])).toBe(SENSED_GAP_S);
+    expect(probeGap(at(0, 2, 4, 40))).toBe(SENSED_GAP_S);
+    expect(probeGap(at(0, 60, 120, 900))).toBe(150);
   });
 });

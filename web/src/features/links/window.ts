@@ -7,6 +7,11 @@ export const WINDOW_S = 300;
 /** Longer silence than this is drawn as a gap. */
 export const GAP_S = 3;
 
+/** Sensing runs come every few seconds or minutes; a silence up to this is none in any case. */
+export const SENSED_GAP_S = 15;
+/** So many usual distances between two probes without one are a silence. */
+const PROBES_MISSED = 2.5;
+
 export interface Row {
   /** Seconds since the epoch. */
   at: number;
@@ -65,4 +70,11 @@ export function columns(rows: Row[], width: number, gapS = GAP_S): uPlot.Aligned
     previous = row.at;
   }
   return [times, ...values];
+}
+
+/** The silence between probes that is an outage: longer than what lies between two of them most of the time, seconds. */
+export function probeGap(rows: Row[], leastS = SENSED_GAP_S): number {
+  const apart = rows.slice(1).map((row, index) => row.at - (rows[index]?.at ?? row.at));
+  apart.sort((a, b) => a - b);
+  return Math.max(leastS, PROBES_MISSED * (apart[Math.floor(apart.length / 2)] ?? 0));
 }

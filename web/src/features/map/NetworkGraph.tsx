@@ -8,6 +8,7 @@ import { useEffect, useRef } from "react";
 
 import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
+import { DRAWN } from "../../theme";
 import { layoutPositions } from "./layout";
 import { linkLabel, linkStyle, nodeStatus } from "./linkLabel";
 import { useManyEdges } from "./useManyEdges";
@@ -74,8 +75,7 @@ function set(core: Core, id: string, wanted: Record<string, string | number>): v
 }
 
 function styleOf(scheme: "light" | "dark", many: boolean): StylesheetJson {
-  const ink = scheme === "light" ? "#212529" : "#e9ecef";
-  const paper = scheme === "light" ? "#ffffff" : "#242424";
+  const { ink, paper } = DRAWN[scheme];
   const size = many ? 12 : 34;
   return [
     {

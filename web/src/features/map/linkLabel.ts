@@ -1,7 +1,7 @@
 /** What the map writes on a link, and how it draws it. */
 import type { Link, NetworkNode } from "../../api/types";
 import { formatMs, formatRate, formatShare } from "../../shared/units";
-import { utilisationColor } from "../../theme";
+import { NODE_COLORS, utilisationColor } from "../../theme";
 
 /** A load older than this says nothing about now. */
 export const LOAD_STALE_MS = 3000;
@@ -35,9 +35,8 @@ export function linkStyle(link: Link, now: number): { color: string; width: numb
 }
 
 export function nodeStatus(node: NetworkNode): { text: string; color: string } {
-  if (!node.state) return { text: "no agent seen", color: "#868e96" };
-  if (node.state.stale) return { text: "agent silent", color: "#e03131" };
-  if (node.state.faults.length > 0) return { text: "degraded", color: "#e67700" };
-  const colors = { enforce: "#0b7285", observe: "#5f3dc4", off: "#868e96" };
-  return { text: node.state.enforcement, color: colors[node.state.enforcement] };
+  if (!node.state) return { text: "no agent seen", color: NODE_COLORS.unknown };
+  if (node.state.stale) return { text: "agent silent", color: NODE_COLORS.bad };
+  if (node.state.faults.length > 0) return { text: "degraded", color: NODE_COLORS.degraded };
+  return { text: node.state.enforcement, color: NODE_COLORS[node.state.enforcement] };
 }

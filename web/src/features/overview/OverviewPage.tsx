@@ -13,6 +13,7 @@ import {
 } from "@mantine/core";
 import { IconAlertTriangle, IconCheck, IconExclamationCircle } from "@tabler/icons-react";
 import { Link as RouterLink } from "@tanstack/react-router";
+import { useState } from "react";
 
 import type { Link } from "../../api/types";
 import { useAlerts, useLinks, useNodes, useRateRequests, useTunnels } from "../../api/useLive";
@@ -51,9 +52,7 @@ export function OverviewPage() {
     tunnels: tunnels.data ?? [],
   };
   const found = troubles(known, now);
-  const busiest = [...links.data]
-    .sort((a, b) => (b.load?.utilisation ?? 0) - (a.load?.utilisation ?? 0))
-    .slice(0, BUSIEST);
+  const busiest = busiestOf(links.data, BUSIEST);
   const away = [
     ["requests", requests],
     ["alerts", alerts],
@@ -72,7 +71,7 @@ export function OverviewPage() {
         <Troubles found={found} />
         <Busiest links={busiest} now={now} />
       </SimpleGrid>
-      <Bandwidth links={links.data} />
+      <Bandwidth key={links.data.length > 0 ? "some" : "none"} links={links.data} />
     </Stack>
   );
 }
@@ -201,17 +200,23 @@ function Busiest({ links, now }: { links: Link[]; now: number }) {
   );
 }
 
-/** The busiest links of those that there are now: what they sent over the page's time. */
+/** Which links a chart of bandwidth is about: the busiest, of those that are as busy the narrowest. */
+function busiestOf(links: Link[], most: number): Link[] {
+  const busy = (link: Link) => link.load?.utilisation ?? 0;
+  return [...links]
+    .sort((a, b) => busy(b) - busy(a) || a.capacity_bps - b.capacity_bps || a.id.localeCompare(b.id))
+    .slice(0, most);
+}
+
+/** What the busiest links sent over the page's time. */
 function Bandwidth({ links }: { links: Link[] }) {
   const range = useRange();
-  // Which links: by capacity and name, so that the chart does not change its lines with every report.
-  const chosen = [...links]
-    .sort((a, b) => a.capacity_bps - b.capacity_bps || a.id.localeCompare(b.id))
-    .slice(0, COLORS.length);
+  // Chosen when the page is opened, so that the chart does not change its lines with every report.
+  const [chosen] = useState(() => busiestOf(links, COLORS.length));
   if (chosen.length === 0) return null;
   return (
     <HistoryChart
-      title={`Sent over the narrowest links, ${range.label}`}
+      title={`Sent over the busiest links, ${range.label}`}
       series={chosen.map((link, index) => ({
         kind: "link",
         subject: link.id,
@@ -221,7 +226,7 @@ function Bandwidth({ links }: { links: Link[] }) {
         fill: index === 0,
       }))}
       range={range}
-      floor={(chosen[0]?.capacity_bps ?? 0) / 10}
+      floor={Math.min(...chosen.map((link) => link.capacity_bps)) / 10}
       format={formatRate}
       height={190}
     />

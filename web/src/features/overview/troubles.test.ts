@@ -41,7 +41,7 @@ describe("what is wrong now", () => {
           request({ lifecycle: "RELEASED" }),
         ],
         alerts: [
-          { id: "x", rule: "slow", summary: "slow path", resolved_at: null } as Alert,
+          { id: "x", rule: "slow", subject: "a,b,rtt_us", summary: "slow path", resolved_at: null } as Alert,
           { id: "y", rule: "old", summary: "", resolved_at: AT } as Alert,
         ],
         tunnels: [

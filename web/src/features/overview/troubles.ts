@@ -1,6 +1,7 @@
 /** What is wrong now, worst first, each with the page that shows it. Pure. */
 import type { Alert, Link, NetworkNode, RateRequest, Tunnel } from "../../api/types";
 import { formatAge, formatRate, formatShare } from "../../shared/units";
+import { findingWords, subjectWords } from "../alerts/words";
 import { loadIsStale } from "../map/linkLabel";
 import { stateOf } from "../requests/state";
 
@@ -113,8 +114,8 @@ export function troubles({ nodes, links, requests, alerts, tunnels }: Known, now
       .map((alert) => ({
         id: `alert ${alert.id}`,
         severity: "bad" as const,
-        title: `Alert ${alert.rule}`,
-        detail: alert.summary,
+        title: `${alert.rule}: ${subjectWords(alert.subject)}`,
+        detail: findingWords(alert),
         to: "/alerts",
       })),
     ...nodes.flatMap(ofNode),

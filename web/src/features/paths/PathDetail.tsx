@@ -3,14 +3,14 @@ import { Card, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api } from "../../api/client";
-import type { FoundPath } from "../../api/types";
+import type { Estimate, FoundPath } from "../../api/types";
 import { DataTable, type Column } from "../../shared/DataTable";
 import { Facts } from "../../shared/Facts";
 import { HistoryChart } from "../../shared/HistoryChart";
 import { useNow, useRange } from "../../shared/hooks";
 import { refetchEvery } from "../../shared/timeRange";
 import { formatAge, formatMs, formatRate } from "../../shared/units";
-import type { Metric } from "./matrix";
+import { intervalOf, isMeasured, type Metric } from "./matrix";
 
 const WAYS: Column<FoundPath>[] = [
   { id: "nodes", header: "Way", value: ({ nodes }) => nodes.join(" → ") },
@@ -32,13 +32,20 @@ const WAYS: Column<FoundPath>[] = [
   },
 ];
 
+function nowWords(estimate: Estimate, metric: Metric): string {
+  const how = isMeasured(estimate) ? "measured" : `inferred by ${estimate.method}`;
+  return `${metric.format(estimate.value)}, ${how}, ${Math.round(estimate.age_s)} s old`;
+}
+
 interface Props {
   source: string;
   destination: string;
   metric: Metric;
+  /** What is known of it now. */
+  estimate: Estimate | undefined;
 }
 
-export function PathDetail({ source, destination, metric }: Props) {
+export function PathDetail({ source, destination, metric, estimate }: Props) {
   const range = useRange();
   const now = useNow(5000);
   const key = [source, destination, metric.id];
@@ -81,6 +88,11 @@ export function PathDetail({ source, destination, metric }: Props) {
         <Card withBorder>
           <Facts
             data={[
+              { label: "Now", value: estimate ? nowWords(estimate, metric) : "not known" },
+              {
+                label: "90 % interval",
+                value: estimate ? intervalOf(estimate, metric) : "–",
+              },
               {
                 label: "Usual",
                 value: baseline

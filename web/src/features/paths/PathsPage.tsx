@@ -11,7 +11,7 @@ import { PageHeader } from "../../shared/PageHeader";
 import { RangePicker } from "../../shared/RangePicker";
 import { HeatMap } from "./HeatMap";
 import { EstimateTable } from "./EstimateTable";
-import { matrixOf, metricOf, METRICS } from "./matrix";
+import { matrixOf, metricOf, METRICS, pair } from "./matrix";
 import { PathDetail } from "./PathDetail";
 
 export function PathsPage() {
@@ -70,7 +70,12 @@ export function PathsPage() {
               ) : null}
               <HeatMap matrix={matrix} metric={metric} chosen={chosen} onSelect={select} />
               {chosen?.[0] && chosen[1] ? (
-                <PathDetail source={chosen[0]} destination={chosen[1]} metric={metric} />
+                <PathDetail
+                  source={chosen[0]}
+                  destination={chosen[1]}
+                  metric={metric}
+                  estimate={matrix.cells.get(pair(chosen[0], chosen[1]))}
+                />
               ) : null}
               <EstimateTable items={items} metric={metric} />
             </>

@@ -61,11 +61,13 @@ export function badness(value: number, { low, high }: Matrix, rising: boolean): 
 }
 
 /** Light enough that dark ink reads on every one of them, in both themes. */
-const SCALE = ["#c5f6fa", "#d3f9d8", "#fff3bf", "#ffd8a8", "#ffc9c9"];
+const SCALE = ["cyan-1", "green-1", "yellow-1", "orange-2", "red-2"].map(
+  (name) => `var(--mantine-color-${name})`,
+);
 
 export function cellColor(badnessOfCell: number): string {
   const index = Math.min(SCALE.length - 1, Math.max(0, Math.floor(badnessOfCell * SCALE.length)));
-  return SCALE[index] ?? "#f1f3f5";
+  return SCALE[index] ?? "var(--mantine-color-gray-1)";
 }
 
 export const intervalOf = (estimate: Estimate, { format }: Metric): string =>

@@ -12,6 +12,7 @@ import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
 import { TextLink } from "../../shared/TextLink";
 import { formatRate } from "../../shared/units";
+import { Release } from "../requests/Release";
 import { isOpen, stateOf } from "../requests/state";
 import { Enforcement } from "./Enforcement";
 import { RuleForm } from "./RuleForm";
@@ -55,6 +56,13 @@ const RULES: Column<RateRequest>[] = [
   },
 ];
 
+const ACTION: Column<RateRequest> = {
+  id: "action",
+  header: "Action",
+  value: () => null,
+  cell: (request) => <Release request={request} label="Remove" />,
+};
+
 export function QosPage() {
   const requests = useRateRequests();
   const mayAsk = useMay("application", "operator", "admin");
@@ -84,10 +92,10 @@ export function QosPage() {
           <DataTable
             label="Rules in force"
             rows={items.filter(isOpen)}
-            columns={RULES}
+            columns={mayAsk ? [...RULES, ACTION] : RULES}
             rowKey={({ id }) => id}
             empty="There is no rule: every flow is on its default congestion control."
-            minWidth={980}
+            minWidth={1060}
           />
         )}
       </Fetched>

@@ -18,10 +18,11 @@ import { useState } from "react";
 
 import { api } from "../../api/client";
 import type { RateRequestBody, ServiceType } from "../../api/types";
-import { useFlows, useNodes } from "../../api/useLive";
+import { useFlows, useLinks, useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
 import { formatRate } from "../../shared/units";
 import { end, flowKey } from "../flows/flow";
+import { Answer } from "../requests/Answer";
 import {
   CHECK_ENDS,
   MEGABITS,
@@ -35,6 +36,7 @@ import {
 import { DSCP, matching, type Rule } from "./match";
 
 const SHOWN = 5;
+const TITLES = { granted: "There is room for it", refused: "This would be refused" };
 
 interface Values {
   application: string;
@@ -154,6 +156,7 @@ export function RuleForm({ onSaved }: { onSaved: () => void }) {
 function Before({ values }: { values: Values }) {
   const flows = useFlows();
   const nodes = useNodes();
+  const links = useLinks();
   const [settled] = useDebouncedValue(values, 300);
   const preview = useQuery({
     queryKey: ["preview-rule", settled],
@@ -186,18 +189,7 @@ function Before({ values }: { values: Values }) {
         {found.flows.length > SHOWN ? <Text size="sm">and {found.flows.length - SHOWN} more</Text> : null}
       </Alert>
       {answer ? (
-        <Alert
-          color={answer.granted ? "teal" : "orange"}
-          variant="outline"
-          role="status"
-          data-testid="rule-preview"
-          title={answer.granted ? "There is room for it" : "This would be refused"}
-        >
-          {answer.granted ? `${formatRate(answer.granted_bps)} guaranteed.` : answer.refusal?.detail}
-          {!answer.granted && answer.ceiling_bps
-            ? ` Up to ${formatRate(answer.ceiling_bps)} would be accepted.`
-            : ""}
-        </Alert>
+        <Answer answer={answer} links={links.data ?? []} titles={TITLES} testId="rule-preview" />
       ) : null}
       {preview.isError ? <Failed error={preview.error} /> : null}
     </>

@@ -1,6 +1,5 @@
 /** Ask for a rate: the form previews the answer while it is filled in, and names the field that a refusal is about. */
 import {
-  Alert,
   Button,
   Group,
   NumberInput,
@@ -20,7 +19,7 @@ import { api } from "../../api/client";
 import type { RateRequest } from "../../api/types";
 import { useLinks, useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
-import { formatRate } from "../../shared/units";
+import { Answer } from "./Answer";
 import {
   CHECK_ENDS,
   type FormValues,
@@ -30,25 +29,21 @@ import {
   refusedField,
   SERVICES,
   toBody,
+  valuesLike,
 } from "./formValues";
-import { pathLabel } from "./path";
 
-export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) => void }) {
+interface Props {
+  onCreated: (request: RateRequest) => void;
+  /** What the form begins with. */
+  like?: RateRequest["request"] | undefined;
+}
+
+export function RequestForm({ onCreated, like }: Props) {
   const nodes = useNodes();
   const links = useLinks();
   const [idempotencyKey, setIdempotencyKey] = useState(() => crypto.randomUUID());
   const form = useForm<FormValues>({
-    initialValues: {
-      source: "",
-      destination: "",
-      service: "variable",
-      rateMbit: 10,
-      protocol: "tcp",
-      destinationPort: "",
-      priority: 0,
-      durationMin: 60,
-      description: "",
-    },
+    initialValues: valuesLike(like),
     validate: CHECK_ENDS,
   });
   const complete =
@@ -132,32 +127,9 @@ export function RequestForm({ onCreated }: { onCreated: (request: RateRequest) =
           <TextInput label="Description" {...form.getInputProps("description")} />
         </SimpleGrid>
         {complete && preview.data ? (
-          preview.data.granted ? (
-            <Alert
-              color="teal"
-              variant="outline"
-              role="status"
-              title="This would be granted"
-              data-testid="preview"
-            >
-              {formatRate(preview.data.granted_bps)} guaranteed over{" "}
-              {pathLabel(preview.data.path, links.data ?? [])}
-            </Alert>
-          ) : (
-            <Alert
-              color="orange"
-              variant="outline"
-              role="status"
-              title="This would be refused"
-              data-testid="preview"
-            >
-              {preview.data.refusal?.detail}
-              {preview.data.ceiling_bps
-                ? ` Up to ${formatRate(preview.data.ceiling_bps)} would be accepted.`
-                : ""}
-            </Alert>
-          )
+          <Answer answer={preview.data} links={links.data ?? []} testId="preview" />
         ) : null}
+        {complete && preview.isError ? <Failed error={preview.error} /> : null}
         {create.isError ? <Failed error={create.error} /> : null}
         <Group justify="flex-end">
           <Button type="submit" loading={create.isPending}>

@@ -1,6 +1,7 @@
 /** One request: what was asked, why it gets what it gets, what became of it, and what a change would do. */
-import { Alert, Card, Group, SimpleGrid, Stack, Text, Timeline } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { Alert, Button, Card, Group, SimpleGrid, Stack, Text, Timeline } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 
 import { api, ApiError } from "../../api/client";
@@ -11,7 +12,7 @@ import { type Column, DataTable } from "../../shared/DataTable";
 import { Facts } from "../../shared/Facts";
 import { HistoryChart } from "../../shared/HistoryChart";
 import { useMay, useNow, useRange } from "../../shared/hooks";
-import { Empty, Fetched } from "../../shared/Notices";
+import { Empty, Failed, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { RangePicker } from "../../shared/RangePicker";
 import { State } from "../../shared/State";
@@ -19,6 +20,7 @@ import { TextLink } from "../../shared/TextLink";
 import { formatAge, formatBytes, formatRate } from "../../shared/units";
 import { explain, matchWords, sender } from "./explain";
 import { pathLabel } from "./path";
+import { Release } from "./Release";
 import { isOpen, stateOf } from "./state";
 import { WhatIf } from "./WhatIf";
 
@@ -56,6 +58,7 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
     ["Granted", `${formatRate(request.granted_bps)} of ${formatRate(asked.guaranteed_bps)}`],
     ["Path", pathLabel(request.path, links.data ?? [])],
     ["Owner", request.owner],
+    ...tagged(asked.tags),
     ["From", new Date(request.start).toLocaleString("en-GB")],
     ["Until", request.end ? new Date(request.end).toLocaleString("en-GB") : "released"],
   ];
@@ -63,7 +66,12 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
     <Stack>
       <PageHeader
         title={asked.description || `${asked.source} → ${asked.destination}`}
-        actions={<RangePicker />}
+        actions={
+          <>
+            {mayChange ? <Actions request={request} /> : null}
+            <RangePicker />
+          </>
+        }
       >
         {asked.source} → {asked.destination}, <code>{request.id}</code>
       </PageHeader>
@@ -103,10 +111,55 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
       />
       <SimpleGrid cols={{ base: 1, lg: 2 }}>
         <History request={request} now={now} />
-        {isOpen(request) && mayChange ? <WhatIf key={request.revision} request={request} /> : null}
+        {isOpen(request) && mayChange ? (
+          <WhatIf key={request.revision} request={request} links={links.data ?? []} />
+        ) : null}
       </SimpleGrid>
       <Confirmations request={request} now={now} />
     </Stack>
+  );
+}
+
+/** A line for the tags, where there are some. */
+function tagged(tags: Record<string, string>): [string, string][] {
+  const words = Object.entries(tags).map(([name, value]) => (value ? `${name}: ${value}` : name));
+  return words.length > 0 ? [["Tags", words.join(", ")]] : [];
+}
+
+/** What can be done with it besides a change of its figures. */
+function Actions({ request }: { request: RateRequest }) {
+  const queries = useQueryClient();
+  const navigate = useNavigate();
+  const commit = useMutation({
+    mutationFn: () => api.commitRateRequest(request.id),
+    onSuccess: (answer) => {
+      queries.setQueryData(["rate-request", request.id], answer);
+      void queries.invalidateQueries({ queryKey: ["request-history", request.id] });
+    },
+  });
+  return (
+    <>
+      {commit.isError ? <Failed error={commit.error} /> : null}
+      {request.lifecycle === "HELD" ? (
+        <Button
+          size="xs"
+          loading={commit.isPending}
+          onClick={() => {
+            commit.mutate();
+          }}
+        >
+          Commit
+        </Button>
+      ) : null}
+      <Button
+        size="xs"
+        variant="default"
+        onClick={() => void navigate({ to: "/requests", search: { form: true, like: request.id } })}
+      >
+        Ask for the same
+      </Button>
+      {isOpen(request) ? <Release request={request} size="xs" /> : null}
+    </>
   );
 }
 

@@ -1,5 +1,5 @@
 /** The list of rate requests: what was asked, what became of it. */
-import { Button, Text } from "@mantine/core";
+import { Text } from "@mantine/core";
 import { useMemo } from "react";
 
 import type { Link, RateRequest } from "../../api/types";
@@ -8,6 +8,7 @@ import { State } from "../../shared/State";
 import { TextLink } from "../../shared/TextLink";
 import { formatAge, formatRate } from "../../shared/units";
 import { pathLabel } from "./path";
+import { Release } from "./Release";
 import { isOpen, kernelRate, stateOf } from "./state";
 
 interface Props {
@@ -15,10 +16,11 @@ interface Props {
   links: Link[];
   now: number;
   mayRelease: boolean;
-  onRelease: (request: RateRequest) => void;
+  /** There are older ones that are not here. */
+  more: boolean;
 }
 
-export function RequestTable({ items, links, now, mayRelease, onRelease }: Props) {
+export function RequestTable({ items, links, now, mayRelease, more }: Props) {
   const columns = useMemo<Column<RateRequest>[]>(
     () => [
       {
@@ -84,22 +86,10 @@ export function RequestTable({ items, links, now, mayRelease, onRelease }: Props
         id: "action",
         header: "Action",
         value: () => null,
-        cell: (request) =>
-          isOpen(request) && mayRelease ? (
-            <Button
-              size="compact-sm"
-              variant="default"
-              onClick={() => {
-                onRelease(request);
-              }}
-              aria-label={`Release ${request.request.source} to ${request.request.destination}, ${request.request.description || request.id}`}
-            >
-              Release
-            </Button>
-          ) : null,
+        cell: (request) => (isOpen(request) && mayRelease ? <Release request={request} /> : null),
       },
     ],
-    [links, now, mayRelease, onRelease],
+    [links, now, mayRelease],
   );
   return (
     <DataTable
@@ -110,6 +100,7 @@ export function RequestTable({ items, links, now, mayRelease, onRelease }: Props
       rowTestId={(request) => `request-${request.id}`}
       sort={{ id: "created_at", desc: true }}
       minWidth={980}
+      note={more ? "the newest; older ones can be asked for over REST" : undefined}
     />
   );
 }

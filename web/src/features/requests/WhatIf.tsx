@@ -1,16 +1,16 @@
 /** What a change of a request would do, asked of the service that decides it; then the change itself. */
-import { Alert, Button, Card, Group, NumberInput, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Button, Card, Group, NumberInput, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api } from "../../api/client";
-import type { RateRequest, RateRequestChange } from "../../api/types";
+import type { Link, RateRequest, RateRequestChange } from "../../api/types";
 import { Failed } from "../../shared/Notices";
-import { formatRate } from "../../shared/units";
+import { Answer } from "./Answer";
 import { MEGABITS } from "./formValues";
 
-export function WhatIf({ request }: { request: RateRequest }) {
+export function WhatIf({ request, links }: { request: RateRequest; links: Link[] }) {
   const queries = useQueryClient();
   const before = request.request.guaranteed_bps / 1e6;
   const [rate, setRate] = useState<number | string>(before);
@@ -57,22 +57,7 @@ export function WhatIf({ request }: { request: RateRequest }) {
           />
         </SimpleGrid>
         {answer ? (
-          <Alert
-            color={answer.granted ? "teal" : "orange"}
-            variant="outline"
-            role="status"
-            title={answer.granted ? "This would be granted" : "This would be refused"}
-            data-testid="what-if"
-          >
-            {answer.granted
-              ? `${formatRate(answer.granted_bps)} guaranteed${answer.preempts > 0 ? `; ${answer.preempts} others would lose theirs` : ""}.`
-              : `${answer.refusal?.detail ?? ""}${answer.ceiling_bps ? ` Up to ${formatRate(answer.ceiling_bps)} would be accepted.` : ""}`}
-            {answer.windows.slice(0, 3).map(({ start, free_bps }) => (
-              <Text size="xs" key={start}>
-                {formatRate(free_bps)} free from {new Date(start).toLocaleString("en-GB")}
-              </Text>
-            ))}
-          </Alert>
+          <Answer answer={answer} links={links} testId="what-if" />
         ) : (
           <Text size="sm">
             Change a figure to see what would come of it; nothing happens until it is applied.

@@ -1,7 +1,8 @@
 import { expect, it } from "vitest";
 
 import { ApiError } from "../../api/client";
-import { CHECK_ENDS, type FormValues, refusedField, toBody } from "./formValues";
+import { request } from "../../shared/samples";
+import { CHECK_ENDS, type FormValues, refusedField, toBody, valuesLike } from "./formValues";
 
 const values: FormValues = {
   source: "alpha",
@@ -41,4 +42,22 @@ it("finds the field that a refusal is about, if the form has it", () => {
   expect(refusedField(refusal("guaranteed_bps"), values)).toBe("rateMbit");
   expect(refusedField(refusal("dscp"), values)).toBeNull();
   expect(refusedField(new Error("no"), values)).toBeNull();
+});
+
+it("begins like another request, or with nothing chosen", () => {
+  expect(valuesLike(undefined)).toMatchObject({ source: "", destination: "", rateMbit: 10 });
+  const asked = {
+    ...request().request,
+    guaranteed_bps: 60_000_000,
+    destination_port: 5201,
+    duration_s: null,
+  };
+  expect(valuesLike(asked)).toMatchObject({
+    source: "a",
+    destination: "b",
+    rateMbit: 60,
+    destinationPort: 5201,
+    durationMin: 60,
+    description: "copy",
+  });
 });

@@ -1,6 +1,6 @@
 /** What the forms that ask for a rate share: checks, limits of fields, and their values as the body of a request. Pure. */
 import { ApiError } from "../../api/client";
-import type { RateRequestBody, ServiceType } from "../../api/types";
+import type { RateRequest, RateRequestBody, ServiceType } from "../../api/types";
 
 export interface FormValues {
   source: string;
@@ -12,6 +12,35 @@ export interface FormValues {
   priority: number | string;
   durationMin: number | string;
   description: string;
+}
+
+const NEW: FormValues = {
+  source: "",
+  destination: "",
+  service: "variable",
+  rateMbit: 10,
+  protocol: "tcp",
+  destinationPort: "",
+  priority: 0,
+  durationMin: 60,
+  description: "",
+};
+
+/** What the form begins with: what another request asked for, or nothing much. */
+export function valuesLike(asked: RateRequest["request"] | undefined): FormValues {
+  if (!asked) return NEW;
+  const { source, destination, service, protocol, priority, description } = asked;
+  return {
+    source,
+    destination,
+    service,
+    rateMbit: asked.guaranteed_bps / 1e6,
+    protocol: protocol ?? NEW.protocol,
+    destinationPort: asked.destination_port ?? "",
+    priority,
+    durationMin: asked.duration_s ? asked.duration_s / 60 : NEW.durationMin,
+    description,
+  };
 }
 
 export const numberOrNull = (value: number | string): number | null => (value === "" ? null : Number(value));

@@ -12,6 +12,7 @@ import { Failed, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
 import { formatAge, formatRate } from "../../shared/units";
+import { detailWords } from "../audit/detail";
 import {
   certificatesOf,
   type Held,
@@ -169,6 +170,13 @@ const NODES: Column<NodeKey>[] = [
   { id: "node", header: "Node", value: ({ node }) => node },
   { id: "kernel", header: "Kernel", value: ({ kernel_release }) => kernel_release },
   {
+    id: "epoch",
+    header: "Key epoch",
+    align: "right",
+    value: ({ key_epoch }) => key_epoch || null,
+    cell: ({ key_epoch }) => (key_epoch ? key_epoch : "no key"),
+  },
+  {
     id: "state",
     header: "Agent",
     value: ({ stale }) => (stale ? "silent" : "heard"),
@@ -183,9 +191,20 @@ const REFUSED: Column<RefusedSignals>[] = [
   { id: "count", header: "Signals", align: "right", value: ({ count }) => count },
 ];
 
+/** What the authority notes of keys, certificates, and who was refused. */
+const TRUST = ["key", "certificate", "next-hop"];
+
 /** For operators alone: the gateway refuses others. */
 function Trust() {
-  const audit = useQuery({ queryKey: ["audit"], queryFn: () => api.audit(), refetchInterval: 10_000 });
+  const audit = useQuery({
+    queryKey: ["audit", ...TRUST],
+    // Asked for by their kind: keys that are renewed all the time would crowd out certificates.
+    queryFn: async () => {
+      const found = await Promise.all(TRUST.map((action) => api.audit(action)));
+      return found.flat().sort((a, b) => b.at.localeCompare(a.at));
+    },
+    refetchInterval: 10_000,
+  });
   const nodes = useQuery({ queryKey: ["node-keys"], queryFn: api.nodeKeys, refetchInterval: 10_000 });
   const now = useNow(5000);
   return (
@@ -261,7 +280,7 @@ function Trust() {
                 { id: "actor", header: "Told by", value: ({ actor }) => actor },
                 { id: "action", header: "What", value: ({ action }) => action },
                 { id: "subject", header: "Whom", value: ({ subject }) => subject },
-                { id: "detail", header: "In detail", value: ({ detail }) => JSON.stringify(detail) },
+                { id: "detail", header: "In detail", value: ({ detail }) => detailWords(detail) || null },
               ]}
               rowKey={({ id }) => id}
               empty="Nothing was refused."

@@ -1,11 +1,14 @@
 /** Reserved against used, link by link over time: what was promised, and what was made of it. */
-import { Card, Group, Stack, Switch, Table, Text, VisuallyHidden } from "@mantine/core";
+import { Button, Card, Group, Stack, Switch, Table, Text, TextInput, VisuallyHidden } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { IconDownload, IconSearch } from "@tabler/icons-react";
 import { keepPreviousData, useQueries } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api } from "../../api/client";
 import type { Link } from "../../api/types";
 import { useLinks } from "../../api/useLive";
+import { download, toCsv } from "../../shared/csv";
 import { useRange } from "../../shared/hooks";
 import { Empty, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
@@ -14,9 +17,12 @@ import { TextLink } from "../../shared/TextLink";
 import { refetchEvery, type TimeRange } from "../../shared/timeRange";
 import { formatRate, formatShare } from "../../shared/units";
 import classes from "./Timeline.module.css";
-import { type Slot, slotsOf, timelineOf } from "./slots";
+import { type Slot, slotLength, slotsOf, timelineOf } from "./slots";
 
-const SLOTS = 36;
+/** So many slots from one written time to the next. */
+const LABELLED = 6;
+/** Used is asked for in steps shorter than a slot. */
+const STEPS = 4;
 /** Each link costs two questions to the services. */
 const MOST = 40;
 
@@ -55,21 +61,60 @@ export function TimelinePage() {
           data.length === 0 ? (
             <Empty title="No link is known yet">Register nodes and links, or start the lab.</Empty>
           ) : (
-            <Grid links={[...data].sort((a, b) => a.id.localeCompare(b.id)).slice(0, MOST)} range={shown} />
+            <Shown links={data} range={shown} ahead={ahead} />
           )
         }
       </Fetched>
-      {(links.data?.length ?? 0) > MOST ? (
-        <Text size="sm">The first {MOST} links are shown; a link's own page has its history.</Text>
-      ) : null}
     </Stack>
   );
 }
 
-function Grid({ links, range }: { links: Link[]; range: TimeRange }) {
+interface Props {
+  links: Link[];
+  range: TimeRange;
+  /** Half of the time is still to come. */
+  ahead: boolean;
+}
+
+/** The links that somebody looks for, at most so many. */
+function Shown({ links, range, ahead }: Props) {
+  const [filter, setFilter] = useState("");
+  const [wanted] = useDebouncedValue(filter.toLowerCase(), 200);
+  const found = links
+    .filter(({ id, to_node }) => `${id} ${to_node}`.toLowerCase().includes(wanted))
+    .sort((a, b) => a.id.localeCompare(b.id));
+  return (
+    <>
+      <TextInput
+        size="xs"
+        w={220}
+        aria-label="Filter links"
+        placeholder="Filter links"
+        leftSection={<IconSearch size={14} aria-hidden />}
+        value={filter}
+        onChange={(event) => {
+          setFilter(event.currentTarget.value);
+        }}
+      />
+      {found.length === 0 ? (
+        <Text size="sm">Nothing matches “{filter}”.</Text>
+      ) : (
+        <Grid links={found.slice(0, MOST)} range={range} ahead={ahead} />
+      )}
+      {found.length > MOST ? (
+        <Text size="sm">
+          The first {MOST} of {found.length} links are shown; the filter finds the others.
+        </Text>
+      ) : null}
+    </>
+  );
+}
+
+function Grid({ links, range, ahead }: Props) {
   const length = range.untilMs - range.fromMs;
-  const end = range.live ? "now" : range.untilMs;
-  const edges = slotsOf(range.fromMs, range.untilMs, SLOTS);
+  const end = `${range.live ? "now" : range.untilMs}${ahead ? " ahead" : ""}`;
+  const edges = slotsOf(range.fromMs, range.untilMs);
+  const slotMs = slotLength(length);
   const every = { refetchInterval: refetchEvery(range), placeholderData: keepPreviousData } as const;
   const reserved = useQueries({
     queries: links.map(({ id }) => ({
@@ -88,11 +133,26 @@ function Grid({ links, range }: { links: Link[]; range: TimeRange }) {
           "sent_bps",
           new Date(range.fromMs),
           new Date(range.untilMs),
-          Math.max(1000, Math.round(length / SLOTS / 4)),
+          Math.max(1000, Math.round(slotMs / STEPS)),
         ),
       ...every,
     })),
   });
+  const rows = links.map((link, index) =>
+    timelineOf(reserved[index]?.data, used[index]?.data, link.capacity_bps, edges),
+  );
+  const save = () => {
+    const lines = links.flatMap(({ id }, index) =>
+      (rows[index] ?? []).map((slot) => [
+        id,
+        new Date(slot.fromMs).toISOString(),
+        new Date(slot.untilMs).toISOString(),
+        slot.reserved,
+        slot.used,
+      ]),
+    );
+    download("chart-timeline.csv", toCsv(["Link", "From", "Until", "Reserved share", "Used share"], lines));
+  };
   const failed = reserved.find((one) => one.error)?.error ?? used.find((one) => one.error)?.error;
   return (
     <Card withBorder component="section" aria-label="Reserved against used">
@@ -100,10 +160,23 @@ function Grid({ links, range }: { links: Link[]; range: TimeRange }) {
         <Text size="sm" fw={600}>
           Reserved against used, share of each link
         </Text>
-        <Group gap="xs" aria-hidden>
-          <Text size="xs">0 %</Text>
-          <span className={classes.scale} />
-          <Text size="xs">100 %</Text>
+        <Group gap="md">
+          <Group gap="xs" aria-hidden>
+            <Text size="xs">0 %</Text>
+            <span className={classes.scale} />
+            <Text size="xs">100 %</Text>
+            <span className={`${classes.sample ?? ""} ${classes.unknown ?? ""}`} />
+            <Text size="xs">not known</Text>
+          </Group>
+          <Button
+            size="xs"
+            variant="default"
+            leftSection={<IconDownload size={14} aria-hidden />}
+            onClick={save}
+            aria-label="Export the timeline as CSV"
+          >
+            CSV
+          </Button>
         </Group>
       </Group>
       {failed ? <Text size="sm">Not everything is known: {failed.message}</Text> : null}
@@ -118,7 +191,7 @@ function Grid({ links, range }: { links: Link[]; range: TimeRange }) {
               <Table.Th scope="col">Link</Table.Th>
               {edges.map(([from], index) => (
                 <Table.Th key={index} scope="col">
-                  {index % 6 === 0 ? (
+                  {index % LABELLED === 0 ? (
                     <span className={classes.time}>{clock(from, length)}</span>
                   ) : (
                     <VisuallyHidden>{clock(from, length)}</VisuallyHidden>
@@ -138,11 +211,9 @@ function Grid({ links, range }: { links: Link[]; range: TimeRange }) {
                     {formatRate(link.capacity_bps)}
                   </Text>
                 </Table.Th>
-                {timelineOf(reserved[index]?.data, used[index]?.data, link.capacity_bps, edges).map(
-                  (slot, place) => (
-                    <SlotCell key={place} slot={slot} length={length} />
-                  ),
-                )}
+                {rows[index]?.map((slot) => (
+                  <SlotCell key={slot.fromMs} slot={slot} length={length} />
+                ))}
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -163,12 +234,15 @@ function SlotCell({ slot, length }: { slot: Slot; length: number }) {
   );
 }
 
+/** How much of the colour nothing at all has. */
+const FAINT = 0.08;
+
 function Half({ share }: { share: number | null }) {
   if (share === null) return <div className={`${classes.half ?? ""} ${classes.unknown ?? ""}`} />;
   return (
     <div
-      className={classes.half}
-      style={{ backgroundColor: `rgb(16 110 130 / ${6 + Math.min(1, share) * 94}%)` }}
+      className={`${classes.half ?? ""} ${classes.known ?? ""}`}
+      style={{ opacity: FAINT + Math.min(1, share) * (1 - FAINT) }}
     />
   );
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { LinkCapacity, Series } from "../../api/types";
-import { reservedBps, slotsOf, timelineOf, usedBps } from "./slots";
+import { reservedBps, slotLength, slotsOf, timelineOf, usedBps } from "./slots";
 
 const at = (second: number) => new Date(second * 1000).toISOString();
 const capacity = {
@@ -34,14 +34,31 @@ describe("the timeline of a link", () => {
   });
 
   it("shows both as shares of the capacity", () => {
-    const shown = timelineOf(capacity, series, 100, slotsOf(0, 20_000, 2));
+    const shown = timelineOf(capacity, series, 100, [
+      [0, 10_000],
+      [10_000, 20_000],
+    ]);
     expect(shown.map(({ reserved, used }) => [reserved, used])).toEqual([
       [0, 0.3],
       [0.6, null],
     ]);
-    expect(timelineOf(undefined, undefined, 100, slotsOf(0, 10, 1))[0]).toMatchObject({
+    expect(timelineOf(undefined, undefined, 100, [[0, 10]])[0]).toMatchObject({
       reserved: null,
       used: null,
     });
+  });
+
+  it("has slots that people count in, and that stay where they are", () => {
+    expect([5, 15, 60, 360, 1440].map((minutes) => slotLength(minutes * 60_000) / 60_000)).toEqual([
+      1 / 6,
+      0.5,
+      2,
+      10,
+      30,
+    ]);
+    const now = slotsOf(1_000_003, 1_300_003);
+    expect(now[0]).toEqual([1_000_000, 1_010_000]);
+    expect(now.at(-1)).toEqual([1_300_000, 1_310_000]);
+    expect(slotsOf(1_004_000, 1_304_000)).toEqual(now);
   });
 });

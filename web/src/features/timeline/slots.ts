@@ -10,12 +10,26 @@ export interface Slot {
   used: number | null;
 }
 
-/** Edges of `count` slots of equal length. */
-export function slotsOf(fromMs: number, untilMs: number, count: number): [number, number][] {
-  const length = (untilMs - fromMs) / count;
-  return Array.from({ length: count }, (_, index) => [
-    fromMs + index * length,
-    fromMs + (index + 1) * length,
+const [SECOND_MS, MINUTE_MS, HOUR_MS] = [1000, 60_000, 3_600_000];
+/** Lengths of slots that people count in. */
+const LENGTHS_MS = [
+  ...[1, 2, 5, 10, 15, 30].map((seconds) => seconds * SECOND_MS),
+  ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * MINUTE_MS),
+  ...[1, 2, 4, 6, 12, 24].map((hours) => hours * HOUR_MS),
+];
+/** As many as a row has room for. */
+const MOST = 48;
+
+export const slotLength = (lengthMs: number): number =>
+  LENGTHS_MS.find((slot) => lengthMs / slot <= MOST) ?? 24 * HOUR_MS;
+
+/** Edges of the slots of a time; they stand where the clock puts them, so that they stay while time goes on. */
+export function slotsOf(fromMs: number, untilMs: number): [number, number][] {
+  const length = slotLength(untilMs - fromMs);
+  const first = Math.floor(fromMs / length);
+  return Array.from({ length: Math.ceil(untilMs / length) - first }, (_, index) => [
+    (first + index) * length,
+    (first + index + 1) * length,
   ]);
 }
 

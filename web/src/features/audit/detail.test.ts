@@ -1,0 +1,27 @@
+import { expect, it } from "vitest";
+
+import { detailWords } from "./detail";
+
+it("writes values with the units that their names carry", () => {
+  expect(
+    detailWords({
+      granted_bps: 60_000_000,
+      queue_bytes: 2000,
+      interval_us: 100,
+      period_ms: 5,
+      for_s: 60,
+      epoch: 3,
+    }),
+  ).toBe("granted 60.0 Mb/s; queue 2.0 kB; interval 100 µs; period 5 ms; for 60 s; epoch 3");
+});
+
+it("writes moments as the clock has them", () => {
+  expect(detailWords({ expires_at_us: Date.UTC(2030, 5, 1, 12) * 1000 })).toMatch(/^expires at 01\/06\/2030/);
+});
+
+it("says what there is not, and what is within something else", () => {
+  expect(detailWords({})).toBe("");
+  expect(detailWords({ reason: "", path: [], tags: { team: "a" }, hold: false, links: ["x", "y"] })).toBe(
+    "reason none; path none; tags (team a); hold no; links x, y",
+  );
+});
