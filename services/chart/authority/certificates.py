@@ -8,9 +8,10 @@ from cryptography import x509
 
 from chart.authority import keys, repository
 from chart.authority.context import Authority, forbidden
-from chart.authority.identity import Identity, IdentityError, check_request, microseconds, of_short, serial_of
+from chart.authority.identity import IdentityError, Proof, check_request, microseconds, of_short, serial_of
 from chart.authority.keystore import KeyStoreUnavailable
 from chart.authority.schemas import Certificate, Enrolment, RevocationBody
+from chart.authority.trust import is_revoked
 from chart.common import audit
 from chart.common.problems import ProblemError
 
@@ -37,7 +38,7 @@ async def make_enrolment(authority: Authority, identity: str, life_s: float, act
 
 
 async def issue(
-    authority: Authority, csr: str, *, token: str | None, holder: Identity | None, names: tuple[str, ...] = ()
+    authority: Authority, csr: str, *, token: str | None, holder: Proof | None, names: tuple[str, ...] = ()
 ) -> Certificate:
     """A certificate for the identity of a one-time token, or anew for the holder of a good one.
 
@@ -56,8 +57,11 @@ async def issue(
             if named is None:
                 raise forbidden("The token is unknown, was used before, or is too old.")
             identity = of_short(named, domain)
-        elif holder is not None and holder.domain == domain:
-            identity = holder
+        elif holder is not None and holder.identity.domain == domain:
+            # Another replica may have revoked it since this one looked; a renewal must not undo that.
+            if await repository.is_revoked(connection, holder.identity.short, holder.serial):
+                raise is_revoked(holder)
+            identity = holder.identity
         else:
             raise ProblemError(
                 401, "Not authenticated", "This needs a one-time token, or a certificate of this domain to renew.",

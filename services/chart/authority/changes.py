@@ -1,11 +1,13 @@
 """Revisions and long poll: who asks for what changed since a revision waits here until there is something.
 
-PostgreSQL notifies every replica at commit; a look every second catches what a lost notification would miss.
+PostgreSQL notifies every replica at commit; a look every second catches what a lost notification would miss. What is
+told of keys goes to `keys`, which holds them for as long as this listens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import psycopg
@@ -13,8 +15,8 @@ import psycopg_pool
 import structlog
 from prometheus_client import Gauge
 
-from chart.authority import repository
-from chart.common.database import Pool
+from chart.authority import keys, repository
+from chart.common.database import Connection, Pool
 
 POLL_S = 1.0
 RETRY_S = 1.0
@@ -27,9 +29,10 @@ _log = structlog.get_logger("chart.authority")
 class Changes:
     """Follows the revision of the tables."""
 
-    def __init__(self, pool: Pool, refresh: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, pool: Pool, refresh: Callable[[], Awaitable[None]], held: keys.Keys) -> None:
         self._pool = pool
         self._refresh = refresh
+        self._keys = held
         self._changed = asyncio.Event()
         self.revision = 0
 
@@ -40,11 +43,12 @@ class Changes:
                 async with self._pool.connection() as connection:
                     await connection.set_autocommit(True)
                     try:
-                        await connection.execute(f"LISTEN {repository.CHANNEL}")
+                        for channel in (repository.CHANNEL, keys.CHANNEL):
+                            await connection.execute(f"LISTEN {channel}")
+                        self._keys.follow()
                         while True:
                             await self._look(connection)
-                            async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
-                                break
+                            await self._listen(connection)
                     finally:
                         # Never handed on: it listens.
                         await connection.close()
@@ -52,9 +56,21 @@ class Changes:
                 _log.warning("changes cannot be followed, trying again", reason=str(error))
             await asyncio.sleep(RETRY_S)
 
-    async def _look(self, connection: psycopg.AsyncConnection[psycopg.rows.DictRow]) -> None:
+    async def _listen(self, connection: Connection) -> None:
+        """Take what is told, until there is a reason to look."""
+        end = time.monotonic() + POLL_S
+        look = False
+        while not look and (left_s := end - time.monotonic()) > 0:
+            async for told in connection.notifies(timeout=left_s, stop_after=1):
+                if told.channel == keys.CHANNEL:
+                    self._keys.changed(told.payload)
+                else:
+                    look = True
+
+    async def _look(self, connection: Connection) -> None:
         await self._refresh()
         revision, _ = await repository.revision(connection)
+        self._keys.heard()
         if revision != self.revision:
             self.revision = revision
             REVISION.set(revision)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -71,9 +73,33 @@ def due(path: Path, now_us: int, authority: x509.Certificate) -> bool:
     return 2 * now_us >= until_us + microseconds(certificate.not_valid_before_utc)
 
 
-async def local_identities(authority: Authority, names: Iterable[str]) -> None:
-    """Keep certificates of this machine's services ready: <state>/authority/identities/<kind>-<name>.{pem,key}."""
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[bool]:
+    """Whether no other replica of this machine works in the folder; inside, none begins."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+async def local_identities(authority: Authority, names: Iterable[str]) -> bool:
+    """Keep certificates of this machine's services ready: <state>/authority/identities/<kind>-<name>.{pem,key}.
+
+    False: another replica of this machine is at it; two at once would leave the key of one and the certificate of the
+    other.
+    """
     folder = authority.settings.home / "identities"
+    with alone(folder) as here:
+        if here:
+            await _make_identities(authority, names, folder)
+    return here
+
+
+async def _make_identities(authority: Authority, names: Iterable[str], folder: Path) -> None:
     issuer = await authority.store.authority()
     for name in names:
         path = folder / f"{name.replace('/', '-')}.pem"
@@ -99,8 +125,8 @@ async def run(authority: Authority, context: ssl.SSLContext, renew_at_us: int) -
         try:
             if clock.now_us() >= renew_at_us:
                 renew_at_us = await own_certificate(settings, authority.store, context)
-            if settings.environment == "development" and clock.monotonic() - locals_at > LOCAL_EVERY_S:
-                await local_identities(authority, settings.authority_local_identities)
+            due_here = settings.environment == "development" and clock.monotonic() - locals_at > LOCAL_EVERY_S
+            if due_here and await local_identities(authority, settings.authority_local_identities):
                 locals_at = clock.monotonic()
             async with authority.pool.connection() as connection, connection.transaction():
                 await repository.expire(connection, clock.now_us())

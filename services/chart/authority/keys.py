@@ -1,7 +1,8 @@
 """Keys of pairs and of records: made when due, wrapped in the table, plain in the memory of this process only.
 
-A pair that was read lately is answered from memory; others are read again after a second, so that an epoch another
-replica made is known here long before its first use. When the key store is away, held keys go on until they end.
+A pair that was read is answered from memory for as long as the database would tell of a change that another replica
+made (`Changes` listens); without that it is read again after a second. When the key store is away, held keys go on
+until they end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from chart.common.clock import Clock
 from chart.common.database import Connection, Pool
 from chart.common.problems import ProblemError
 
+# How long what was read counts, when the database tells of changes and when it does not.
+FOLLOWED_S = 60.0
 FRESH_S = 1.0
+# The database was heard this lately, or it does not count as telling.
+HEARD_S = 3.0
+# Told there: "sender>receiver" has a new epoch, or all keys of "node" ended.
+CHANNEL = "authority_keys"
 MAX_PAIRS = 50_000
 # Receiver of the keys under which a node authenticates its records.
 RECORDS = ""
@@ -56,16 +63,36 @@ class Keys:
         self._clock = clock
         self._times = times
         self._held: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        # Pairs that are being read; True: a change was told meanwhile, so what comes may be old.
+        self._reading: dict[tuple[str, str], bool] = {}
+        self._followed_from = self._heard_at = float("-inf")
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
-    def forget(self) -> None:
-        """Read everything again; plain keys of epochs that still stand are asked of the store anew."""
-        self._held.clear()
+    def follow(self) -> None:
+        """From now on every change is told; what was read before may have missed one."""
+        self._followed_from = self._clock.monotonic()
+
+    def heard(self) -> None:
+        """The database spoke just now: whatever it had to tell has come."""
+        self._heard_at = self._clock.monotonic()
+
+    def changed(self, told: str) -> None:
+        """Take what was told on `CHANNEL`."""
+        sender, arrow, receiver = told.partition(">")
+        if not arrow:
+            self.forget_node(told)
+            return
+        pair = (sender, receiver)
+        if pair in self._held:
+            self._held[pair].read_at = float("-inf")
+        if pair in self._reading:
+            self._reading[pair] = True
 
     def forget_node(self, node: str) -> None:
         """Drop what concerns a node that was revoked."""
         for pair in [pair for pair in self._held if node in pair]:
             del self._held[pair]
+        self._reading.update({pair: True for pair in self._reading if node in pair})
 
     async def of_pair(self, sender: str, receiver: str, *, demanded_by: str | None = None) -> list[HeldKey]:
         """The epochs of an ordered pair that are accepted now, oldest first; makes one when it is due.
@@ -91,7 +118,11 @@ class Keys:
 
     def _fresh(self, pair: tuple[str, str]) -> list[HeldKey] | None:
         entry = self._held.get(pair)
-        if entry is None or self._clock.monotonic() - entry.read_at > FRESH_S:
+        if entry is None:
+            return None
+        now = self._clock.monotonic()
+        followed = entry.read_at > self._followed_from and now - self._heard_at < HEARD_S
+        if now - entry.read_at > (FOLLOWED_S if followed else FRESH_S):
             return None
         now_us = self._clock.now_us()
         newest = entry.keys[-1].epoch
@@ -100,6 +131,19 @@ class Keys:
         return entry.keys
 
     async def _read(self, pair: tuple[str, str], demanded_by: str | None) -> list[HeldKey]:
+        self._reading[pair] = False
+        read_at = self._clock.monotonic()
+        try:
+            held = await self._read_and_make(pair, demanded_by)
+        finally:
+            overtaken = self._reading.pop(pair)
+        self._held[pair] = _Entry(held, float("-inf") if overtaken else read_at)
+        self._held.move_to_end(pair)
+        if len(self._held) > MAX_PAIRS:
+            self._held.popitem(last=False)
+        return held
+
+    async def _read_and_make(self, pair: tuple[str, str], demanded_by: str | None) -> list[HeldKey]:
         now_us = self._clock.now_us()
         async with self._pool.connection() as connection:
             rows = await _epochs(connection, pair)
@@ -107,17 +151,12 @@ class Keys:
         made: tuple[Epoch, str, bytes] | None = None
         try:
             if due is not None:
-                key = await self._store.generate(_context(pair, due.generation))
+                key = await self._store.generate(context(pair, due.generation))
                 made = (due, key.wrapped, key.plain)
                 rows = await self._insert(pair, made, demanded_by)
-            held = await self._open(pair, rows, made)
+            return await self._open(pair, rows, made)
         except KeyStoreUnavailable as error:
-            held = self._go_on(pair, rows, now_us, demanded_by, error)
-        self._held[pair] = _Entry(held, self._clock.monotonic())
-        self._held.move_to_end(pair)
-        if len(self._held) > MAX_PAIRS:
-            self._held.popitem(last=False)
-        return held
+            return self._go_on(pair, rows, now_us, demanded_by, error)
 
     async def _insert(
         self, pair: tuple[str, str], made: tuple[Epoch, str, bytes], demanded_by: str | None
@@ -128,6 +167,7 @@ class Keys:
             await connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtext('authority.key'), hashtext(%s))", (" ".join(pair),)
             )
+            await _check_enrolled(connection, pair)
             rows = await _epochs(connection, pair)
             known = max((one.generation for one, _ in rows), default=0)
             if known < epoch.generation:
@@ -154,7 +194,7 @@ class Keys:
         held = []
         for epoch in service.live(wrapped, self._clock.now_us())[-2:]:
             if epoch not in plain:
-                plain[epoch] = await self._store.unwrap(_context(pair, epoch.generation), wrapped[epoch])
+                plain[epoch] = await self._store.unwrap(context(pair, epoch.generation), wrapped[epoch])
             held.append(HeldKey(epoch, plain[epoch]))
         return held
 
@@ -191,7 +231,8 @@ def _name(pair: tuple[str, str]) -> str:
     return f"{pair[0]}>{pair[1]}" if pair[1] != RECORDS else f"{pair[0]} records"
 
 
-def _context(pair: tuple[str, str], generation: int) -> str:
+def context(pair: tuple[str, str], generation: int) -> str:
+    """What a wrapped key is bound to."""
     return f"pair:{pair[0]}:{pair[1]}:{generation}"
 
 
@@ -205,6 +246,22 @@ async def _epochs(connection: Connection, pair: tuple[str, str]) -> list[tuple[E
     return [(Epoch(**{name: row[name] for name in Epoch.__slots__}), row["wrapped"]) for row in await cursor.fetchall()]
 
 
+async def _check_enrolled(connection: Connection, pair: tuple[str, str]) -> None:
+    """No epoch is made for a node that another replica revoked a moment ago; holds until the end of the transaction."""
+    cursor = await connection.execute(
+        "SELECT name, active FROM identity WHERE name = ANY(%s) ORDER BY name FOR SHARE",
+        ([f"node/{name}" for name in pair if name and "@" not in name],),
+    )
+    for row in await cursor.fetchall():
+        if not row["active"]:
+            raise not_enrolled(row["name"].removeprefix("node/"))
+
+
+def not_enrolled(name: str) -> ProblemError:
+    """404: an element without keys."""
+    return ProblemError(404, "Not found", f"{name} is not enrolled here.", kind="unknown-element")
+
+
 async def _add_epoch(connection: Connection, pair: tuple[str, str], epoch: Epoch, wrapped: str) -> None:
     await connection.execute(
         "INSERT INTO key_epoch (sender, receiver, generation, wrapped, created_at_us, sign_from_us, renew_at_us,"
@@ -212,6 +269,7 @@ async def _add_epoch(connection: Connection, pair: tuple[str, str], epoch: Epoch
         (*pair, epoch.generation, wrapped, epoch.created_at_us, epoch.sign_from_us, epoch.renew_at_us,
          epoch.expires_at_us),
     )  # fmt: skip
+    await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, ">".join(pair)))
 
 
 async def end_keys_of(connection: Connection, node: str, now_us: int) -> int:
@@ -221,6 +279,7 @@ async def end_keys_of(connection: Connection, node: str, now_us: int) -> int:
         " AND expires_at_us > %(now)s",
         {"node": node, "now": now_us},
     )
+    await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, node))
     return cursor.rowcount
 
 

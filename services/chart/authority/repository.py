@@ -110,6 +110,16 @@ async def is_active(connection: Connection, identity: str) -> bool:
     return await cursor.fetchone() is not None
 
 
+async def is_revoked(connection: Connection, identity: str, serial: str) -> bool:
+    """Whether an identity or this certificate of it is revoked; a revocation waits for the end of the transaction."""
+    cursor = await connection.execute("SELECT active FROM identity WHERE name = %s FOR SHARE", (identity,))
+    known = await cursor.fetchone()
+    cursor = await connection.execute(
+        "SELECT revoked_at_us FROM certificate WHERE serial = %s AND revoked_at_us > 0 FOR SHARE", (serial,)
+    )
+    return (known is not None and not known["active"]) or await cursor.fetchone() is not None
+
+
 async def add_certificate(
     connection: Connection, serial: str, identity: str, issued_at_us: int, not_after_us: int
 ) -> None:

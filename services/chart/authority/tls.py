@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 PEER_CERTIFICATE = "chart.peer_certificate"
+# Of a head that is still growing: a token, a few addresses and names need far less.
+HEAD_OCTETS_MAX = 65_536
 
 
 def server_context() -> ssl.SSLContext:
@@ -67,6 +69,7 @@ class PeerProtocol(HttpToolsProtocol):
     """See the module's head. ``head_limit_s`` is set by `protocol_class`."""
 
     head_limit_s = 10.0
+    _head_octets = 0
     _peer: bytes | None = None
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -76,6 +79,14 @@ class PeerProtocol(HttpToolsProtocol):
         tls = transport.get_extra_info("ssl_object")
         self._peer = tls.getpeercert(binary_form=True) if tls is not None else None
         self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """What came, unless a head grows without end: the parser itself has no limit."""
+        super().data_received(data)
+        if self._head_timer is not None:
+            self._head_octets += len(data)
+            if self._head_octets > HEAD_OCTETS_MAX:
+                self._too_much()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing more to wait for."""
@@ -96,15 +107,17 @@ class PeerProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.head_limit_s, self._too_slow)
+        self._head_timer = self.loop.call_later(self.head_limit_s, self._too_much)
 
     def _head_came(self) -> None:
+        self._head_octets = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _too_slow(self) -> None:
-        self._head_timer = None
+    def _too_much(self) -> None:
+        """Also too slow: nothing is said to who does not speak HTTP in time and in measure."""
+        self._head_came()
         if not self.transport.is_closing():
             self.transport.close()
 

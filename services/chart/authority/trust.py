@@ -36,6 +36,14 @@ def not_authenticated(detail: str) -> ProblemError:
     )
 
 
+def is_revoked(proof: Proof) -> ProblemError:
+    """403: believed once, not any more."""
+    return ProblemError(
+        403, "Certificate revoked", f"The certificate {proof.serial} of {proof.identity.short} is revoked.",
+        suggestions=["An operator can make a new one-time token for POST /v1/certificates."],
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Peer:
     """A neighbouring domain; ``pairs`` (sender, receiver) may share keys across the border."""
@@ -126,7 +134,4 @@ class Trust:
         revoked = proof.serial in self._revoked.serials or proof.identity.short in self._revoked.identities
         if revoked and proof.identity.domain == self._domain:
             _log.warning("a revoked certificate was presented", identity=proof.identity.short, serial=proof.serial)
-            raise ProblemError(
-                403, "Certificate revoked", f"The certificate {proof.serial} of {proof.identity.short} is revoked.",
-                suggestions=["An operator can make a new one-time token for POST /v1/certificates."],
-            )  # fmt: skip
+            raise is_revoked(proof)

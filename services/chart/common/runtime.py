@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -20,14 +20,21 @@ STOP_LIMIT_S = 10.0
 _log = structlog.get_logger("chart.runtime")
 
 
-def run(main: Coroutine[Any, Any, None], *, stop_limit_s: float = STOP_LIMIT_S) -> int:
+def run(
+    main: Coroutine[Any, Any, None],
+    *,
+    stop_limit_s: float = STOP_LIMIT_S,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """Run a service until it ends or a signal asks it to; returns the exit code.
 
     A signal cancels ``main``: its context managers close what they opened. After ``stop_limit_s`` the process ends
-    anyway, because a supervisor would kill it next and the log would not say so.
+    anyway, because a supervisor would kill it next and the log would not say so. ``loop_factory`` makes another event
+    loop than asyncio's own.
     """
     try:
-        return asyncio.run(_supervise(main, stop_limit_s))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(_supervise(main, stop_limit_s))
     finally:
         telemetry.shutdown()
 

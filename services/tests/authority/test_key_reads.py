@@ -1,8 +1,9 @@
-"""Keys of pairs, as they are handed out from memory: for whom, and what is refused; no database."""
+"""Keys of pairs, as they are handed out from memory: for whom, what is refused, for how long; no database."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from chart.authority.service import Epoch, KeyTimes
 from chart.authority.settings import AuthoritySettings
 from chart.authority.tls import PEER_CERTIFICATE
 from chart.authority.trust import Trust
-from chart.common.clock import SystemClock
+from chart.common.clock import FakeClock, SystemClock
 
 FAR_US = 10**12
 
@@ -100,3 +101,61 @@ async def test_others_and_nonsense_get_none(place: World, path: str, identity: s
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert 'key"' not in answer.text
+
+
+class Read(Keys):
+    """Keys whose reading of the database is counted, and may be disturbed."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        absent = cast("Any", None)
+        super().__init__(absent, absent, clock, KeyTimes(FAR_US, 1))
+        self.reads = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def _read_and_make(self, pair: tuple[str, str], demanded_by: str | None) -> list[HeldKey]:
+        self.reads += 1
+        self.meanwhile()
+        now_us = self._clock.now_us()
+        return [HeldKey(Epoch(self.reads, now_us, now_us, now_us + FAR_US, now_us + FAR_US), bytes(32))]
+
+
+async def test_a_pair_is_held_for_as_long_as_changes_are_told() -> None:
+    clock = FakeClock()
+    keys = Read(clock)
+
+    async def reads_after(wait_s: float, *, heard: bool) -> int:
+        await clock.advance(wait_s)
+        if heard:
+            keys.heard()
+        await keys.of_pair("alpha", "bravo")
+        return keys.reads
+
+    # Nothing is told: a second, and it is read again.
+    assert await reads_after(0, heard=False) == 1
+    assert await reads_after(0.9, heard=False) == 1
+    assert await reads_after(0.2, heard=False) == 2
+    # What was read before the listening began may have missed a change.
+    keys.follow()
+    assert await reads_after(1.1, heard=True) == 3
+    assert await reads_after(50, heard=True) == 3
+    assert await reads_after(4, heard=False) == 4
+    keys.heard()
+    for told in ("alpha>bravo", "bravo"):
+        reads = keys.reads
+        keys.changed(told)
+        assert await reads_after(0, heard=True) == reads + 1
+    keys.changed("alpha>charlie")
+    assert await reads_after(1, heard=True) == 6
+
+
+@pytest.mark.parametrize("told", ["alpha>bravo", "alpha"])
+async def test_what_a_change_overtook_is_not_held(told: str) -> None:
+    clock = FakeClock()
+    keys = Read(clock)
+    keys.follow()
+    keys.heard()
+    keys.meanwhile = lambda: keys.changed(told)
+    await keys.of_pair("alpha", "bravo")
+    keys.meanwhile = lambda: None
+    assert (await keys.of_pair("alpha", "bravo"))[0].epoch.generation == 2
+    assert (await keys.of_pair("alpha", "bravo"))[0].epoch.generation == 2

@@ -39,8 +39,8 @@ async def issue_certificate(body: CertificateBody, request: Request, authority: 
             raise ProblemError(
                 401, "Not authenticated", "This needs a one-time token, or a certificate to renew.", field="token"
             )
-        holder = (await caller(request, authority)).identity
-        if holder.domain != authority.settings.authority_domain:
+        holder = (await caller(request, authority)).proof
+        if holder.identity.domain != authority.settings.authority_domain:
             raise forbidden("A certificate is renewed by the authority of its own domain.")
     return await certificates.issue(authority, body.csr, token=body.token, holder=holder)
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from chart.authority.certificates import invalid
 from chart.authority.context import Anyone, Authority, Caller, Context, forbidden, of, peer
-from chart.authority.keys import RECORDS, HeldKey
+from chart.authority.keys import RECORDS, HeldKey, not_enrolled
 from chart.authority.schemas import KeyEpoch, KeySet, StreamKeySet
 from chart.common.problems import ProblemError
 
@@ -88,7 +88,7 @@ async def _ids(authority: Authority, sender: str, receiver: str) -> tuple[int | 
             # It may have been enrolled at another replica a moment ago.
             await authority.trust.refresh()
             if name not in authority.trust.elements:
-                raise ProblemError(404, "Not found", f"{name} is not enrolled here.", kind="unknown-element")
+                raise not_enrolled(name)
     known = authority.trust.elements
     return known.get(sender), known.get(receiver)
 
