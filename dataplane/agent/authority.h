@@ -3,6 +3,7 @@
  *
  *   authority.c           the module: what is asked when, back-off, hand-over
  *   authority_https.c     HTTPS with mutual TLS in the agent's loop
+ *   authority_replicas.c  the replicas that may be asked
  *   authority_identity.c  key, signing request, certificate files
  *   authority_state.c     answers in, tables out
  *   authority_report.c    signals that failed here, told to the authority

@@ -17,6 +17,8 @@
 struct exchange {
     struct exchange *next;
     CURL *easy;
+    /* The replica that was asked. */
+    size_t base;
     struct curl_slist *headers;
     authority_answer answer;
     void *context;
@@ -30,7 +32,9 @@ struct authority_https {
     struct agent *agent;
     CURLM *multi;
     struct exchange *running;
-    char base_url[256];
+    char bases[AUTHORITY_REPLICAS_MAX][AUTHORITY_URL_LEN];
+    size_t n_bases;
+    size_t base;
     const char *ca_file;
     const char *certificate_file;
     const char *key_file;
@@ -65,6 +69,13 @@ static size_t on_data(char *data, size_t size, size_t n, void *context) {
     return more;
 }
 
+/* This replica is gone, or has lost its database or its key store: the next one is asked from now on. */
+static void move_on(struct authority_https *https, const struct exchange *exchange, long status) {
+    /* Several questions may have failed at the same replica. */
+    if ((status == 0 || status == 503) && exchange->base == https->base)
+        https->base = (https->base + 1) % https->n_bases;
+}
+
 static void finish(struct authority_https *https, struct exchange *exchange, CURLcode result) {
     struct exchange **link = &https->running;
     long status = 0;
@@ -75,6 +86,7 @@ static void finish(struct authority_https *https, struct exchange *exchange, CUR
     if (result == CURLE_OK)
         curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_multi_remove_handle(https->multi, exchange->easy);
+    move_on(https, exchange, status);
     if (status)
         exchange->answer(exchange->context, status, exchange->text ? exchange->text : "");
     else
@@ -121,16 +133,21 @@ static int watch(CURL *easy, curl_socket_t socket, int what, void *context, void
     return 0;
 }
 
-int authority_https_open(struct agent *agent, const char *base_url, const char *ca_file, struct authority_https **ret) {
+int authority_https_open(struct agent *agent, const char *urls, const char *ca_file, struct authority_https **ret) {
     struct authority_https *https = calloc(1, sizeof(*https));
+    int n;
     if (!https)
         return -ENOMEM;
     https->agent = agent;
     https->ca_file = ca_file;
-    if ((size_t)snprintf(https->base_url, sizeof(https->base_url), "%s", base_url) >= sizeof(https->base_url)) {
+    n = authority_replicas(urls, https->bases);
+    if (n < 0) {
+        log_error("authority: --authority wants https://HOST:PORT[,https://HOST:PORT], at most %d of them",
+                  AUTHORITY_REPLICAS_MAX);
         free(https);
-        return -EINVAL;
+        return n;
     }
+    https->n_bases = (size_t)n;
     curl_global_init(CURL_GLOBAL_DEFAULT);
     https->multi = curl_multi_init();
     if (!https->multi) {
@@ -187,7 +204,9 @@ int authority_https_ask(struct authority_https *https, const char *path, const c
     if (!exchange)
         return -ENOMEM;
     exchange->easy = curl_easy_init();
-    if (!exchange->easy || (size_t)snprintf(url, sizeof(url), "%s%s", https->base_url, path) >= sizeof(url)) {
+    exchange->base = https->base;
+    if (!exchange->easy ||
+        (size_t)snprintf(url, sizeof(url), "%s%s", https->bases[exchange->base], path) >= sizeof(url)) {
         curl_easy_cleanup(exchange->easy);
         free(exchange);
         return -EINVAL;

@@ -5,14 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "authority_replicas.h"
+
 struct agent;
 struct authority_https;
 
 /* status: of HTTP; 0: no answer, then `text` says why. text ends with a zero octet and is wiped after the call. */
 typedef void (*authority_answer)(void *context, long status, const char *text);
 
-/* ca_file: what the authority's certificate is checked with. 0 or negative errno. */
-int authority_https_open(struct agent *agent, const char *base_url, const char *ca_file, struct authority_https **ret);
+/* urls: of the authority's replicas; when one does not answer, or cannot work now, the next is asked from then on.
+ * ca_file: what the authority's certificate is checked with. 0 or negative errno. */
+int authority_https_open(struct agent *agent, const char *urls, const char *ca_file, struct authority_https **ret);
 void authority_https_close(struct authority_https *https);
 
 /* Present this certificate from now on; NULL: none. The files are read again for every new connection. */

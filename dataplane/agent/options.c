@@ -28,7 +28,7 @@ static const struct option_row table[] = {
      "cgroup v2 of the processes whose flows CHART handles; made when missing"},
     {"--rate-file", "FILE", STRING(rate_file), "grants from a JSON file, read again when it changes; needs no broker"},
     {"--authority", "URL", STRING(authority_url),
-     "https://HOST:PORT of the authority: keys, next hops, authorisations"},
+     "https://HOST:PORT[,...] of the authority's replicas: keys, next hops, authorisations"},
     {"--authority-ca", "FILE", STRING(authority_ca), "certificate that the authority's own is checked with"},
     {"--enrolment-token-file", "FILE", STRING(enrolment_token_file), "one-time token of this node's enrolment"},
     {"--signal-file", "FILE", STRING(signal_file),

@@ -16,6 +16,7 @@
 
 #include "authority.h"
 #include "authority_identity.h"
+#include "authority_replicas.h"
 #include "authority_report.h"
 #include "authority_state.h"
 
@@ -215,6 +216,28 @@ static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **contex
     rmdir(directory);
 }
 
+static void replicas_are_taken_apart(void **context) {
+    static const char *const bad[] = {"",
+                                      "https://",
+                                      "http://a:1",
+                                      "https://a:1,",
+                                      "a,https:/",
+                                      "https://a:1,,b",
+                                      ",https://a:1",
+                                      "https://a:1,http://b:2",
+                                      "https://1,https://2,https://3,https://4,https://5,https://6,https://7,"
+                                      "https://8,https://9"};
+    char bases[AUTHORITY_REPLICAS_MAX][AUTHORITY_URL_LEN];
+    (void)context;
+    assert_int_equal(authority_replicas("https://a:1", bases), 1);
+    assert_string_equal(bases[0], "https://a:1");
+    assert_int_equal(authority_replicas("https://a:1,https://[::1]:2", bases), 2);
+    assert_string_equal(bases[0], "https://a:1");
+    assert_string_equal(bases[1], "https://[::1]:2");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(authority_replicas(bad[i], bases), -EINVAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(next_hops_make_pairs, open_state, close_state),
@@ -224,6 +247,7 @@ int main(void) {
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
+        cmocka_unit_test(replicas_are_taken_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
 
 ``CHART_RECORD_AUTHENTICATION``: off (one machine), observe (counts and logs, takes everything), require (what fails is
 a dead letter). Keys come from the authority with the certificate of ``service/records``, one node at a time, and are
-held until they end; while the authority is away those that are held go on.
+held until they end, or until the authority names their node no more (it was revoked); while the authority is away those
+that are held go on.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import asyncio
 import base64
 import ssl
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import httpx
 import structlog
@@ -26,6 +28,8 @@ from chart.common.settings import BaseServiceSettings
 
 # An epoch that is not known is asked for at most this often, for each node.
 ASK_EVERY_S = 1.0
+# Nodes that were revoked are believed no more after this.
+REVIEW_EVERY_S = 3.0
 TIMEOUT_S = 3.0
 
 CHECKED = Counter("chart_streams_record_checks_total", "Records of nodes checked", ["topic", "result"])
@@ -40,12 +44,17 @@ class KeySource(Protocol):
         """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""
         ...
 
+    async def enrolled(self) -> frozenset[str]:
+        """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
+        ...
+
 
 class AuthorityKeys:
     """Keys from the authority."""
 
     def __init__(self, settings: BaseServiceSettings) -> None:
-        self._url = settings.authority_url
+        # Of the replicas; the first is asked, until it fails.
+        self._urls = deque(url.strip().rstrip("/") for url in settings.authority_url.split(","))
         self._ca = str(settings.state_dir / "authority" / "ca.pem")
         base = settings.record_identity or settings.state_dir / "authority" / "identities" / "service-records"
         self._files = f"{base}.pem", f"{base}.key"
@@ -53,20 +62,42 @@ class AuthorityKeys:
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
         """See `KeySource.keys`."""
+        found = await self._get(f"/v1/stream-keys/{node}")
+        return {one["epoch"]: (base64.b64decode(one["key"]), one["expires_at_us"]) for one in found["epochs"]}
+
+    async def enrolled(self) -> frozenset[str]:
+        """See `KeySource.enrolled`."""
+        return frozenset(await self._get("/v1/elements"))
+
+    async def _get(self, path: str) -> Any:
         if self._client is None:
             # Made when first needed: the certificate may appear after the service began, and it is renewed.
             context = ssl.create_default_context(cafile=self._ca)
             context.load_cert_chain(*self._files)
-            self._client = httpx.AsyncClient(base_url=self._url, verify=context, timeout=TIMEOUT_S, trust_env=False)
+            self._client = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, trust_env=False)
+        client = self._client
         try:
-            answer = await self._client.get(f"/v1/stream-keys/{node}")
-            answer.raise_for_status()
+            return (await self._ask(client, path)).json()
         except httpx.HTTPError:
-            await self._client.aclose()
-            self._client = None
+            if self._client is client:
+                self._client = None
+                await client.aclose()
             raise
-        found = answer.json()
-        return {one["epoch"]: (base64.b64decode(one["key"]), one["expires_at_us"]) for one in found["epochs"]}
+
+    async def _ask(self, client: httpx.AsyncClient, path: str) -> httpx.Response:
+        """The answer of the first replica that can give one. Raises httpx.HTTPError when none can."""
+        for left in reversed(range(len(self._urls))):
+            try:
+                answer = await client.get(self._urls[0] + path)
+                answer.raise_for_status()
+            except httpx.HTTPError as error:
+                refused = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
+                if refused or not left:
+                    raise
+                self._urls.rotate(-1)
+            else:
+                return answer
+        raise AssertionError
 
 
 @dataclass
@@ -78,6 +109,8 @@ class RecordCheck:
     _keys: dict[str, dict[int, tuple[bytes, int]]] = field(default_factory=dict)
     _asked_at: dict[str, float] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reviewed_at: float = field(default_factory=time.monotonic)
+    _review: asyncio.Task[None] | None = None
 
     async def check(
         self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str], value: Message | None = None
@@ -108,6 +141,10 @@ class RecordCheck:
         record_mac.check(mac, held, topic, key, payload or b"")
 
     async def _key(self, mac: record_mac.Mac) -> bytes | None:
+        if time.monotonic() - self._reviewed_at > REVIEW_EVERY_S:
+            # Beside the records: none of them waits for an authority that is slow.
+            self._reviewed_at = time.monotonic()
+            self._review = asyncio.create_task(self._drop_revoked())
         found = self._held(mac)
         if found is None and time.monotonic() - self._asked_at.get(mac.node, float("-inf")) > ASK_EVERY_S:
             async with self._lock:
@@ -117,6 +154,16 @@ class RecordCheck:
                     await self._ask(mac.node)
                     found = self._held(mac)
         return found
+
+    async def _drop_revoked(self) -> None:
+        try:
+            enrolled = await self.source.enrolled()
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            _log.warning("it is not known which nodes are revoked", reason=type(error).__name__)
+            return
+        for node in self._keys.keys() - enrolled:
+            del self._keys[node]
+            _log.warning("a node is enrolled no more, its records are refused", node=node)
 
     def _held(self, mac: record_mac.Mac) -> bytes | None:
         key, until_us = self._keys.get(mac.node, {}).get(mac.epoch, (None, 0))

@@ -32,7 +32,8 @@ class BaseServiceSettings(BaseSettings):
     archiver_target: str = "127.0.0.1:18104"
     inference_target: str = "127.0.0.1:18105"
     tunnels_target: str = "127.0.0.1:18106"
-    # The authority, and what of it services need to check records of nodes (record_check.py): off, observe or require.
+    # The authority's replicas: https://HOST:PORT[,https://HOST:PORT]; and whether services check records of nodes with
+    # what it says (record_check.py): off, observe or require.
     authority_url: str = "https://127.0.0.1:18443"
     record_authentication: Literal["off", "observe", "require"] = "off"
     # Certificate and key of service/records without their endings; default: those a development authority keeps ready.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections import deque
 from typing import Any
 
 import httpx
@@ -22,7 +23,8 @@ class AuthorityClient:
     """Connects when first used; the certificate is read again when its file changed (it is renewed)."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._url = settings.authority_url
+        # Of the replicas; the first is asked, until it fails.
+        self._urls = deque(url.strip().rstrip("/") for url in settings.authority_url.split(","))
         home = settings.state_dir / "authority"
         self._ca = settings.authority_ca or home / "ca.pem"
         self._base = settings.authority_identity or home / "identities" / "service-gateway"
@@ -45,14 +47,28 @@ class AuthorityClient:
         if request.client is not None:
             headers["Chart-Client-Address"] = request.client.host
         try:
-            client = await self._ready()
-            answer = await client.request(method, path, json=body, headers=headers)
+            answer = await self._send(method, path, body, headers)
             found = answer.json() if answer.content else None
         except (httpx.HTTPError, OSError, ValueError) as error:
             raise away("The authority") from error
         if answer.is_success:
             return found
         raise _problem(answer.status_code, found if isinstance(found, dict) else {})
+
+    async def _send(
+        self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
+    ) -> httpx.Response:
+        """Ask a replica, and the next when it is gone; what may have changed something already is not asked twice."""
+        for left in reversed(range(len(self._urls))):
+            client = await self._ready()
+            try:
+                return await client.request(method, self._urls[0] + path, json=body, headers=headers)
+            except httpx.HTTPError as error:
+                self._urls.rotate(-1)
+                unheard = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+                if not left or not (unheard or method == "GET"):
+                    raise
+        raise AssertionError
 
     async def _ready(self) -> httpx.AsyncClient:
         certificate, key = f"{self._base}.pem", f"{self._base}.key"
@@ -63,7 +79,7 @@ class AuthorityClient:
             if self._client is not None:
                 # Calls that are under way end on the certificate that they began with.
                 asyncio.get_running_loop().call_later(2 * TIMEOUT_S, _let_go, self._client)
-            self._client = httpx.AsyncClient(base_url=self._url, verify=context, timeout=TIMEOUT_S, trust_env=False)
+            self._client = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, trust_env=False)
             self._seen_ns = changed_ns
         return self._client
 

@@ -92,7 +92,7 @@ async def test_a_receipt_is_fetched_through_the_gateway_and_verified_offline(
         )  # fmt: skip
         async with running(settings, tmp_path) as authority:
             place.gateway.authority = AuthorityClient(
-                GatewaySettings(authority_url=authority.url, state_dir=settings.state_dir)
+                GatewaySettings(authority_url=f"https://127.0.0.1:1,{authority.url}", state_dir=settings.state_dir)
             )
             await publish(kafka.bootstrap)
             await fetch(place, url, tmp_path)

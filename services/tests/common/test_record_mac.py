@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from chart.common import record_mac
+from chart.common import record_check, record_mac
 from chart.common.record_check import RecordCheck
 from chart.common.record_mac import RecordMacError
 from chart.v1 import link_load_pb2, node_state_pb2
@@ -22,13 +22,19 @@ class Source:
     def __init__(self) -> None:
         self.away = False
         self.asked = 0
+        self.revoked: set[str] = set()
         self.until_us = time.time_ns() // 1000 + 60_000_000
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
         self.asked += 1
         if self.away:
             raise httpx.ConnectError("away")
-        return {7: (KEYS[node], self.until_us)} if node in KEYS else {}
+        return {7: (KEYS[node], self.until_us)} if node in KEYS and node not in self.revoked else {}
+
+    async def enrolled(self) -> frozenset[str]:
+        if self.away:
+            raise httpx.ConnectError("away")
+        return frozenset(KEYS) - self.revoked
 
 
 def written(node: str, key: str = "alpha", epoch: int = 7, payload: bytes = b"hello") -> dict[str, str]:
@@ -73,6 +79,32 @@ async def test_a_key_that_has_ended_counts_no_more() -> None:
     source.until_us = time.time_ns() // 1000 - 1
     with pytest.raises(RecordMacError, match="not accepted"):
         await RecordCheck(source, "require").check(TOPIC, "alpha", b"hello", written("alpha"))
+
+
+async def test_a_revoked_node_is_believed_no_more_though_its_key_has_not_ended() -> None:
+    source = Source()
+    check = RecordCheck(source, "require")
+
+    async def taken(node: str) -> bool:
+        # As long as between two looks at who is enrolled.
+        check._reviewed_at -= record_check.REVIEW_EVERY_S + 1
+        for _ in range(2):
+            try:
+                await check.check(TOPIC, node, b"hello", written(node, key=node))
+            except RecordMacError:
+                return False
+            assert check._review is not None
+            await check._review
+        return True
+
+    for node in KEYS:
+        assert await taken(node)
+    source.revoked.add("alpha")
+    # While the authority is away nobody is known to be revoked.
+    source.away = True
+    assert await taken("alpha")
+    source.away = False
+    assert [await taken(node) for node in KEYS] == [False, True]
 
 
 async def test_a_node_speaks_of_itself_and_its_links_only() -> None:
