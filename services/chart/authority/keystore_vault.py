@@ -36,6 +36,9 @@ RECEIPT_KEY = "chart-receipts"
 PKI_ROLE = "chart"
 KEYS_CACHED_S = 60.0
 RETRIES = 2
+# Logins that fail are counted by Vault, which locks a role out after a few: the same secret is not tried again sooner.
+REFUSED_AGAIN_S = 300.0
+NOT_LET_IN = "Vault does not let the authority in: the role id or the secret id of its AppRole is not good"
 
 _log = structlog.get_logger("chart.authority.keystore")
 
@@ -61,6 +64,8 @@ class VaultKeyStore:
         self._token = ""
         self._renewing: asyncio.Task[None] | None = None
         self._login_lock = asyncio.Lock()
+        self._refused: str | None = None
+        self._refused_at = float("-inf")
         self._authority: x509.Certificate | None = None
         self._public: tuple[float, dict[str, Any]] | None = None
 
@@ -158,9 +163,18 @@ class VaultKeyStore:
             except OSError as error:
                 msg = f"the secret id of Vault's AppRole cannot be read: {error}"
                 raise KeyStoreUnavailable(msg) from error
-        answer = await self._send(
-            "POST", "auth/approle/login", {"role_id": settings.vault_role_id, "secret_id": secret}, token=""
-        )
+        if secret == self._refused and time.monotonic() - self._refused_at < REFUSED_AGAIN_S:
+            raise KeyStoreUnavailable(NOT_LET_IN)
+        try:
+            answer = await self._send(
+                "POST", "auth/approle/login", {"role_id": settings.vault_role_id, "secret_id": secret}, token=""
+            )
+        except KeyStoreUnavailable:
+            raise
+        except KeyStoreError as error:
+            # It passes when an operator gives a new secret id; what is held goes on until then.
+            self._refused, self._refused_at = secret, time.monotonic()
+            raise KeyStoreUnavailable(NOT_LET_IN) from error
         self._token = answer["auth"]["client_token"]
         lease_s = float(answer["auth"]["lease_duration"])
         _log.info("logged in to Vault", lease_s=lease_s)

@@ -169,6 +169,8 @@ def configure(
     vault.ask("PUT", f"sys/policies/acl/{ROLE}", {"policy": POLICY.format(transit=transit, pki=pki)})
     if "approle/" not in vault.ask("GET", "sys/auth")["data"]:
         vault.ask("POST", "sys/auth/approle", {"type": "approle"})
+        # A secret id cannot be guessed and a role id is known: a lockout would only let others shut the authority out.
+        vault.ask("POST", "sys/auth/approle/tune", {"user_lockout_config": {"lockout_disable": True}})
     approle = {"token_policies": [ROLE], "token_ttl": life, "token_max_ttl": "24h", "secret_id_num_uses": 0}
     vault.ask("POST", f"auth/approle/role/{ROLE}", approle)
     role_id = vault.ask("GET", f"auth/approle/role/{ROLE}/role-id")["data"]["role_id"]

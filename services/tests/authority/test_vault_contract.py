@@ -92,3 +92,33 @@ async def test_vault_logs_no_secret_and_the_database_holds_its_ciphertext(
         rows = connection.execute("SELECT wrapped FROM key_epoch").fetchall()
     assert all(row[0].startswith("vault:v1:") for row in rows)
     assert epoch["key"] not in vault.log.read_text()
+
+
+async def test_without_a_good_secret_id_held_keys_go_on_until_there_is_a_new_one(
+    postgres: PostgresServer, tmp_path: Path, vault: VaultServer
+) -> None:
+    empty(postgres)
+    role = "auth/approle/role/chart-authority"
+
+    def secret_id() -> str:
+        return str(vault.administrator.ask("POST", f"{role}/secret-id", {})["data"]["secret_id"])
+
+    file = tmp_path / "secret-id"
+    file.write_text(secret_id())
+    told = {**vault.settings(), "vault_secret_id": "", "vault_secret_id_file": file}
+    settings = settings_of(postgres.role_url("authority"), tmp_path / "state", **told, authority_key_life_s=20)
+    async with running(settings, tmp_path) as place:
+        alpha = await place.node("alpha")
+        for name in ("bravo", "charlie"):
+            await place.node(name)
+        held = (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"]
+        vault.administrator.ask("POST", f"{role}/secret-id/destroy", {"secret_id": file.read_text()})
+        vault.administrator.ask("PUT", "sys/leases/revoke-force/auth/approle", {})
+        new = await alpha.get("/v1/keys/alpha/charlie")
+        assert (new.status_code, new.json()["type"]) == (503, "urn:chart:problem:key-store-unavailable")
+        assert "the secret id of its AppRole is not good" in new.json()["detail"]
+        # Past half of its life the key cannot be renewed, and is handed out until it ends.
+        await eventually(lambda: time.time() * 1e6 > held[0]["expires_at_us"] - 9_000_000, 15)
+        assert (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"] == held
+        file.write_text(secret_id())
+        assert (await alpha.get("/v1/keys/alpha/charlie")).status_code == 200
