@@ -58,6 +58,12 @@ class Envelope:
 
         try:
             await self._app(scope, self._limited(receive), counted)
+        except asyncio.CancelledError:
+            if status != 499:
+                raise
+            # The replica stops while somebody waits for a change.
+            problem = ProblemError(503, "Stopping", "This replica stops; another one answers.")
+            await _answer(problem, scope["path"])(scope, receive, counted)
         except Exception as error:
             _log.exception("a request failed", path=scope["path"], error=type(error).__name__)
             if status != 499:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import structlog
 from prometheus_client import Counter
@@ -66,7 +67,8 @@ class Keys:
         # Pairs that are being read; True: a change was told meanwhile, so what comes may be old.
         self._reading: dict[tuple[str, str], bool] = {}
         self._followed_from = self._heard_at = float("-inf")
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        # One for each pair that somebody reads or waits for, and for as long.
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def follow(self) -> None:
         """From now on every change is told; what was read before may have missed one."""
@@ -106,15 +108,13 @@ class Keys:
         READS.labels("records" if receiver == RECORDS else "signals").inc()
         if demanded_by is None and (fresh := self._fresh(pair)) is not None:
             return fresh
-        lock = self._locks.setdefault(pair, asyncio.Lock())
-        try:
-            async with lock:
-                if demanded_by is None and (fresh := self._fresh(pair)) is not None:
-                    return fresh
-                return await self._read(pair, demanded_by)
-        finally:
-            if not lock.locked():
-                self._locks.pop(pair, None)
+        lock = self._locks.get(pair)
+        if lock is None:
+            lock = self._locks[pair] = asyncio.Lock()
+        async with lock:
+            if demanded_by is None and (fresh := self._fresh(pair)) is not None:
+                return fresh
+            return await self._read(pair, demanded_by)
 
     def _fresh(self, pair: tuple[str, str]) -> list[HeldKey] | None:
         entry = self._held.get(pair)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -159,3 +160,29 @@ async def test_what_a_change_overtook_is_not_held(told: str) -> None:
     keys.meanwhile = lambda: None
     assert (await keys.of_pair("alpha", "bravo"))[0].epoch.generation == 2
     assert (await keys.of_pair("alpha", "bravo"))[0].epoch.generation == 2
+
+
+async def test_a_pair_is_read_by_one_at_a_time() -> None:
+    clock = FakeClock()
+    keys = Read(clock)
+    together = 0
+    most = 0
+
+    async def read(pair: tuple[str, str], demanded_by: str | None) -> list[HeldKey]:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        together -= 1
+        return await Read._read_and_make(keys, pair, demanded_by)
+
+    keys._read_and_make = read  # type: ignore[method-assign]
+
+    async def ask(number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)
+        await keys.of_pair("alpha", "bravo", demanded_by="test")
+
+    await asyncio.gather(*(ask(number) for number in range(20)))
+    assert (keys.reads, most, len(keys._locks)) == (20, 1, 0)
