@@ -4,6 +4,7 @@ LINT += lint-python
 UNIT += unit-python
 CONTRACT += contract-python
 LAB_SMOKE += lab-python
+LONG += slow-python
 
 # A test that failed is run once more, and every repetition is listed: the tests run against a real broker, real
 # databases and real links, on machines whose processors may be taken away (decision record 0017). RERUNS=0: none.
@@ -25,7 +26,7 @@ $(VENV)/.installed: $(VENV)/.requirements services/pyproject.toml clients/python
 	@touch $@
 
 ##@ Python
-.PHONY: lock lint-python format-python unit-python contract-python lab-python
+.PHONY: lock lint-python format-python unit-python contract-python lab-python slow-python
 lock: ## resolve the Python dependencies anew, with hashes and without any registry's address
 	cd services && $(VENV)/bin/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 requirements-dev.in -o requirements-dev.txt
 	cd services && $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -c requirements-dev.txt --python-version 3.11 requirements.in -o requirements.txt
@@ -47,3 +48,7 @@ contract-python: python proto kafka
 
 lab-python: python proto
 	@$(PYTEST) -m "lab and not slow"
+
+# Slow tests of simulation, tunnels and chart-tunnel have targets of their own.
+slow-python: setup
+	@$(PYTEST) -m slow $(addprefix --ignore services/tests/,simulation tunnels tunnel_program)
