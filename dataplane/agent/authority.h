@@ -22,6 +22,9 @@
 bool authority_sign_record(const char *topic, const char *key, const void *value, size_t length,
                            char ret[AUTHORITY_MAC_LEN]);
 
+/* Whether records are authenticated now: from the first stream key on. */
+bool authority_signs_records(void);
+
 /* Who answers `authority_sign_record`: the client that runs, NULL when none does. */
 typedef bool (*authority_signer)(const char *topic, const char *key, const void *value, size_t length,
                                  char ret[AUTHORITY_MAC_LEN]);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "authority.h"
+
 #define STATE_REFRESH_US 30000000ll
 /* More refused signals are told of this often at most. */
 #define REFUSED_REFRESH_US 2000000ll
@@ -103,7 +105,10 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
 /* Everything but the time: equal hashes mean that there is nothing new to say. */
 static uint64_t hash_state(const struct messages_node_state *state) {
     uint64_t hash = 0xcbf29ce484222325ull;
+    /* What was said before this node had a stream key is said again with one: consumers may have dropped it. */
+    bool authentic = authority_signs_records();
 
+    hash = hash_bytes(hash, &authentic, sizeof(authentic));
     hash = hash_bytes(hash, &state->enforcement, sizeof(state->enforcement));
     for (size_t i = 0; i < state->n_interfaces; i++) {
         const struct messages_interface *interface = &state->interfaces[i];

@@ -30,30 +30,42 @@ class World:
         self.state = folder / "authority-state"
         self.state.mkdir()
         self.address = lab.address("alpha")
-        self.url = f"https://{self.address}:18443"
+        # Of the replica that was started last; agents know all of them.
+        self.url = ""
+        self.urls: list[str] = []
         sockets = postgres.settings.platform_dir / "postgres" / "sockets"
         self.database = f"postgresql://authority@/chart?host={sockets}&port={postgres.settings.postgres_port}"
         self.processes: list[subprocess.Popen[str]] = []
 
-    def start_authority(self) -> None:
+    def start_authority(self) -> subprocess.Popen[str]:
+        """One more replica; they share database and key store."""
+        number = len(self.urls)
+        listen = f"{self.address}:{18443 + number}"
         environment = {
             "CHART_KAFKA_BOOTSTRAP": "local:",
             "CHART_DATABASE_URL": self.database,
             "CHART_STATE_DIR": str(self.state),
-            "CHART_AUTHORITY_LISTEN": f"{self.address}:18443",
-            "CHART_HTTP_LISTEN": "127.0.0.1:18499",
+            "CHART_AUTHORITY_LISTEN": listen,
+            "CHART_HTTP_LISTEN": f"127.0.0.1:{18499 + number}",
             "CHART_AUTHORITY_KEY_LIFE_S": str(self.life_s),
             "CHART_AUTHORITY_KEY_LEAD_S": str(self.lead_s),
         }
         words = [f"{name}={value}" for name, value in environment.items()]
         executable = str(Path(sys.executable).parent / "chart-authority")
-        self._start("alpha", ["env", *words, executable], "authority.log")
+        log = f"authority-{number}.log"
+        process = self._start("alpha", ["env", *words, executable], log)
+        self.url = f"https://{listen}"
+        self.urls.append(self.url)
         operator = self.state / "authority" / "identities" / "user-operator.pem"
-        assert wait_until(operator.exists, 20), (self.folder / "authority.log").read_text()[-2000:]
+        listens = "the authority listens"
+        assert wait_until(lambda: operator.exists() and listens in (self.folder / log).read_text(), 20), self.logs()
+        return process
 
-    def _start(self, node: str, command: list[str], log: str) -> None:
+    def _start(self, node: str, command: list[str], log: str) -> subprocess.Popen[str]:
         with (self.folder / log).open("w") as file:
-            self.processes.append(self.lab.popen(node, command, stdout=file, stderr=file))
+            process = self.lab.popen(node, command, stdout=file, stderr=file)
+        self.processes.append(process)
+        return process
 
     def operator(self, method: str, path: str, body: dict[str, Any]) -> Any:
         identity = self.state / "authority" / "identities" / "user-operator"
@@ -78,7 +90,7 @@ class World:
             str(program(AGENT)), "--node", name, "--state-dir", str(directory),
             "--cgroup", str(self.lab.node_cgroup(name)), "--signal-file", str(directory / "signals.json"),
             *(word for link, interface in links for word in ("--link", f"{link}={interface}:{LINK_BPS}")),
-            "--authority", self.url, "--authority-ca", str(self.state / "authority" / "ca.pem"),
+            "--authority", ",".join(self.urls), "--authority-ca", str(self.state / "authority" / "ca.pem"),
             "--enrolment-token-file", str(directory / "token"),
         ]  # fmt: skip
         self._start(name, command, f"agent-{name}.log")
@@ -90,6 +102,16 @@ class World:
 
     def keys(self, name: str) -> int:
         return int(self.status(name).get("authority", {}).get("keys", 0))
+
+    def generation(self) -> int:
+        """Of the newest epoch of alpha > bravo, asked of the replica that was started last."""
+        identity = self.lab.node_directory("alpha")
+        command = [
+            "curl", "-sS", "--max-time", "5", "--cacert", str(self.state / "authority" / "ca.pem"),
+            "--cert", str(identity / "node.pem"), "--key", str(identity / "node.key"),
+            f"{self.url}/v1/keys/alpha/bravo",
+        ]  # fmt: skip
+        return max(int(one["generation"]) for one in json.loads(self.lab.exec("alpha", command).stdout)["epochs"])
 
     def count(self, name: str, *counters: str) -> int:
         found = self.status(name).get("signalling", {}).get("counters", {})
