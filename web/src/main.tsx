@@ -34,6 +34,16 @@ const queries = new QueryClient({
 });
 const live = new LiveEvents(queries);
 
+// A page that was opened before a newer version was installed asks for parts that are gone: it is loaded anew, once.
+const RELOADED = "chart-reloaded-at";
+const RELOAD_PAUSE_MS = 30_000;
+window.addEventListener("vite:preloadError", (event) => {
+  if (Date.now() - Number(sessionStorage.getItem(RELOADED) ?? 0) < RELOAD_PAUSE_MS) return;
+  event.preventDefault();
+  sessionStorage.setItem(RELOADED, String(Date.now()));
+  window.location.reload();
+});
+
 const root = document.getElementById("root");
 if (!root) throw new Error("the page has no #root element");
 

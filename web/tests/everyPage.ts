@@ -47,10 +47,14 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
       description: "video",
     },
   });
+  const authorised = await page.request.post("/v1/authorisations", {
+    data: { client_address: "10.0.0.1", max_guaranteed_bps: 50_000_000, duration_s: 3600 },
+  });
+  expect(authorised.ok(), await authorised.text()).toBe(true);
   const rule = await page.request.put("/v1/alert-rules/lossy-path", { data: RULE });
   expect(rule.ok(), await rule.text()).toBe(true);
   return [
-    { name: "overview", path: "/?range=15m", title: "Overview" },
+    { name: "overview", path: "/", title: "Overview" },
     { name: "network", path: "/network", title: "Network" },
     { name: "link", path: `/links/${BAD_LINK}`, title: "bravo → charlie" },
     { name: "link-history", path: `/links/${BAD_LINK}?range=15m`, title: "bravo → charlie" },
@@ -72,6 +76,10 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
 
 /** Takes back what `furnish` made. */
 export async function clear(page: Page): Promise<void> {
+  const { items } = (await (await page.request.get("/v1/authorisations")).json()) as {
+    items: { id: string }[];
+  };
+  for (const { id } of items) await page.request.delete(`/v1/authorisations/${id}`);
   await page.request.delete("/v1/alert-rules/lossy-path");
 }
 

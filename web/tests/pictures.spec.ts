@@ -76,7 +76,8 @@ async function forms(page: Page) {
 
 async function picture(page: Page, one: Visit) {
   await visit(page, one);
-  await page.waitForTimeout(800);
+  // The live charts of a link catch up with the archive.
+  await page.waitForTimeout(one.name === "link" ? 5000 : 800);
   for (const scheme of SCHEMES)
     if (scheme === "light" || ALL || DARK.includes(one.name)) await shoot(page, one.name, scheme);
   if (!ALL) return;

@@ -176,9 +176,12 @@ export async function withTunnel(
       .toContain('"connections_established":');
     for (const node of ["alpha", "delta"]) run(node, "ip", "link", "set", "itm-pictures", "up");
     run("alpha", "ip", "route", "add", `${inside}/32`, "dev", "itm-pictures", "src", source);
-    await told(start("delta", BULK, "receive", "--listen", `${inside}:5401`), "listening");
-    const through = ["--connect", `${inside}:5401`, "--bind", source, "--duration-s", "200"];
-    await told(start("alpha", BULK, "send", ...through), "connected");
+    // Several users: one transfer alone offers less than the tunnel shall carry.
+    for (const port of [5401, 5402, 5403, 5404]) {
+      await told(start("delta", BULK, "receive", "--listen", `${inside}:${port}`), "listening");
+      const through = ["--connect", `${inside}:${port}`, "--bind", source, "--duration-s", "200"];
+      await told(start("alpha", BULK, "send", ...through), "connected");
+    }
     await work();
   } finally {
     for (const { pid, exitCode } of ends) if (pid && exitCode === null) stop(pid);
@@ -275,7 +278,7 @@ export async function watchTasks(page: Page): Promise<void> {
 /** Keeps largest contentful paint, layout shift and the slowest interaction in `window.vitals`, as web.dev defines them. */
 export async function watchVitals(page: Page): Promise<void> {
   await page.addInitScript(() => {
-    const vitals = { lcp: 0, cls: 0, inp: 0 };
+    const vitals = { lcp: 0, cls: 0, inp: 0, slow: [] as string[] };
     (window as unknown as { vitals: typeof vitals }).vitals = vitals;
     const observe = (type: string, each: (entry: PerformanceEntry) => void, more = {}) => {
       new PerformanceObserver((list) => {
@@ -301,7 +304,12 @@ export async function watchVitals(page: Page): Promise<void> {
     });
     const interaction = (entry: PerformanceEntry) => {
       const { interactionId, duration } = entry as PerformanceEntry & { interactionId?: number };
-      if (interactionId) vitals.inp = Math.max(vitals.inp, duration);
+      if (!interactionId) return;
+      vitals.inp = Math.max(vitals.inp, duration);
+      // Which ones, for whoever looks for what takes long.
+      const target = (entry as PerformanceEventTiming).target as Element | null;
+      const where = target?.getAttribute("aria-label") ?? target?.textContent.slice(0, 20) ?? "gone";
+      if (duration > 100) vitals.slow.push(`${entry.name} ${where} ${Math.round(duration)}`);
     };
     observe("event", interaction, { durationThreshold: 16 });
     observe("first-input", interaction);

@@ -369,7 +369,7 @@ def main(words: Sequence[str] | None = None) -> int:
     play = commands.add_parser("replay", help="serve the dashboard on a recording")
     play.add_argument("file", type=Path)
     play.add_argument("--listen", default="127.0.0.1:18990")
-    play.add_argument("--interval-s", type=float, default=0.1, help="so far apart are the loads of one link")
+    play.add_argument("--interval-s", type=float, default=0.2, help="so far apart the gateway sends a link's loads")
     chosen = parser.parse_args(words)
     try:
         if chosen.command == "make":

@@ -170,6 +170,17 @@ describe("LiveEvents", () => {
     expect(live.heartbeat("b:to-a", Date.UTC(2030, 0, 1))).toEqual([]);
   });
 
+  it("knows how busy a link was before the stream began", () => {
+    const at = (second: number) => new Date(Date.UTC(2030, 0, 1, 0, 0, second)).toISOString();
+    live.apply("link-load", { ...load, utilisation: 0.9, at: at(11) });
+    live.remember("a:to-b", 100, [
+      { at: at(0), value: 20 },
+      { at: at(5), value: null },
+      { at: at(10), value: 50 },
+    ]);
+    expect(live.heartbeat("a:to-b", Date.UTC(2030, 0, 1, 0, 0, 12))).toEqual([0.2, null, 0.9]);
+  });
+
   it("opens again when the browser has given up, but not after the session ended", () => {
     live.open();
     FakeSource.last?.close();

@@ -39,7 +39,7 @@ const GATHER_MS = 100;
 const GATHER_MANY_MS = 1000;
 /** Slots of a link's heartbeat, and how long one is. */
 export const BEAT_MS = 5000;
-const BEATS = 60;
+export const BEATS = 60;
 
 const MEASURED = ["rtt_us", "loss_ratio", "available_bandwidth_bps"] as const;
 type Measured = NonNullable<Link["measured"]>;
@@ -207,6 +207,16 @@ export class LiveEvents {
     const first = slots.findIndex((slot) => slot !== null);
     // Before the first word there was nobody to hear it: that is no silence of the link.
     return first < 0 ? [] : slots.slice(first);
+  }
+
+  /** Takes in what was sent before the stream began; what the stream said of a slot stays. */
+  remember(id: string, capacityBps: number, points: { at: string; value: number | null }[]): void {
+    const known = this.beats.get(id) ?? new Map<number, number>();
+    for (const { at, value } of points) {
+      const slot = Math.floor(Date.parse(at) / BEAT_MS);
+      if (value !== null && capacityBps > 0 && !known.has(slot)) known.set(slot, value / capacityBps);
+    }
+    this.beats.set(id, known);
   }
 
   /** The last load of a link that came with the stream. */

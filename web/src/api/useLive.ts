@@ -3,7 +3,7 @@ import { useQuery, type UseQueryResult } from "@tanstack/react-query";
 import { createContext, use, useEffect, useMemo, useSyncExternalStore } from "react";
 
 import { api } from "./client";
-import type { Connection, LinkSample, LiveEvents } from "./events";
+import { BEAT_MS, BEATS, type Connection, type LinkSample, type LiveEvents } from "./events";
 import type { Link, RateRequest, Series } from "./types";
 
 export const LiveEventsContext = createContext<LiveEvents | null>(null);
@@ -96,6 +96,28 @@ async function recentLoss(links: Link[]): Promise<Record<string, number>> {
     }),
   );
   return Object.fromEntries(found.filter((entry): entry is readonly [string, number] => entry[1] !== null));
+}
+
+/** Fetches once how busy links were before the page was opened, for their heartbeats; of a large network not. */
+export function useEarlierBeats(links: Link[] | undefined): void {
+  const live = useLiveEvents();
+  const ids = links?.map((link) => link.id).join(" ");
+  useQuery({
+    queryKey: ["earlier-beats", ids],
+    queryFn: async () => {
+      const until = new Date();
+      const from = new Date(until.getTime() - BEATS * BEAT_MS);
+      await Promise.all(
+        (links ?? []).map(async ({ id, capacity_bps }) => {
+          const { points } = await api.series("link", id, "sent_bps", from, until, BEAT_MS);
+          live.remember(id, capacity_bps, points);
+        }),
+      );
+      return true;
+    },
+    enabled: links !== undefined && links.length <= LOSS_LINKS_LIMIT,
+    staleTime: Infinity,
+  });
 }
 
 /** The links, with the loss of the last minute instead of the last run's. */

@@ -8,10 +8,11 @@ import {
   getPaginationRowModel,
   getSortedRowModel,
   type Header,
+  type Row as TableRow,
   type SortingState,
   useReactTable,
 } from "@tanstack/react-table";
-import { type ReactNode, useMemo, useState } from "react";
+import { memo, type ReactNode, useDeferredValue, useMemo, useState } from "react";
 
 import { download, toCsv } from "./csv";
 
@@ -47,6 +48,9 @@ export function DataTable<Row>(props: Props<Row>) {
   const { label, rows, columns, rowKey, rowTestId, sort, minWidth = 760, empty, note } = props;
   const [filter, setFilter] = useState("");
   const [sorting, setSorting] = useState<SortingState>(sort ? [sort] : []);
+  // A long table follows what is typed and chosen when there is time for it: the field itself does not wait.
+  const wanted = useDeferredValue(filter);
+  const ordered = useDeferredValue(sorting);
   const definitions = useMemo<ColumnDef<Row, string | number | null>[]>(
     () =>
       columns.map((column) => ({
@@ -63,11 +67,11 @@ export function DataTable<Row>(props: Props<Row>) {
   const table = useReactTable<Row>({
     data: rows,
     columns: definitions,
-    state: { sorting, globalFilter: filter },
+    state: { sorting: ordered, globalFilter: wanted },
     onSortingChange: setSorting,
-    globalFilterFn: (row, id, wanted: string) => {
+    globalFilterFn: (row, id, words: string) => {
       const value = row.getValue<string | number | undefined>(id);
-      return value !== undefined && String(value).toLowerCase().includes(wanted.toLowerCase());
+      return value !== undefined && String(value).toLowerCase().includes(words.toLowerCase());
     },
     getColumnCanGlobalFilter: () => true,
     getRowId: rowKey,
@@ -137,18 +141,12 @@ export function DataTable<Row>(props: Props<Row>) {
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            {table.getRowModel().rows.map((row) => (
-              <Table.Tr key={row.id} data-testid={rowTestId?.(row.original)}>
-                {columns.map((column, index) => (
-                  <Cell key={column.id} column={column} row={row.original} first={index === 0} />
-                ))}
-              </Table.Tr>
-            ))}
+            <Rows rows={table.getRowModel().rows} columns={columns} {...(rowTestId ? { rowTestId } : {})} />
             {found === 0 ? (
               <Table.Tr>
                 <Table.Td colSpan={columns.length}>
                   <Text size="sm" ta="center" py="md">
-                    {rows.length === 0 ? (empty ?? "Nothing to show.") : `Nothing matches “${filter}”.`}
+                    {rows.length === 0 ? (empty ?? "Nothing to show.") : `Nothing matches “${wanted}”.`}
                   </Text>
                 </Table.Td>
               </Table.Tr>
@@ -172,6 +170,23 @@ export function DataTable<Row>(props: Props<Row>) {
     </Card>
   );
 }
+
+interface RowsProps<Row> {
+  rows: TableRow<Row>[];
+  columns: Column<Row>[];
+  rowTestId?: (row: Row) => string;
+}
+
+/** The rows of a page; drawn anew only when they or their columns are others. */
+const Rows = memo(function Rows<Row>({ rows, columns, rowTestId }: RowsProps<Row>) {
+  return rows.map((row) => (
+    <Table.Tr key={row.id} data-testid={rowTestId?.(row.original)}>
+      {columns.map((column, index) => (
+        <Cell key={column.id} column={column} row={row.original} first={index === 0} />
+      ))}
+    </Table.Tr>
+  ));
+}) as <Row>(props: RowsProps<Row>) => ReactNode;
 
 function Cell<Row>({ column, row, first }: { column: Column<Row>; row: Row; first: boolean }) {
   const shown = column.cell ? column.cell(row) : (column.value(row) ?? "–");

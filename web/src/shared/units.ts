@@ -20,6 +20,7 @@ export function formatShare(share: number | null | undefined, digits = 0): strin
 export function formatMs(microseconds: number | null | undefined): string {
   if (microseconds === null || microseconds === undefined) return "–";
   const ms = microseconds / 1000;
+  if (ms >= 9999.5) return `${(ms / 1000).toFixed(1)} s`;
   return `${ms.toFixed(ms >= 100 ? 0 : ms >= 10 ? 1 : 2)} ms`;
 }
 

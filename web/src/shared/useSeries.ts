@@ -5,7 +5,7 @@ import type uPlot from "uplot";
 
 import { api } from "../api/client";
 import type { Series } from "../api/types";
-import { columns, GAP_S, probeGap, rowsOfSeries, SENSED_GAP_S } from "../features/links/window";
+import { aligned, GAP_S, probeGap, SENSED_GAP_S } from "../features/links/window";
 import { refetchEvery, stepFor, type TimeRange } from "./timeRange";
 
 export interface Wanted {
@@ -34,23 +34,26 @@ export function useSeries(wanted: Wanted[], range: TimeRange, enabled = true) {
   });
   const error = results.find((result) => result.error)?.error ?? null;
   const data = results.map((result) => result.data);
-  const sensed = wanted.every(({ kind }) => kind === "measurement");
+  const kind = wanted[0]?.kind ?? "link";
   const stamp = results.map((result) => result.dataUpdatedAt).join(" ");
   const plotted = useMemo(
-    () => (data.every((one): one is Series => one !== undefined) ? plot(data, step, sensed) : undefined),
+    () => (data.every((one): one is Series => one !== undefined) ? plot(data, step, kind) : undefined),
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the stamps say when the data changed
-    [stamp, step, sensed],
+    [stamp, step, kind],
   );
   return { data: plotted, error, stepMs: step };
 }
 
 /** Steps that are missing: more of them are a silence. */
 const STEPS_MISSED = 2.5;
+/** Nodes tell of a grant when something changes, and when it is renewed: at half of its sixty seconds. */
+const GRANT_GAP_S = 75;
 
-/** Loads come all the time; probes at intervals of their own, which may be longer than a step. Pure. */
-export function plot(series: Series[], stepMs: number, sensed: boolean): uPlot.AlignedData {
-  const rows = rowsOfSeries(series).filter(({ values }) => values.some((value) => value !== null));
+/** Loads come all the time, probes at intervals of their own, which may be longer than a step. Pure. */
+export function plot(series: Series[], stepMs: number, kind: Wanted["kind"]): uPlot.AlignedData {
   const stepsS = (stepMs / 1000) * STEPS_MISSED;
-  const gapS = sensed ? probeGap(rows, Math.max(SENSED_GAP_S, stepsS)) : Math.max(GAP_S, stepsS);
-  return columns(rows, series.length, gapS);
+  return aligned(series, (times) => {
+    if (kind === "measurement") return probeGap(times, Math.max(SENSED_GAP_S, stepsS));
+    return Math.max(kind === "grant" ? GRANT_GAP_S : GAP_S, stepsS);
+  });
 }

@@ -38,9 +38,24 @@ export function AuditPage() {
         id: "at",
         header: "When",
         value: ({ at }) => at,
-        cell: ({ at }) => <span title={new Date(at).toLocaleString("en-GB")}>{formatAge(at, now)}</span>,
+        cell: ({ at }) => (
+          <Text
+            size="sm"
+            fw={500}
+            component="span"
+            style={{ whiteSpace: "nowrap" }}
+            title={new Date(at).toLocaleString("en-GB")}
+          >
+            {formatAge(at, now)}
+          </Text>
+        ),
       },
-      { id: "actor", header: "Who", value: ({ actor }) => actor },
+      {
+        id: "actor",
+        header: "Who",
+        value: ({ actor }) => actor,
+        cell: ({ actor }) => <span style={{ whiteSpace: "nowrap" }}>{actor}</span>,
+      },
       { id: "action", header: "Did what", value: ({ action }) => action },
       { id: "subject", header: "To what", value: ({ subject }) => subject, cell: subjectOf },
       { id: "service", header: "Through", value: ({ service }) => service },
@@ -49,7 +64,7 @@ export function AuditPage() {
         header: "In detail",
         value: ({ detail }) => detailWords(detail) || null,
         cell: ({ detail }) => (
-          <Text size="xs" style={{ overflowWrap: "anywhere" }} title={JSON.stringify(detail)}>
+          <Text size="xs" miw={260} style={{ overflowWrap: "anywhere" }} title={JSON.stringify(detail)}>
             {shorten(detailWords(detail)) || "–"}
           </Text>
         ),

@@ -25,3 +25,12 @@ it("says what there is not, and what is within something else", () => {
     "reason none; path none; tags (team a); hold no; links x, y",
   );
 });
+
+it("says of a change what is another than before, and of something new what it is", () => {
+  const before = { target_bps: "2000000", controller: "TUNNEL_CONTROLLER_PI", revision: 1 };
+  const after = { ...before, target_bps: "4000000", revision: 2 };
+  expect(detailWords({ before, after })).toBe("target 4.00 Mb/s, was 2.00 Mb/s");
+  expect(detailWords({ before: null, after })).toBe(
+    "target 4.00 Mb/s; controller tunnel controller pi; revision 2",
+  );
+});

@@ -24,6 +24,13 @@ export function FlowsPage() {
         header: "Flow",
         value: (flow) =>
           `${flow.protocol} ${end(flow.source_address, flow.source_port)} → ${end(flow.destination_address, flow.destination_port)}`,
+        cell: (flow) => (
+          <Text size="sm" fw={500} component="span" style={{ whiteSpace: "nowrap" }}>
+            {flow.protocol} {end(flow.source_address, flow.source_port)} →
+            <br />
+            {end(flow.destination_address, flow.destination_port)}
+          </Text>
+        ),
       },
       { id: "node", header: "Sender", value: ({ node }) => node },
       {
@@ -48,14 +55,14 @@ export function FlowsPage() {
       },
       {
         id: "granted_bps",
-        header: "Granted",
+        header: "Guaranteed",
         align: "right",
         value: ({ granted_bps }) => granted_bps,
         cell: ({ granted_bps }) => formatRate(granted_bps),
       },
       {
         id: "share",
-        header: "Used of granted",
+        header: "Share",
         value: usedShare,
         cell: (flow) => {
           const share = usedShare(flow);
@@ -64,7 +71,7 @@ export function FlowsPage() {
           ) : (
             <Group gap="xs" wrap="nowrap">
               <Progress
-                w={90}
+                w={60}
                 value={Math.min(100, share * 100)}
                 color="cyan"
                 aria-label={`Used of the rate granted to ${end(flow.destination_address, flow.destination_port)}`}
@@ -83,7 +90,7 @@ export function FlowsPage() {
       },
       {
         id: "again",
-        header: "Sent again",
+        header: "Resent",
         align: "right",
         value: ({ retransmitted_bytes, sent_bytes }) =>
           sent_bytes > 0 ? retransmitted_bytes / sent_bytes : null,

@@ -42,7 +42,10 @@ interface LiveProps {
 export function LiveCharts({ link, now, sensed, label }: LiveProps) {
   const rows = useLoadRows(link.id);
   const [times, sent, explicit, legacy, queue] = useMemo(() => columns(rows, LOAD_METRICS.length), [rows]);
-  const [sensedAt, rtt, loss] = useMemo(() => columns(sensed.rows, 2, probeGap(sensed.rows)), [sensed.rows]);
+  const [sensedAt, rtt, loss] = useMemo(
+    () => columns(sensed.rows, 2, probeGap(sensed.rows.map(({ at }) => at))),
+    [sensed.rows],
+  );
   const axis = { untilS: now / 1000, windowS: WINDOW_S };
   return (
     <>

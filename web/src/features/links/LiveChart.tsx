@@ -115,6 +115,7 @@ export function LiveChart({
       holder.current,
     );
     chart.current = plot;
+    plot.setLegend({ idx: newest(latest.current.data) });
     return () => {
       plot.destroy();
       chart.current = null;

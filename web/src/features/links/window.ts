@@ -73,8 +73,46 @@ export function columns(rows: Row[], width: number, gapS = GAP_S): uPlot.Aligned
 }
 
 /** The silence between probes that is an outage: longer than what lies between two of them most of the time, seconds. */
-export function probeGap(rows: Row[], leastS = SENSED_GAP_S): number {
-  const apart = rows.slice(1).map((row, index) => row.at - (rows[index]?.at ?? row.at));
+export function probeGap(times: number[], leastS = SENSED_GAP_S): number {
+  const apart = times.slice(1).map((at, index) => at - (times[index] ?? at));
   apart.sort((a, b) => a - b);
   return Math.max(leastS, PROBES_MISSED * (apart[Math.floor(apart.length / 2)] ?? 0));
+}
+
+interface Known {
+  at: number;
+  value: number;
+}
+
+/** Values at other times than their own: on the line between two of them, null outside and in a silence. */
+function onto(points: Known[], axis: number[], gapS: number): (number | null)[] {
+  let next = 0;
+  return axis.map((at) => {
+    while ((points[next]?.at ?? Infinity) < at) next += 1;
+    const [before, after] = [points[next - 1], points[next]];
+    if (after?.at === at) return after.value;
+    if (!before || !after || after.at - before.at > gapS) return null;
+    return before.value + ((after.value - before.value) * (at - before.at)) / (after.at - before.at);
+  });
+}
+
+/** Columns of series that were heard at times of their own; `gapOf`: a longer silence than this is a gap, seconds. */
+export function aligned(series: Series[], gapOf: (times: number[]) => number): uPlot.AlignedData {
+  const known = series.map(({ points }) =>
+    points.flatMap(({ at, value }): Known[] =>
+      value === null ? [] : [{ at: Date.parse(at) / 1000, value }],
+    ),
+  );
+  const gaps = known.map((points) => gapOf(points.map(({ at }) => at)));
+  const times = new Set<number>();
+  known.forEach((points, index) => {
+    const gapS = gaps[index] ?? 0;
+    points.forEach(({ at }, place) => {
+      times.add(at);
+      // A moment without a value, or the line would go on.
+      if ((points[place + 1]?.at ?? at) - at > gapS) times.add(at + gapS / 2);
+    });
+  });
+  const axis = [...times].sort((a, b) => a - b);
+  return [axis, ...known.map((points, index) => onto(points, axis, gaps[index] ?? 0))];
 }

@@ -1,6 +1,6 @@
 /** What the map shows, in words and numbers: one row per direction of a link. */
 import { Badge } from "@mantine/core";
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 
 import type { Link } from "../../api/types";
 import { useLiveEvents } from "../../api/useLive";
@@ -25,7 +25,10 @@ const number = (
 
 const percent = (value: number | null) => formatShare(value, 1);
 
-export function LinkTable({ links, now }: { links: Link[]; now: number }) {
+const testId = (link: Link) => `link-row-${link.id}`;
+
+/** Drawn anew only with other links or another moment: the map above it changes more often. */
+export const LinkTable = memo(function LinkTable({ links, now }: { links: Link[]; now: number }) {
   const live = useLiveEvents();
   const columns = useMemo<Column<Link>[]>(() => {
     const fresh = (link: Link) => (loadIsStale(link, now) ? null : link.load);
@@ -74,12 +77,12 @@ export function LinkTable({ links, now }: { links: Link[]; now: number }) {
       rows={links}
       columns={columns}
       rowKey={(link) => link.id}
-      rowTestId={(link) => `link-row-${link.id}`}
+      rowTestId={testId}
       minWidth={1040}
       empty="No link is known yet."
     />
   );
-}
+});
 
 function Stale({ at, now }: { at: string | undefined; now: number }) {
   return (

@@ -1,27 +1,33 @@
 /** The network at a glance: map and table of links, both live. */
-import { Badge, Card, Group, Stack, Text } from "@mantine/core";
+import { Badge, Box, Card, Group, Stack, Text } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
-import { useCallback, useDeferredValue } from "react";
+import { lazy, Suspense, useCallback, useDeferredValue } from "react";
 
 import { MANY_LINKS } from "../../api/events";
-import { useLinks, useNodes, useRecentLoss } from "../../api/useLive";
+import { useEarlierBeats, useLinks, useNodes, useRecentLoss } from "../../api/useLive";
 import type { Link, NetworkNode } from "../../api/types";
 import { useNow, useSampled } from "../../shared/hooks";
 import { Empty, Failed, Loading } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { UTILISATION_LEVELS } from "../../theme";
-import { nodeStatus } from "./linkLabel";
+import { mapHeight, nodeStatus } from "./linkLabel";
 import { LinkTable } from "./LinkTable";
-import { NetworkGraph } from "./NetworkGraph";
+
+/** The graph library is large: heading and table do not wait for it. */
+const NetworkGraph = lazy(async () => ({ default: (await import("./NetworkGraph")).NetworkGraph }));
 
 /** More nodes than this are counted by their state instead of named. */
 const NODES_NAMED = 24;
 /** So often the table of a large network is renewed. */
 const TABLE_MS = 2000;
 
+const ABOUT =
+  "Colour and width of a line say how busy the link is in that direction; a dashed one is silent. Choose a line or a row for its charts.";
+
 export function MapPage() {
   const nodes = useNodes();
   const links = useRecentLoss(useLinks());
+  useEarlierBeats(links.data);
   const navigate = useNavigate();
   const now = useNow();
   const openLink = useCallback(
@@ -29,7 +35,13 @@ export function MapPage() {
     [navigate],
   );
 
-  if (nodes.isPending || links.isPending) return <Loading what="the network" />;
+  if (nodes.isPending || links.isPending)
+    return (
+      <Stack>
+        <PageHeader title="Network">{ABOUT}</PageHeader>
+        <Loading what="the network" />
+      </Stack>
+    );
   if (nodes.isError && !nodes.data) return <Failed error={nodes.error} retry={() => void nodes.refetch()} />;
   if (links.isError && !links.data) return <Failed error={links.error} retry={() => void links.refetch()} />;
   if (nodes.data.length === 0)
@@ -44,9 +56,13 @@ export function MapPage() {
 
   return (
     <Stack>
-      <PageHeader title="Network" actions={<NodeStates nodes={nodes.data} />} />
+      <PageHeader title="Network" actions={<NodeStates nodes={nodes.data} />}>
+        {ABOUT}
+      </PageHeader>
       <Card withBorder padding={0}>
-        <NetworkGraph nodes={nodes.data} links={links.data} now={now} onSelectLink={openLink} />
+        <Suspense fallback={<Box h={mapHeight(links.data)} role="status" aria-label="Loading the map" />}>
+          <NetworkGraph nodes={nodes.data} links={links.data} now={now} onSelectLink={openLink} />
+        </Suspense>
         <Legend />
       </Card>
       <Table links={links.data} now={now} />

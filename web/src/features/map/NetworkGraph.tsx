@@ -10,7 +10,7 @@ import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
 import { DRAWN } from "../../theme";
 import { layoutPositions } from "./layout";
-import { linkLabel, linkStyle, nodeStatus } from "./linkLabel";
+import { linkLabel, linkStyle, mapHeight, nodeStatus } from "./linkLabel";
 import { useManyEdges } from "./useManyEdges";
 
 interface Props {
@@ -74,9 +74,12 @@ function set(core: Core, id: string, wanted: Record<string, string | number>): v
     if (element.data(name) !== value) element.data(name, value);
 }
 
-function styleOf(scheme: "light" | "dark", many: boolean): StylesheetJson {
+/** On a screen narrower than this the map is shown small: names of nodes must be larger to be read. */
+const NARROW = 500;
+
+function styleOf(scheme: "light" | "dark", many: boolean, narrow: boolean): StylesheetJson {
   const { ink, paper } = DRAWN[scheme];
-  const size = many ? 12 : 34;
+  const size = many ? 12 : narrow ? 60 : 34;
   return [
     {
       selector: "node",
@@ -84,7 +87,7 @@ function styleOf(scheme: "light" | "dark", many: boolean): StylesheetJson {
         label: "data(label)",
         "background-color": "data(color)",
         color: ink,
-        "font-size": many ? 8 : 15,
+        "font-size": many ? 8 : narrow ? 52 : 15,
         // Names that nobody could read are not drawn.
         "min-zoomed-font-size": many ? 10 : 7,
         "font-weight": 600,
@@ -150,7 +153,13 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
   }, [onSelectLink, many]);
 
   useEffect(() => {
-    graph.current?.style(styleOf(scheme, many));
+    // After the page has shown its other colours: every element of the map is looked at.
+    const timer = setTimeout(() => {
+      graph.current?.style(styleOf(scheme, many, (container.current?.clientWidth ?? NARROW) < NARROW));
+    });
+    return () => {
+      clearTimeout(timer);
+    };
   }, [scheme, many, onSelectLink]);
 
   useEffect(() => {
@@ -174,7 +183,7 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
   return (
     <Box
       pos="relative"
-      h={{ base: 320, md: many ? 560 : 420 }}
+      h={mapHeight(links)}
       role="img"
       aria-label={`Network map: ${nodes.length} nodes, ${links.length} directed links. The table below lists every link.`}
       data-testid="network-map"

@@ -1,4 +1,5 @@
 /** What the map writes on a link, and how it draws it. */
+import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
 import { formatMs, formatRate, formatShare } from "../../shared/units";
 import { NODE_COLORS, utilisationColor } from "../../theme";
@@ -40,3 +41,6 @@ export function nodeStatus(node: NetworkNode): { text: string; color: string } {
   if (node.state.faults.length > 0) return { text: "degraded", color: NODE_COLORS.degraded };
   return { text: node.state.enforcement, color: NODE_COLORS[node.state.enforcement] };
 }
+
+/** Height of the map, by width of the screen. */
+export const mapHeight = (links: Link[]) => ({ base: 320, md: links.length > MANY_LINKS ? 560 : 420 });

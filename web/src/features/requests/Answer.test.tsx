@@ -30,10 +30,17 @@ it("says why something is refused, what would do, and when", () => {
     "This would be refused",
     "The path is full.",
     "Between 1.00 Mb/s and 40.0 Mb/s would be accepted.",
-    "Wait.",
     "90.0 Mb/s are free then",
   ])
     expect(said).toHaveTextContent(words);
+  expect(said).not.toHaveTextContent("Wait.");
+});
+
+it("passes on what is suggested where no rate at all would do", () => {
+  renderInApp(
+    <Answer answer={{ ...ANSWER, floor_bps: null, ceiling_bps: null }} links={[link()]} testId="answer" />,
+  );
+  expect(screen.getByTestId("answer")).toHaveTextContent("Wait.");
 });
 
 it("says over which way something is granted, and who pays for it", () => {

@@ -26,7 +26,9 @@ export function acceptedWords({ floor_bps: floor, ceiling_bps: ceiling }: Previe
 
 export function Answer({ answer, links, titles = TITLES, testId }: Props) {
   const { granted, granted_bps, path, preempts, refusal, windows } = answer;
-  const suggestions = refusal?.suggestions ?? [];
+  const accepted = acceptedWords(answer);
+  // They are written for whoever calls REST: here only where there is nothing shorter to say.
+  const suggestions = accepted ? [] : (refusal?.suggestions ?? []);
   return (
     <Alert
       color={granted ? "teal" : "orange"}
@@ -43,7 +45,7 @@ export function Answer({ answer, links, titles = TITLES, testId }: Props) {
       ) : (
         <>
           <Text size="sm">{refusal?.detail}</Text>
-          <Text size="sm">{acceptedWords(answer)}</Text>
+          {accepted ? <Text size="sm">{accepted}</Text> : null}
           {suggestions.map((suggestion) => (
             <Text size="sm" key={suggestion}>
               {suggestion}

@@ -60,7 +60,7 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
     ["Owner", request.owner],
     ...tagged(asked.tags),
     ["From", new Date(request.start).toLocaleString("en-GB")],
-    ["Until", request.end ? new Date(request.end).toLocaleString("en-GB") : "released"],
+    ["Until", request.end ? new Date(request.end).toLocaleString("en-GB") : "it is released"],
   ];
   return (
     <Stack>

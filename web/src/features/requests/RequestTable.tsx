@@ -29,7 +29,7 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
         value: ({ request, id }) => `${request.source} → ${request.destination} ${request.description || id}`,
         cell: ({ request, id }) => (
           <>
-            <TextLink to="/requests/$requestId" params={{ requestId: id }}>
+            <TextLink to="/requests/$requestId" params={{ requestId: id }} style={{ whiteSpace: "nowrap" }}>
               {request.source} → {request.destination}
             </TextLink>
             <Text size="xs" fw={400}>
@@ -74,7 +74,12 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
           </Text>
         ),
       },
-      { id: "owner", header: "Owner", value: (request) => request.owner },
+      {
+        id: "owner",
+        header: "Owner",
+        value: (request) => request.owner,
+        cell: (request) => <span style={{ whiteSpace: "nowrap" }}>{request.owner}</span>,
+      },
       {
         id: "created_at",
         header: "Asked",

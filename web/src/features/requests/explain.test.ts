@@ -47,6 +47,10 @@ describe("explaining a request", () => {
     expect(cause(asked(), null)).toBeNull();
   });
 
+  it("owes no more than the guarantee, though more may be sent", () => {
+    expect(cause(asked({}, { kernel_rate_bps: 5_000_000 }), 1_200_000)).toBeNull();
+  });
+
   it("names the first cause along the way", () => {
     expect(cause(asked({ lifecycle: "RELEASED", reason: "by hand" }))).toBe(
       "the request is released: by hand",

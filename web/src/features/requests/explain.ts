@@ -61,7 +61,9 @@ function firstCause(request: RateRequest, path: Link[], measuredBps: number | nu
     return `no valid rate of ${without.join(", ")}: is the allocator running?`;
   if (known.kernel_rate_bps < request.granted_bps)
     return `the kernel of ${known.node} has ${formatRate(known.kernel_rate_bps)}, less than granted`;
-  if (measuredBps === null || measuredBps >= GOOD_SHARE * known.kernel_rate_bps) return null;
+  // What it was promised; without a promise, what it may send.
+  const owedBps = Math.min(request.granted_bps || Infinity, known.kernel_rate_bps);
+  if (measuredBps === null || measuredBps >= GOOD_SHARE * owedBps) return null;
   const dropping = path.find((link) => (link.load?.dropped_packets ?? 0) > 0);
   if (dropping)
     return `${dropping.id} drops packets: ${dropping.load?.dropped_packets ?? 0} in its last report`;

@@ -211,6 +211,7 @@ function Pods({ nodes }: { nodes: NetworkNode[] }) {
       <DataTable label="Pods" rows={pods} columns={PODS} rowKey={({ node }) => node} />
       <DataTable
         label="Budgets"
+        sort={{ id: "share", desc: true }}
         rows={budgets}
         columns={BUDGETS}
         rowKey={({ node, link }) => `${node} ${link}`}

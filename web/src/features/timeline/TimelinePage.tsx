@@ -7,9 +7,9 @@ import { useState } from "react";
 
 import { api } from "../../api/client";
 import type { Link } from "../../api/types";
-import { useLinks } from "../../api/useLive";
+import { useLinks, useRateRequests } from "../../api/useLive";
 import { download, toCsv } from "../../shared/csv";
-import { useRange } from "../../shared/hooks";
+import { useNow, useRange } from "../../shared/hooks";
 import { Empty, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { RangePicker } from "../../shared/RangePicker";
@@ -21,8 +21,12 @@ import { type Slot, slotLength, slotsOf, timelineOf } from "./slots";
 
 /** So many slots from one written time to the next. */
 const LABELLED = 6;
+/** Fewer slots than this before the right edge have no room for a time. */
+const LABEL_ROOM = 3;
 /** Used is asked for in steps shorter than a slot. */
 const STEPS = 4;
+/** At least so much of the future is asked for. */
+const AHEAD_MS = 60_000;
 /** Each link costs two questions to the services. */
 const MOST = 40;
 
@@ -119,7 +123,11 @@ function Grid({ links, range, ahead }: Props) {
   const reserved = useQueries({
     queries: links.map(({ id }) => ({
       queryKey: ["capacity", id, length, end],
-      queryFn: () => api.capacity(id, new Date(range.fromMs), new Date(range.untilMs)),
+      // The ledger knows of now and later; what was is told by the requests.
+      queryFn: () => {
+        const now = Date.now();
+        return api.capacity(id, new Date(now), new Date(Math.max(range.untilMs, now + AHEAD_MS)));
+      },
       ...every,
     })),
   });
@@ -138,8 +146,19 @@ function Grid({ links, range, ahead }: Props) {
       ...every,
     })),
   });
+  const requests = useRateRequests();
+  const now = useNow(5000);
   const rows = links.map((link, index) =>
-    timelineOf(reserved[index]?.data, used[index]?.data, link.capacity_bps, edges),
+    timelineOf(
+      link,
+      {
+        capacity: reserved[index]?.data,
+        used: used[index]?.data,
+        requests: requests.data?.items,
+        nowMs: now,
+      },
+      edges,
+    ),
   );
   const save = () => {
     const lines = links.flatMap(({ id }, index) =>
@@ -190,8 +209,8 @@ function Grid({ links, range, ahead }: Props) {
             <Table.Tr>
               <Table.Th scope="col">Link</Table.Th>
               {edges.map(([from], index) => (
-                <Table.Th key={index} scope="col">
-                  {index % LABELLED === 0 ? (
+                <Table.Th key={from} scope="col">
+                  {from % (slotMs * LABELLED) === 0 && index <= edges.length - LABEL_ROOM ? (
                     <span className={classes.time}>{clock(from, length)}</span>
                   ) : (
                     <VisuallyHidden>{clock(from, length)}</VisuallyHidden>

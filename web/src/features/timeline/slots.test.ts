@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 
 import type { LinkCapacity, Series } from "../../api/types";
-import { reservedBps, slotLength, slotsOf, timelineOf, usedBps } from "./slots";
+import { request } from "../../shared/samples";
+import { grantedBps, reservedBps, reservedOf, slotLength, slotsOf, timelineOf, usedBps } from "./slots";
 
 const at = (second: number) => new Date(second * 1000).toISOString();
 const capacity = {
@@ -34,7 +35,8 @@ describe("the timeline of a link", () => {
   });
 
   it("shows both as shares of the capacity", () => {
-    const shown = timelineOf(capacity, series, 100, [
+    const known = { capacity, requests: undefined, nowMs: 0, used: series };
+    const shown = timelineOf({ id: "a:to-b", capacity_bps: 100 }, known, [
       [0, 10_000],
       [10_000, 20_000],
     ]);
@@ -42,10 +44,30 @@ describe("the timeline of a link", () => {
       [0, 0.3],
       [0.6, null],
     ]);
-    expect(timelineOf(undefined, undefined, 100, [[0, 10]])[0]).toMatchObject({
+    const nothing = { capacity: undefined, requests: undefined, nowMs: 0, used: undefined };
+    expect(timelineOf({ id: "a:to-b", capacity_bps: 100 }, nothing, [[0, 10]])[0]).toMatchObject({
       reserved: null,
       used: null,
     });
+  });
+
+  it("knows what was reserved before now from what requests had", () => {
+    const had = (start: number, end: number | null, change: object = {}) =>
+      request({ start: at(start), end: end === null ? null : at(end), granted_bps: 60, ...change });
+    const requests = [
+      had(0, 10),
+      had(12, null, { lifecycle: "RELEASED", updated_at: at(14), granted_bps: 20 }),
+      had(13, null, { granted_bps: 5 }),
+      had(0, null, { path: ["b:to-a"] }),
+    ];
+    const greatest = (from: number, until: number) =>
+      grantedBps(requests, "a:to-b", from * 1000, until * 1000);
+    expect([greatest(0, 5), greatest(10, 12), greatest(10, 20), greatest(14, 20)]).toEqual([60, 0, 25, 5]);
+    // A slot that the present divides: what was, and what the ledger says of the rest.
+    const known = { capacity, requests, nowMs: 15_000 };
+    expect(reservedOf(known, "a:to-b", [14_000, 16_000])).toBe(60);
+    expect(reservedOf(known, "a:to-b", [10_000, 15_000])).toBe(25);
+    expect(reservedOf(known, "a:to-b", [20_000, 30_000])).toBe(10);
   });
 
   it("has slots that people count in, and that stay where they are", () => {

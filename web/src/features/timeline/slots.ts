@@ -1,5 +1,5 @@
 /** Time in slots, and what was reserved and used of a link in each. Pure. */
-import type { LinkCapacity, Series } from "../../api/types";
+import type { LinkCapacity, RateRequest, Series } from "../../api/types";
 
 export interface Slot {
   fromMs: number;
@@ -44,6 +44,39 @@ export function reservedBps(capacity: LinkCapacity, fromMs: number, untilMs: num
   return greatest;
 }
 
+/** Until when a request had its rate; what is over was given back when it last changed. */
+function endOf(request: RateRequest): number {
+  const stated = request.end ? Date.parse(request.end) : Infinity;
+  const open = ["HELD", "RESERVED", "ACTIVE"].includes(request.lifecycle);
+  return open ? stated : Math.min(stated, Date.parse(request.updated_at));
+}
+
+/** The greatest sum of the rates that requests had on a link between two times, with what they are granted now. */
+export function grantedBps(requests: RateRequest[], linkId: string, fromMs: number, untilMs: number): number {
+  const held = requests
+    .filter(({ path }) => path.includes(linkId))
+    .map((request) => ({ from: Date.parse(request.start), until: endOf(request), bps: request.granted_bps }))
+    .filter(({ from, until }) => from < untilMs && until > fromMs);
+  // It can only rise where one of them begins.
+  const moments = [fromMs, ...held.map(({ from }) => from).filter((from) => from > fromMs)];
+  const at = (moment: number) =>
+    held.reduce((sum, { from, until, bps }) => (from <= moment && until > moment ? sum + bps : sum), 0);
+  return Math.max(...moments.map(at));
+}
+
+/** What was reserved of a link in a slot: until now as requests had it, from now on as the ledger has it. */
+export function reservedOf(
+  known: { capacity: LinkCapacity | undefined; requests: RateRequest[] | undefined; nowMs: number },
+  linkId: string,
+  [fromMs, untilMs]: [number, number],
+): number | null {
+  const { capacity, requests, nowMs } = known;
+  const past =
+    requests && fromMs < nowMs ? grantedBps(requests, linkId, fromMs, Math.min(untilMs, nowMs)) : null;
+  const ahead = capacity && untilMs > nowMs ? reservedBps(capacity, Math.max(fromMs, nowMs), untilMs) : null;
+  return past === null || ahead === null ? (past ?? ahead) : Math.max(past, ahead);
+}
+
 /** The mean of a series between two times; null without values. */
 export function usedBps(series: Series, fromMs: number, untilMs: number): number | null {
   let [sum, count] = [0, 0];
@@ -57,17 +90,16 @@ export function usedBps(series: Series, fromMs: number, untilMs: number): number
 }
 
 export function timelineOf(
-  capacity: LinkCapacity | undefined,
-  series: Series | undefined,
-  capacityBps: number,
+  link: { id: string; capacity_bps: number },
+  known: Parameters<typeof reservedOf>[0] & { used: Series | undefined },
   edges: [number, number][],
 ): Slot[] {
   const share = (bps: number | null | undefined) =>
-    bps === null || bps === undefined || capacityBps === 0 ? null : bps / capacityBps;
+    bps === null || bps === undefined || link.capacity_bps === 0 ? null : bps / link.capacity_bps;
   return edges.map(([fromMs, untilMs]) => ({
     fromMs,
     untilMs,
-    reserved: share(capacity && reservedBps(capacity, fromMs, untilMs)),
-    used: share(series && usedBps(series, fromMs, untilMs)),
+    reserved: share(reservedOf(known, link.id, [fromMs, untilMs])),
+    used: share(known.used && usedBps(known.used, fromMs, untilMs)),
   }));
 }
