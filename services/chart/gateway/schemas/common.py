@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, Strict, WithJsonSchema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
 
 # 1 Pbit/s: above any link, below 2^53, so that every JSON reader keeps the number exact.
 MAX_BPS = 10**15
 MAX_SAFE_INTEGER = 2**53 - 1
 
 
+@functools.lru_cache(maxsize=4096)
 def timestamp(microseconds: int) -> str:
     """Microseconds since the epoch as RFC 3339 UTC text with microseconds."""
     moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
@@ -33,6 +46,17 @@ def _serialise(moment: datetime) -> str:
     return timestamp(microseconds(moment))
 
 
+_RFC3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+
+
+def _rfc3339(value: Any) -> Any:
+    """No number: nobody could tell whether it counts seconds or milliseconds."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
+        return value
+    msg = "must be a time with its offset from UTC (RFC 3339), such as 2026-03-01T09:30:00Z"
+    raise ValueError(msg)
+
+
 _TIME_SCHEMA = {"type": "string", "format": "date-time"}
 # An answer's time: text already, made by `timestamp`.
 Timestamp = Annotated[str, WithJsonSchema({**_TIME_SCHEMA, "examples": ["2026-03-01T09:30:00.000000Z"]})]
@@ -40,6 +64,7 @@ Timestamp = Annotated[str, WithJsonSchema({**_TIME_SCHEMA, "examples": ["2026-03
 InputTimestamp = Annotated[
     AwareDatetime,
     Strict(False),
+    BeforeValidator(_rfc3339),
     PlainSerializer(_serialise, return_type=str, when_used="json"),
     WithJsonSchema({**_TIME_SCHEMA, "examples": ["2026-03-01T09:30:00Z"]}),
 ]
@@ -67,6 +92,17 @@ class Input(BaseModel):
     """Base of request bodies: unknown fields and wrong types are refused, not guessed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_numbers(cls, data: Any) -> Any:
+        """JSON knows one kind of number: 5.0 is an integer (JSON Schema 2020-12, section 4.2.3)."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in data.items()
+        }
 
 
 class Output(BaseModel):

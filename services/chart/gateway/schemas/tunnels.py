@@ -57,14 +57,11 @@ class TunnelBody(Input):
         ge=0,
         le=1000,
         allow_inf_nan=False,
-        strict=False,
         description="Guard: no new connection while a window is smaller; 0: no guard.",
     )
     connections_maximum: int = Field(default=0, ge=0, le=256, description="0: what the tunnel takes.")
-    kp: Gain = Field(default=None, strict=False, description="Connections per Mbit/s of error; null: by design.")
-    ki: Gain = Field(
-        default=None, strict=False, description="Connections per Mbit/s of error and period; null: by design."
-    )
+    kp: Gain = Field(default=None, description="Connections per Mbit/s of error; null: by design.")
+    ki: Gain = Field(default=None, description="Connections per Mbit/s of error and period; null: by design.")
     connections: int = Field(
         default=0, ge=0, le=256, description="Under the controller none; 0: the tunnel is left alone."
     )
