@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Gauge
 
 from chart.common.clock import Clock
-from chart.gateway.live import Change
+from chart.gateway.live import Change, Late
 
 NAMES = ("link-load", "link-rate", "node-state", "measurement", "grant-status", "rate-request", "topology", "policy")
 
@@ -29,6 +29,8 @@ NAMES = ("link-load", "link-rate", "node-state", "measurement", "grant-status", 
 TURNS = 4
 # Longest list of one event that carries several: what a browser takes in without a pause that one would notice.
 TOGETHER_MAX = 500
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 CLIENTS = Gauge("chart_gateway_event_clients", "Open event streams.")
 EVENTS = Counter("chart_gateway_events_total", "Events published.", ["name"])
@@ -122,7 +124,7 @@ class EventHub:
 
     def _send(self, change: Change) -> None:
         self._last += 1
-        data = json.dumps(dict(change.data), separators=(",", ":"))
+        data = _encode(dict(change.data.made() if isinstance(change.data, Late) else change.data))
         coalesced = change.coalesce_key is not None
         event = Event(f"{self._epoch}-{self._last}", self._last, change.name, change.owner, data, coalesced)
         self._ring.append(event)

@@ -64,19 +64,20 @@ class Late(Mapping[str, Any]):
         self._make = make
         self._made: Mapping[str, Any] | None = None
 
-    def _data(self) -> Mapping[str, Any]:
+    def made(self) -> Mapping[str, Any]:
+        """The words themselves."""
         if self._made is None:
             self._made = self._make()
         return self._made
 
     def __getitem__(self, key: str) -> Any:
-        return self._data()[key]
+        return self.made()[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._data())
+        return iter(self.made())
 
     def __len__(self) -> int:
-        return len(self._data())
+        return len(self.made())
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class LiveState:
         return {"link_id": rate.link_id, **mapping.link_rate(rate, valid_until_us).model_dump(mode="json")}
 
     def _load_data(self, load: link_load_pb2.LinkLoad, interval_us: int, end_us: int) -> Mapping[str, Any]:
-        return {"link_id": load.link_id, **self._load(load, interval_us, end_us).model_dump(mode="json")}
+        return {"link_id": load.link_id, **self._load_values(load, interval_us, end_us)}
 
     def _measurement(self, _key: str, value: measurement_pb2.Measurement | None, now_us: int) -> list[Change]:
         if value is None or not self.note_measurement(value):
@@ -241,21 +242,22 @@ class LiveState:
         return mapping.link(message, revision, load=load, rate=rate, measured=self._measured(message, now_us))
 
     def _load(self, load: link_load_pb2.LinkLoad, interval_us: int, end_us: int) -> network.LinkLoad:
-        def bps(size_bytes: int) -> int:
-            return size_bytes * 8_000_000 // interval_us
+        return network.LinkLoad(**self._load_values(load, interval_us, end_us))
 
+    def _load_values(self, load: link_load_pb2.LinkLoad, interval_us: int, end_us: int) -> dict[str, Any]:
+        """A `network.LinkLoad` as it is sent; made without one, since thousands go out in a second."""
         entity = self.links.get(load.link_id)
         capacity_bps = entity.link.capacity_bps if entity else 0
-        sent_bps = bps(load.sent_bytes)
-        return network.LinkLoad(
-            sent_bps=sent_bps,
-            explicit_rate_bps=bps(load.explicit_rate_bytes),
-            legacy_bps=bps(load.legacy_bytes),
-            utilisation=round(sent_bps / capacity_bps, 6) if capacity_bps else 0.0,
-            queue_bytes=load.queue_bytes,
-            dropped_packets=load.dropped_packets,
-            at=timestamp(end_us),
-        )
+        sent_bps = load.sent_bytes * 8_000_000 // interval_us
+        return {
+            "sent_bps": sent_bps,
+            "explicit_rate_bps": load.explicit_rate_bytes * 8_000_000 // interval_us,
+            "legacy_bps": load.legacy_bytes * 8_000_000 // interval_us,
+            "utilisation": round(sent_bps / capacity_bps, 6) if capacity_bps else 0.0,
+            "queue_bytes": load.queue_bytes,
+            "dropped_packets": load.dropped_packets,
+            "at": timestamp(end_us),
+        }
 
     def _measured(self, link: topology_pb2.Link, now_us: int) -> network.LinkMeasured | None:
         found: dict[str, network.MeasuredValue | None] = {}

@@ -45,6 +45,8 @@ RATE_US = 5_000_000
 LEASE_US = 10_000_000
 MEASURE_US = 2_000_000
 CAPACITIES_BPS = (100_000_000, 1_000_000_000, 10_000_000_000)
+# Records this early go out with those before them: a timer for each of thousands a second costs more than they do.
+EARLY_S = 0.002
 # Records this late are told of, as often as this.
 LATE_S = 0.5
 SAY_S = 1.0
@@ -266,7 +268,7 @@ class Tape:
         entry = self._entries[index]
         shift_us = self._begun_us + turns * self._length_us
         wait_s = (shift_us + entry.at_us) / 1e6 - time.time()
-        if wait_s > 0:
+        if wait_s > EARLY_S:
             await asyncio.sleep(wait_s)
         elif self._handed % 32 == 0:
             await asyncio.sleep(0)

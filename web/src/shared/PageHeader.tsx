@@ -40,7 +40,13 @@ function Freshness({ at, staleMs }: { at: number; staleMs: number }) {
   const now = useNow(5000);
   if (now - at <= staleMs) return null;
   return (
-    <Badge color="orange.9" variant="outline" tt="none" data-testid="stale-page">
+    <Badge
+      color="orange.9"
+      variant="outline"
+      tt="none"
+      data-testid="stale-page"
+      styles={{ label: { color: "var(--mantine-color-text)" } }}
+    >
       stale: as of {formatAge(new Date(at).toISOString(), now)}
     </Badge>
   );

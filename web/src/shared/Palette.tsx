@@ -5,11 +5,13 @@ import { Kbd, useComputedColorScheme, useMantineColorScheme } from "@mantine/cor
 import { useHotkeys } from "@mantine/hooks";
 import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from "@mantine/spotlight";
 import { IconClock, IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
+import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 
-import type { Role } from "../api/client";
-import { useLinks, useRateRequests } from "../api/useLive";
+import { api, type Role } from "../api/client";
+import type { Link } from "../api/types";
+import { useRateRequests } from "../api/useLive";
 import { type Command, hotkey, NEW_REQUEST_ICON, pagesFor } from "./actions";
 import { DEFAULT_PRESET, PRESETS } from "./timeRange";
 
@@ -69,8 +71,16 @@ export function Palette(props: Props) {
   const navigate = useNavigate();
   const commands = useCommands(props);
   const pages = pagesFor(props.roles);
-  const [opened, setOpened] = useState(false);
-  const links = useLinks(opened);
+  // As they were when it was opened: which links there are changes seldom, what they carry all the time.
+  const [links, setLinks] = useState<Link[]>([]);
+  const queries = useQueryClient();
+  const readLinks = () => {
+    queries.ensureQueryData({ queryKey: ["links"], queryFn: api.links, structuralSharing: false }).then(
+      setLinks,
+      // Whether the gateway answers is said by the page itself; the palette goes on without links.
+      () => undefined,
+    );
+  };
   const requests = useRateRequests();
   useHotkeys(
     [
@@ -111,7 +121,7 @@ export function Palette(props: Props) {
     },
     {
       group: "Links",
-      actions: (links.data ?? []).map(({ id, from_node, to_node }): SpotlightActionData => ({
+      actions: links.map(({ id, from_node, to_node }): SpotlightActionData => ({
         id: `link ${id}`,
         label: `${from_node} → ${to_node}`,
         description: id,
@@ -132,16 +142,11 @@ export function Palette(props: Props) {
     <Spotlight
       actions={groups}
       shortcut="mod + K"
-      limit={40}
+      limit={24}
       scrollable
       maxHeight={420}
       nothingFound="Nothing is called that."
-      onSpotlightOpen={() => {
-        setOpened(true);
-      }}
-      onSpotlightClose={() => {
-        setOpened(false);
-      }}
+      onSpotlightOpen={readLinks}
       searchProps={{
         "aria-label": "Search pages, commands, links and requests",
         placeholder: "Go to, or do …",

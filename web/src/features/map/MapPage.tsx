@@ -28,6 +28,8 @@ export function MapPage() {
   const nodes = useNodes();
   const links = useRecentLoss(useLinks());
   useEarlierBeats(links.data);
+  // Map and table come after the page's first picture: who goes here sees at once that it was heard.
+  const shown = useDeferredValue(true, false);
   const navigate = useNavigate();
   const now = useNow();
   const openLink = useCallback(
@@ -54,18 +56,23 @@ export function MapPage() {
       </Stack>
     );
 
+  const room = <Box h={mapHeight(links.data)} role="status" aria-label="Loading the map" />;
   return (
     <Stack>
       <PageHeader title="Network" actions={<NodeStates nodes={nodes.data} />}>
         {ABOUT}
       </PageHeader>
       <Card withBorder padding={0}>
-        <Suspense fallback={<Box h={mapHeight(links.data)} role="status" aria-label="Loading the map" />}>
-          <NetworkGraph nodes={nodes.data} links={links.data} now={now} onSelectLink={openLink} />
-        </Suspense>
+        {shown ? (
+          <Suspense fallback={room}>
+            <NetworkGraph nodes={nodes.data} links={links.data} now={now} onSelectLink={openLink} />
+          </Suspense>
+        ) : (
+          room
+        )}
         <Legend />
       </Card>
-      <Table links={links.data} now={now} />
+      {shown ? <Table links={links.data} now={now} /> : null}
     </Stack>
   );
 }

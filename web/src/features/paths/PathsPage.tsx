@@ -42,7 +42,7 @@ export function PathsPage() {
               size="xs"
               aria-label="Metric"
               value={metric.id}
-              data={METRICS.map(({ id, label }) => ({ value: id, label }))}
+              data={METRICS.map(({ id, short }) => ({ value: id, label: short }))}
               onChange={(value) => {
                 go({ metric: value });
               }}

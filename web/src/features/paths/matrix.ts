@@ -5,16 +5,24 @@ import { formatMs, formatRate, formatShare } from "../../shared/units";
 export interface Metric {
   id: string;
   label: string;
+  /** Where there is little room. */
+  short: string;
   format: (value: number | null) => string;
   /** Whether more is worse. */
   rising: boolean;
 }
 
 export const METRICS: Metric[] = [
-  { id: "rtt_us", label: "Round-trip time", format: formatMs, rising: true },
-  { id: "loss_ratio", label: "Loss", format: (value) => formatShare(value, 1), rising: true },
-  { id: "available_bandwidth_bps", label: "Free bandwidth", format: formatRate, rising: false },
-  { id: "capacity_bps", label: "Capacity", format: formatRate, rising: false },
+  { id: "rtt_us", label: "Round-trip time", short: "RTT", format: formatMs, rising: true },
+  { id: "loss_ratio", label: "Loss", short: "Loss", format: (value) => formatShare(value, 1), rising: true },
+  {
+    id: "available_bandwidth_bps",
+    label: "Free bandwidth",
+    short: "Free",
+    format: formatRate,
+    rising: false,
+  },
+  { id: "capacity_bps", label: "Capacity", short: "Capacity", format: formatRate, rising: false },
 ];
 
 export const metricOf = (id: string | undefined): Metric =>
