@@ -75,11 +75,13 @@ export function Palette(props: Props) {
   const [links, setLinks] = useState<Link[]>([]);
   const queries = useQueryClient();
   const readLinks = () => {
-    queries.ensureQueryData({ queryKey: ["links"], queryFn: api.links, structuralSharing: false }).then(
-      setLinks,
-      // Whether the gateway answers is said by the page itself; the palette goes on without links.
-      () => undefined,
-    );
+    queries
+      .query({ queryKey: ["links"], queryFn: api.links, structuralSharing: false, staleTime: "static" })
+      .then(
+        setLinks,
+        // Whether the gateway answers is said by the page itself; the palette goes on without links.
+        () => undefined,
+      );
   };
   const requests = useRateRequests();
   useHotkeys(
