@@ -63,8 +63,8 @@ async def login(
     assert "SameSite=lax" in cookie
     query = parse_qs(urlsplit(begun.headers["location"]).query)
     assert query["code_challenge_method"] == ["S256"]
-    with httpx.Client(trust_env=False) as browser:
-        back = sign_in(browser, begun.headers["location"], name, password)
+    with httpx.Client(trust_env=False) as person:
+        back = sign_in(person, begun.headers["location"], name, password)
     assert back.startswith(f"{PUBLIC_URL}/auth/callback?")
     return await place.client.get(back)
 
@@ -101,8 +101,8 @@ async def test_a_viewer_stays_a_viewer(place: World, provider: KeycloakServer) -
 
 async def test_a_login_that_was_not_begun_here_is_refused(place: World, provider: KeycloakServer) -> None:
     begun = await place.client.get("/auth/login")
-    with httpx.Client(trust_env=False) as browser:
-        back = sign_in(browser, begun.headers["location"], "olga", "of the operators")
+    with httpx.Client(trust_env=False) as person:
+        back = sign_in(person, begun.headers["location"], "olga", "of the operators")
     query = parse_qs(urlsplit(back).query)
     forged = f"/auth/callback?code={query['code'][0]}&state=mine"
     assert (await place.client.get(forged)).status_code == 401

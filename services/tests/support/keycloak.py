@@ -79,21 +79,30 @@ class KeycloakServer:
 
 class _Form(HTMLParser):
     action = ""
+    said = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         if tag == "form" and values.get("id") == "kc-form-login":
             self.action = values.get("action") or ""
 
+    def handle_data(self, data: str) -> None:
+        self.said += f"{data.strip()} " if data.strip() else ""
+
 
 def sign_in(browser: httpx.Client, url: str, name: str, password: str) -> str:
     """Fill in the provider's page; returns where it sends the browser then."""
     page = browser.get(url)
+    for cookie in browser.cookies.jar:
+        # To browsers loopback is a secure place, to httpx it is not: it would keep these to itself.
+        cookie.secure = False
     form = _Form()
     form.feed(page.text)
     assert form.action, page.text[:500]
     answer = browser.post(form.action, data={"username": name, "password": password})
-    assert answer.status_code == 302, answer.text[:500]
+    refusal = _Form()
+    refusal.feed(answer.text)
+    assert answer.status_code == 302, refusal.said
     return answer.headers["Location"]
 
 
