@@ -39,7 +39,7 @@ async function seenAt(page: Page, testId: string, text: RegExp, timeout: number)
 test("an impairment is visible", async ({ page }) => {
   test.setTimeout(120_000);
   await enter(page);
-  // What an operator states who wants to know within two seconds: three probes, twice a second.
+  // What an operator states who wants to know within two seconds: a probe, twice a second.
   const known = (await (await page.request.get("/v1/sensing-configurations?limit=1000")).json()) as {
     items: { id: string; destination_address: string }[];
   };
@@ -50,7 +50,7 @@ test("an impairment is visible", async ({ page }) => {
       destination_node: "charlie",
       destination_address: address,
       sensor: "ping",
-      parameters: { count: "3", "interval-ms": "50", "timeout-ms": "400" },
+      parameters: { count: "1", "interval-ms": "50", "timeout-ms": "300" },
       period_ms: 500,
       priority: 200,
     },
@@ -128,16 +128,29 @@ test("a day of a busy network is one chart without a stall", async ({ page }) =>
   console.log(`    ${rows.trim()}`);
   await watchTasks(page);
   await enter(page);
-  await page.goto(`/links/${BAD_LINK}?range=24h`);
+  await page.goto(`/links/${BAD_LINK}`);
+  await expect(page.locator(".u-wrap canvas")).toHaveCount(4);
+  await page.waitForTimeout(1000);
+  // From here on: what the day costs a page that is there already.
+  await page.evaluate(() => {
+    const state = window as unknown as { tasks: number[]; chosen?: number };
+    state.tasks.length = 0;
+    document.addEventListener("click", () => (state.chosen = performance.now()), { capture: true });
+  });
+  await page.getByRole("combobox", { name: "Time range" }).click();
+  await page.getByRole("option", { name: "Last 24 hours" }).click();
   const chart = page.getByRole("figure", { name: "Rate, last 24 hours" });
   await expect(chart.locator("canvas")).toBeVisible({ timeout: 20_000 });
   await expect(chart).not.toContainText("nothing heard");
-  note("day_chart_shown_ms", Math.round(await page.evaluate(() => performance.now())));
+  const shown = await page.evaluate(
+    () => performance.now() - ((window as unknown as { chosen?: number }).chosen ?? 0),
+  );
+  note("day_chart_shown_ms", Math.round(shown));
   const box = await chart.boundingBox();
   if (!box) throw new Error("the chart has no place on the page");
   for (let step = 0; step <= 40; step += 1)
     await page.mouse.move(box.x + 90 + ((box.width - 100) * step) / 40, box.y + box.height / 2);
   const longest = await page.evaluate(() => Math.max(0, ...(window as unknown as { tasks: number[] }).tasks));
   note("day_longest_task_ms", longest);
-  expect(longest, "longest task while the day is drawn and pointed at").toBeLessThan(400);
+  expect(longest, "longest task while the day is drawn and pointed at").toBeLessThan(200);
 });

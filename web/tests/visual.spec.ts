@@ -80,6 +80,8 @@ for (const [name, path, ready] of PAGES)
     await page.goto(path);
     await expect(page.getByTestId("connection")).toHaveText("live");
     await ready(page);
+    // What waits for a service that is away turns, and then says so.
+    await expect(page.getByLabel(/^Loading /)).toHaveCount(0, { timeout: 30_000 });
     for (const scheme of SCHEMES) {
       await wear(page, scheme);
       // What tells the time: bars of the last minutes, ages.

@@ -76,7 +76,9 @@ export function FlowsPage() {
                 color="cyan"
                 aria-label={`Used of the rate granted to ${end(flow.destination_address, flow.destination_port)}`}
               />
-              <Text size="xs">{formatShare(share)}</Text>
+              <Text size="xs" style={{ whiteSpace: "nowrap" }}>
+                {formatShare(share)}
+              </Text>
             </Group>
           );
         },

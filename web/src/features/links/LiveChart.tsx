@@ -115,8 +115,12 @@ export function LiveChart({
       holder.current,
     );
     chart.current = plot;
-    plot.setLegend({ idx: newest(latest.current.data) });
+    // Once it has drawn itself, which empties the legend.
+    const drawn = requestAnimationFrame(() => {
+      plot.setLegend({ idx: newest(latest.current.data) });
+    });
     return () => {
+      cancelAnimationFrame(drawn);
       plot.destroy();
       chart.current = null;
     };

@@ -1,7 +1,7 @@
 /** The network at a glance: map and table of links, both live. */
 import { Badge, Box, Card, Group, Stack, Text } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
-import { lazy, Suspense, useCallback, useDeferredValue } from "react";
+import { lazy, Suspense, useCallback, useDeferredValue, useEffect, useState } from "react";
 
 import { MANY_LINKS } from "../../api/events";
 import { useEarlierBeats, useLinks, useNodes, useRecentLoss } from "../../api/useLive";
@@ -21,6 +21,20 @@ const NODES_NAMED = 24;
 /** So often the table of a large network is renewed. */
 const TABLE_MS = 2000;
 
+/** false in the first picture of a page, true from then on. */
+function useAfterPaint(): boolean {
+  const [after, setAfter] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      setAfter(true);
+    });
+    return () => {
+      clearTimeout(timer);
+    };
+  }, []);
+  return after;
+}
+
 const ABOUT =
   "Colour and width of a line say how busy the link is in that direction; a dashed one is silent. Choose a line or a row for its charts.";
 
@@ -29,7 +43,7 @@ export function MapPage() {
   const links = useRecentLoss(useLinks());
   useEarlierBeats(links.data);
   // Map and table come after the page's first picture: who goes here sees at once that it was heard.
-  const shown = useDeferredValue(true, false);
+  const shown = useAfterPaint();
   const navigate = useNavigate();
   const now = useNow();
   const openLink = useCallback(

@@ -23,7 +23,7 @@ interface Props {
 const FILL = { position: "absolute", inset: 0, width: "100%", height: "100%" } as const;
 
 /** With more links than this their labels would cover each other: the table and the colours say it. */
-const LABELS_LIMIT = 60;
+const LABELS_LIMIT = 20;
 
 function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefinition[] {
   const positions = layoutPositions(nodes, links);
