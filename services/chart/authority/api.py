@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from typing import Any
 
@@ -32,6 +33,11 @@ SECONDS = Histogram(
 BODY_LIMIT_S = 10.0
 
 _log = structlog.get_logger("chart.authority")
+
+
+@functools.lru_cache(maxsize=512)
+def _metrics(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    return REQUESTS.labels(method, route, str(status)), SECONDS.labels(method, route)
 
 
 class Envelope:
@@ -74,8 +80,9 @@ class Envelope:
             plain = keys.PAIR_PATH if scope.get("endpoint") is keys.get_keys else "unmatched"
             route = getattr(scope.get("route"), "path", plain)
             method = scope["method"] if scope["method"] in ("GET", "POST", "PUT", "DELETE") else "OTHER"
-            REQUESTS.labels(method, route, str(status)).inc()
-            SECONDS.labels(method, route).observe(time.perf_counter() - began)
+            count, seconds = _metrics(method, route, status)
+            count.inc()
+            seconds.observe(time.perf_counter() - began)
 
     def _limited(self, receive: Receive) -> Receive:
         seen_bytes = 0
@@ -134,9 +141,22 @@ def _http(error: HTTPException, path: str, limit_bytes: int) -> ProblemError:
     return ProblemError(error.status_code, "Refused", "The request could not be read.")
 
 
+def _of_keys(scope: Scope) -> bool:
+    """Reads of keys come by the thousand, all alike: writing a trace of each costs more than the answer."""
+    return bool(scope["type"] == "http" and scope["path"].startswith(("/v1/keys/", "/v1/stream-keys/")))
+
+
 def create_app(settings: AuthoritySettings) -> FastAPI:
     """The application; ``app.state.authority`` must be set before the first request."""
-    app = FastAPI(title="CHART authority", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="CHART authority",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        # Nor does what was refused, which may be a secret, go into a trace.
+        telemetry={"exclude": _of_keys, "metrics": False, "logs": False},
+    )
     app.add_route(keys.PAIR_PATH, keys.get_keys, methods=["GET"])
     for module in (identities, keys, next_hops, authorisations, receipts):
         app.include_router(module.router)
