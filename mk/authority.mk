@@ -7,8 +7,8 @@ LINT += lint-dependencies
 lint-dependencies: packages # known weaknesses of what is locked, where a registry answers
 	@platform/audit
 
-.PHONY: threat-test fuzz-authority fuzz-authority-corpus
-threat-test: python kafka ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json
+.PHONY: threat-test fuzz fuzz-authority fuzz-authority-corpus
+threat-test: packages python proto ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json
 	@cd services/tests/authority && PYTHONPATH=.. $(PYTHON) threats.py --out $(VAR)/threats
 
 # The agent's reading of what the authority answers, with the address and undefined behaviour sanitizers.
@@ -28,3 +28,8 @@ fuzz-authority: packages $(AUTHORITY_FUZZ) ## fuzz what the agent reads of the a
 	@mkdir -p $(AUTHORITY_FUZZ)-corpus
 	@$(AUTHORITY_FUZZ) -max_total_time=$${FUZZ_SECONDS:-600} -max_len=4096 -print_final_stats=1 -verbosity=0 \
 	    -artifact_prefix=$(AUTHORITY_FUZZ)- $(AUTHORITY_FUZZ)-corpus dataplane/tests/corpus/fuzz_authority
+
+fuzz: ## fuzz every parser of outside bytes, one after the other (FUZZ_SECONDS each, 600)
+	@for part in qos sensors tunnel authority; do \
+	    FUZZ_SECONDS=$${FUZZ_SECONDS:-600} $(MAKE) fuzz-$$part || exit 1; \
+	done

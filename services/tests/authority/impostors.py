@@ -45,25 +45,42 @@ def _load(node: str, link: str) -> link_load_pb2.LinkLoadReport:
     return made
 
 
+class Writer:
+    """A node's own keys, and the real consumer of what it writes: it has the certificate of service/records."""
+
+    def __init__(self, place: Place, node: str, newest: dict[str, Any]) -> None:
+        self.node = node
+        self._key, self._epoch = base64.b64decode(newest["key"]), newest["epoch"]
+        # The first address is nobody's: the next replica is asked.
+        url = f"https://127.0.0.1:1,{place.url}"
+        settings = BaseServiceSettings(state_dir=place.settings.state_dir, authority_url=url)
+        self.check = RecordCheck(AuthorityKeys(settings), "require")
+
+    @classmethod
+    async def of(cls, place: Place, node: str, client: httpx.AsyncClient) -> Writer:
+        """With the keys that the node is given."""
+        answer = await client.get(f"/v1/stream-keys/{node}")
+        answer.raise_for_status()
+        return cls(place, node, answer.json()["epochs"][-1])
+
+    def code(self, node: str, record_key: str, load: link_load_pb2.LinkLoadReport) -> str:
+        """What it writes over a record, in its own or another's name."""
+        return record_mac.header(node, self._epoch, self._key, TOPIC, record_key, load.SerializeToString())
+
+    async def own_taken(self) -> bool:
+        """Whether a record of its own is taken."""
+        own = _load(self.node, f"{self.node}:eth0")
+        return await _taken(self.check, self.node, own, self.code(self.node, self.node, own))
+
+
 async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
-    """Mallory has the keys and certificates of mallory, access to the broker, and wants to write what alpha says.
-
-    The consumer is the real one: it fetches keys from the authority with the certificate of service/records.
-    """
-    answer = await thief.get("/v1/stream-keys/mallory")
-    answer.raise_for_status()
-    newest: dict[str, Any] = answer.json()["epochs"][-1]
-    key, epoch = base64.b64decode(newest["key"]), newest["epoch"]
-    settings = BaseServiceSettings(state_dir=place.settings.state_dir, authority_url=place.url)
-    check = RecordCheck(AuthorityKeys(settings), "require")
-
-    def code(node: str, record_key: str, load: link_load_pb2.LinkLoadReport) -> str:
-        return record_mac.header(node, epoch, key, TOPIC, record_key, load.SerializeToString())
-
+    """Mallory has the keys and certificates of mallory, access to the broker, and wants to write what alpha says."""
+    writer = await Writer.of(place, "mallory", thief)
+    check, code = writer.check, writer.code
     found = Findings()
     for _ in range(ROUNDS):
         own, others = _load("mallory", "mallory:eth0"), _load("alpha", "alpha:eth0")
-        found.good_refused += not await _taken(check, "mallory", own, code("mallory", "mallory", own))
+        found.good_refused += not await writer.own_taken()
         attempts = {
             "without a code": ("alpha", others, None),
             "as mallory, of alpha": ("alpha", others, code("mallory", "alpha", others)),
