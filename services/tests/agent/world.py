@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from google.protobuf.message import Message
+from support.waiting import Limit
 
 from chart.lab import kernel
 
@@ -40,9 +41,9 @@ def now_us() -> int:
 
 def until(condition: Callable[[], Any], limit_s: float, what: str) -> Any:
     """Ask every 20 ms until the answer is true and return it; fails with ``what`` after the limit."""
-    end = time.monotonic() + limit_s
+    limit = Limit(limit_s)
     while not (answer := condition()):
-        assert time.monotonic() < end, f"not within {limit_s:g} s: {what}"
+        assert not limit.over, f"not within {limit_s:g} s: {what}"
         time.sleep(0.02)
     return answer
 
@@ -211,11 +212,16 @@ class Agent:
 
     def _ask(self) -> subprocess.CompletedProcess[str]:
         command = [str(AGENT), "--status", "--json", "--state-dir", str(self._directory)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
     def status(self) -> dict[str, Any]:
         """What `chart-agent --status --json` says."""
-        answer: dict[str, Any] = json.loads(self._ask().stdout)
+
+        def said() -> str:
+            done = self._ask()
+            return done.stdout if done.returncode == 0 else ""
+
+        answer: dict[str, Any] = json.loads(until(said, 10, "the agent says its state"))
         return answer
 
     def control(self, option: str) -> None:
@@ -256,12 +262,12 @@ class Agent:
 
 def end_of(consumer: Consumer, partition: TopicPartition, limit_s: float = 20.0) -> int:
     """Offset behind the last record; waits while a broker that has just come back does not lead the partition yet."""
-    end = time.monotonic() + limit_s
+    limit = Limit(limit_s)
     while True:
         try:
             return int(consumer.get_watermark_offsets(partition, timeout=5)[1])
         except KafkaException:
-            if time.monotonic() > end:
+            if limit.over:
                 raise
             time.sleep(0.1)
 
@@ -301,8 +307,8 @@ class Streams:
         consumer.assign(partitions)
 
         def following(limit_s: float) -> tuple[M, str]:
-            end = time.monotonic() + limit_s
-            while time.monotonic() < end:
+            limit = Limit(limit_s)
+            while not limit.over:
                 record = consumer.poll(0.1)
                 if record is None or record.error() or key_part not in (record.key() or b"").decode():
                     continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from support.kafka import KafkaServer, fresh_catalogue
-from support.waiting import eventually
+from support.waiting import Limit, eventually
 
 from chart.common.streams import KafkaBroker, StreamUnavailable
 from chart.v1 import link_load_pb2, policy_pb2
@@ -40,12 +40,12 @@ def policy(identity: str, revision: int = 1) -> policy_pb2.Policy:
 
 
 async def publish_until_accepted(streams: Streams, key: str, revision: int, limit_s: float = 30.0) -> None:
-    end = time.monotonic() + limit_s
+    limit = Limit(limit_s)
     while True:
         try:
             await streams.broker.publish(streams.state, key, policy(key, revision))
         except StreamUnavailable:
-            if time.monotonic() > end:
+            if limit.over:
                 raise
         else:
             return

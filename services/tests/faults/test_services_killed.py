@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from support.waiting import Limit
 
 from chart.common import streams
 from chart.common.settings import BaseServiceSettings
@@ -120,8 +120,8 @@ def test_no_acknowledged_request_is_lost(
         answer = rest.get(f"/v1/rate-requests/{request_id}")
         assert answer.status_code == 200, answer.text
         assert answer.json()["lifecycle"] == "ACTIVE"
-    end = time.monotonic() + 20
+    limit = Limit(20)
     missing = set(requester.acknowledged)
-    while missing and time.monotonic() < end:
+    while missing and not limit.over:
         missing -= asyncio.run(granted_ids(platform))
     assert not missing, f"{len(missing)} acknowledged requests never got a grant"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from chart.lab.network import Lab
 from chart.lab.programs import program
+from support.waiting import Limit
 
 AGENT = "dataplane/chart-agent"
 PORT = 5201
@@ -20,10 +21,10 @@ Answer = TypeVar("Answer")
 
 def poll(look: Callable[[], Answer], good: Callable[[Answer], bool], within_s: float) -> Answer:
     """Looks until the answer is good; the last answer in any case."""
-    deadline = time.monotonic() + within_s
+    limit = Limit(within_s)
     while True:
         answer = look()
-        if good(answer) or time.monotonic() > deadline:
+        if good(answer) or limit.over:
             return answer
         time.sleep(0.02)
 

@@ -16,6 +16,7 @@ from chart.lab.network import Lab
 from chart.platform.laboratory import chart, wait_ready
 from chart.platform.settings import PlatformSettings
 from chart.platform.stack import Platform
+from support.waiting import Limit
 
 PORTS = 250
 
@@ -96,9 +97,9 @@ def running_lab(platform: Platform, rest: httpx.Client) -> Iterator[Lab]:
 
 def wait_until(condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
     """Poll a condition to a bound; what it waited for is in the failure."""
-    end = time.monotonic() + limit_s
+    limit = Limit(limit_s)
     while not condition():
-        assert time.monotonic() < end, f"not within {limit_s} s: {what}"
+        assert not limit.over, f"not within {limit_s} s: {what}"
         time.sleep(0.05)
 
 

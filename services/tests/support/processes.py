@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support.waiting import Limit
+
 
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody listens on now; all held open until the last is found, so that they differ."""
@@ -31,9 +33,9 @@ def listens(address: str) -> bool:
 
 def poll(until: Callable[[], bool], limit_s: float, what: str) -> None:
     """Ask every 50 ms until it is true; fails with ``what`` after the limit."""
-    end = time.monotonic() + limit_s
+    limit = Limit(limit_s)
     while not until():
-        if time.monotonic() > end:
+        if limit.over:
             msg = f"{what}: not within {limit_s:g} s"
             raise TimeoutError(msg)
         time.sleep(0.05)

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from support.waiting import Limit
+
 from chart.lab import linkem
 from chart.lab.errors import LabError
 from chart.lab.network import Lab
@@ -25,9 +27,9 @@ def command(role: str, *options: str) -> list[str]:
 
 def poll(reached: Callable[[], Any], what: str, limit_s: float = 10.0) -> Any:
     """Asks every 20 ms until the answer is true and returns it; AssertionError after limit_s."""
-    deadline_s = time.monotonic() + limit_s
+    limit = Limit(limit_s)
     while not (answer := reached()):
-        assert time.monotonic() < deadline_s, f"not within {limit_s:g} s: {what}"
+        assert not limit.over, f"not within {limit_s:g} s: {what}"
         time.sleep(0.02)
     return answer
 
