@@ -6,6 +6,8 @@ LONG += simulate-long
 DECIDE_SOURCES := $(addprefix dataplane/agent/,decide.c decide_rates.c decide_status.c strmap.c)
 SEEDS ?= 200
 FIRST_SEED ?= 1
+# Such as --resume --slice-s 600: some more of a series, as long as the code is the same.
+SIMULATE_OPTIONS ?=
 
 ##@ Simulation
 .PHONY: decide-library simulate simulate-long
@@ -16,8 +18,8 @@ $(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/dec
 	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -Idataplane/agent -o $@ $(DECIDE_SOURCES)
 
 simulate: python proto decide-library ## simulate admission, link control and agents under faults (SEEDS, FIRST_SEED)
-	@$(PYTHON) -m chart.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --out $(VAR)/simulate
+	@$(PYTHON) -m chart.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --out $(VAR)/simulate $(SIMULATE_OPTIONS)
 
 simulate-long: setup
 	@$(PYTEST) -m slow services/tests/simulation
-	@$(PYTHON) -m chart.simulation --seeds 10000 --first-seed 1 --out $(VAR)/simulate
+	@$(PYTHON) -m chart.simulation --seeds 10000 --first-seed 1 --out $(VAR)/simulate $(SIMULATE_OPTIONS)

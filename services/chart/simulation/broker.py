@@ -14,6 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,12 @@ SESSION_TIMEOUT_S = 3.0
 REBALANCE_S = 0.2
 COORDINATE_S = 0.5
 RETRY_S = 0.1
+
+
+@cache
+def _catalogue() -> catalogues.Catalogue:
+    """The same for every run."""
+    return catalogues.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class SimulatedBroker:
     def __init__(self, loop: SimulatedLoop, numbers: random.Random) -> None:
         self.loop = loop
         self.numbers = numbers
-        self.catalogue = catalogues.load()
+        self.catalogue = _catalogue()
         self.up = True
         self.logs: dict[Partition, list[Stored]] = {}
         self.newest: dict[tuple[str, str], Stored] = {}

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import os
 import random
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import Context, ContextVar
 from typing import Any, NoReturn
@@ -28,11 +30,10 @@ class DeadlockError(RuntimeError):
 
 
 class _NoSockets(selectors.BaseSelector):
-    """Instead of waiting for sockets it moves the time."""
+    """Nothing ever arrives."""
 
     def __init__(self) -> None:
         self._keys: dict[Any, selectors.SelectorKey] = {}
-        self.pass_time: Callable[[float | None], None] | None = None
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Remembered; the loop registers its own wake-up pipe."""
@@ -45,9 +46,7 @@ class _NoSockets(selectors.BaseSelector):
         return self._keys.pop(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing ever arrives; the time passes."""
-        if self.pass_time is not None:
-            self.pass_time(timeout)
+        """See the class."""
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -65,14 +64,23 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """See the module. `on_task` is told every new task, in whose context it runs."""
+    """See the module. `on_task` is told every new task, in whose context it runs.
+
+    What is planned and what is ready is kept by the loop itself, for speed: a third of a run was spent on asyncio's own
+    way of doing it. Of what is planned for one moment the first planned runs first.
+    """
+
+    # Of asyncio's own.
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
 
     def __init__(self) -> None:
         self._now_s = 0.0
-        selector = _NoSockets()
-        super().__init__(selector)
-        selector.pass_time = self._pass_time
+        super().__init__(_NoSockets())
         self._count = 0
+        # Moment, number, callback.
+        self._planned: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._plans = 0
         self.on_task: Callable[[asyncio.Task[Any], Context | None], None] = lambda task, context: None
         self.set_task_factory(self._new_task)  # type: ignore[arg-type]  # the protocol lacks `context`
 
@@ -94,12 +102,50 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         msg = f"{func} wants a thread, which a simulation cannot have"
         raise RuntimeError(msg)
 
-    def _pass_time(self, timeout: float | None) -> None:
-        if timeout is None:
-            msg = f"at {self._now_s:.6f} s everybody waits and nothing is planned"
-            raise DeadlockError(msg)
-        # A little more than asked: the sum of floats must not fall short of the moment that is waited for.
-        self._now_s += timeout + 1e-9 if timeout > 0 else 0.0
+    def call_at(  # type: ignore[override]  # of any arguments
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See asyncio."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._plans += 1
+        heapq.heappush(self._planned, (when, self._plans, timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See asyncio."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See asyncio."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Those that are cancelled are left out when their moment comes."""
+
+    def _run_once(self) -> None:
+        """Run what is ready; when nothing is, go to the next moment that anything is planned for."""
+        ready, planned = self._ready, self._planned
+        if not ready:
+            while planned and planned[0][2].cancelled():
+                heapq.heappop(planned)
+            if planned:
+                self._now_s = max(self._now_s, planned[0][0])
+            elif not self._stopping:
+                msg = f"at {self._now_s:.6f} s everybody waits and nothing is planned"
+                raise DeadlockError(msg)
+        now_s = self._now_s
+        while planned and planned[0][0] <= now_s:
+            ready.append(heapq.heappop(planned)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
     def _new_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], context: Context | None = None

@@ -7,6 +7,7 @@ time, streams, database, network and kernels are simulated. Everything follows f
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import random
@@ -305,6 +306,8 @@ def simulate(seed: int, mutation: str = "") -> Result:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+        # Tasks hash by their numbers: those of the run before would lie in the way of the next one's.
+        gc.collect()
 
 
 def _log_into(trace: Trace) -> None:

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chart.simulation import decide, report
-from chart.simulation.checker import peak_bps
+from chart.simulation.checker import Violation, peak_bps
 from chart.simulation.mutations import MUTATIONS
 from chart.simulation.world import simulate
 
@@ -76,6 +77,40 @@ def test_a_failing_seed_says_what_broke_and_how_to_see_it_again(tmp_path: Path) 
     assert figures["overcommitted"] > 0
     assert set(figures) == {"seeds", "overcommitted", "lost_commits", "untold_losers"}
     assert report.replay_command(5, "") == "make simulate SEEDS=1 FIRST_SEED=5"
+
+
+def test_parts_of_a_series_are_what_it_is_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int, _mutation: str = "") -> report.SeedResult:
+        broken = (Violation("lost", f"by {seed}"),) if seed == 4 else ()
+        return report.SeedResult(seed, broken, {"commits": seed})
+
+    def stored(folder: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((tmp_path / folder / "report.json").read_text())
+        found["details"].pop("seconds")
+        return found
+
+    monkeypatch.setattr(report, "run_seed", run)
+    whole = report.run_seeds(range(3, 9), "", 1, lambda _: None)
+    report.write(whole, "all of it", tmp_path / "whole", 1.0, 3)
+
+    # Each part begins where the report ends and stops after two more.
+    def part() -> None:
+        before = report.read(tmp_path / "parts", 3)
+        first, enough = 3 + before.seeds, before.seeds + 2
+        found = report.run_seeds(
+            range(first, 9), "", 1, lambda _: None, summary=before, until=lambda: before.seeds >= enough
+        )
+        report.write(found, "all of it", tmp_path / "parts", 1.0, 3)
+
+    for _ in range(3):
+        part()
+    assert stored("parts") == stored("whole")
+    assert stored("whole")["details"]["failed_seeds"] == [4]
+    with pytest.raises(report.NotTheSameError, match="another first seed"):
+        report.read(tmp_path / "parts", 4)
+    monkeypatch.setattr(report, "code", lambda: "other")
+    with pytest.raises(report.NotTheSameError, match="another state of the code"):
+        report.read(tmp_path / "parts", 3)
 
 
 def test_the_judge_adds_up() -> None:
