@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from chart_client.commands import admission, alerts, completion, network, receipt, request, sensing, tunnels
+from chart_client.commands import (
+    admission,
+    alerts,
+    completion,
+    network,
+    observed,
+    receipt,
+    request,
+    sensing,
+    stated,
+    tunnels,
+)
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
 from chart_client.commands.doctor import doctor
 from chart_client.commands.explain import explain
@@ -64,6 +75,10 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(admission.quota, name="quota")
     app.add_typer(admission.callback, name="callback")
     app.command()(admission.path)
+    app.add_typer(observed.authorisation, name="authorisation")
+    app.add_typer(observed.flow, name="flow")
+    app.command()(observed.audit)
+    app.command()(stated.series)
     for name in ("sensing", "estimate", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
     app.add_typer(alerts.alert, name="alert")
@@ -88,7 +103,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             "quota",
             "callback",
         ),
-        *("sensing", "estimate", "snapshot", "alert"),
+        *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
         *("explain", "run", "doctor", "token", "version"),
     }
     if first not in own:

@@ -26,6 +26,7 @@ from chart_client.models import (
     Series,
     Tunnel,
 )
+from chart_client.observed import Audit, Authorisations, Flows, NodeKeys
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.resource import Resource, path_of, time_of
 from chart_client.transport import DEFAULT_SERVER, TRIES, Transport, development_token, is_loopback, problem_of
@@ -120,6 +121,10 @@ class SensingConfigurations(Resource):
         """By id."""
         return self._all(SensingConfiguration, path_of("sensing-configurations"), source=source)
 
+    def get(self, configuration_id: str) -> SensingConfiguration:
+        """One configuration."""
+        return self._one(SensingConfiguration, "GET", path_of("sensing-configurations", configuration_id))
+
     def put(self, configuration_id: str, **fields: Any) -> SensingConfiguration:
         """Have something measured; fields as in `SensingConfiguration`."""
         return self._one(SensingConfiguration, "PUT", path_of("sensing-configurations", configuration_id), fields)
@@ -211,6 +216,10 @@ class Client:
         self.alerts = sensing.Alerts(self._transport)
         self.tunnels = Tunnels(self._transport)
         self.signed_receipts = SignedReceipts(self._transport)
+        self.authorisations = Authorisations(self._transport)
+        self.audit = Audit(self._transport)
+        self.flows = Flows(self._transport)
+        self.node_keys = NodeKeys(self._transport)
 
     def paths(
         self,

@@ -171,6 +171,10 @@ class Alerts(_Group):
         """By id."""
         return self._items(AlertRule, "/v1/alert-rules")
 
+    def rule(self, rule_id: str) -> AlertRule:
+        """One rule."""
+        return AlertRule.model_validate(self._transport.request("GET", f"/v1/alert-rules/{quote(rule_id)}").json())
+
     def put_rule(self, rule_id: str, *, kind: AlertKind, metric: str, **fields: Any) -> AlertRule:
         """State a rule; further fields: source_node, destination_node, statistic, threshold, for_s, description."""
         body = {"kind": kind, "metric": metric, **{name: value for name, value in fields.items() if value is not None}}

@@ -24,6 +24,7 @@ from chart_client.commands.common import (
     show_one,
 )
 from chart_client.commands.completion import nodes, requests, services
+from chart_client.commands.observed import AUDIT_COLUMNS, audit_row
 from chart_client.models import Preview, RateRequest
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
@@ -321,6 +322,22 @@ def receipt(
         out.print(f"  from {since}  {format_bps(one.granted_bps)}, {one.service_state.lower()}")
     rows = [(one.node, one.sent_bytes, one.delivered_bytes) for one in found.nodes]
     print_table(("node", "bytes sent", "bytes delivered"), rows, "no node has reported")
+
+
+@app.command()
+def history(
+    request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """Who changed it and what became of it, newest first."""
+    show_all(
+        server,
+        token,
+        lambda client: client.audit.of_request(request_id),
+        AUDIT_COLUMNS,
+        audit_row,
+        "nothing is known of it here",
+        as_json=as_json,
+    )
 
 
 def show_preview(answer: Preview, *, as_json: bool) -> None:

@@ -344,3 +344,59 @@ def roll_ups(
         "no results in that time",
         as_json=as_json,
     )
+
+
+@sensing.command("baselines")
+def baselines(
+    source: SourceOption = None,
+    destination: DestinationOption = None,
+    metric: MetricOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """What is usual on each path since its last change."""
+    show_all(
+        server,
+        token,
+        lambda client: client.sensing.baselines(source=source, destination=destination, metric=metric),
+        ("from", "to", "metric", "median", "spread", "since"),
+        lambda item: (
+            item.source_node,
+            item.destination_node,
+            item.metric,
+            value_words(item.median, item.unit),
+            value_words(item.spread, item.unit),
+            local_time(item.since),
+        ),
+        "nothing is known yet",
+        as_json=as_json,
+    )
+
+
+@sensing.command("changes")
+def path_changes(
+    source: SourceOption = None,
+    destination: DestinationOption = None,
+    metric: MetricOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Lasting changes of paths, the newest first."""
+    show_all(
+        server,
+        token,
+        lambda client: client.sensing.path_changes(source=source, destination=destination, metric=metric),
+        ("at", "from", "to", "metric", "before", "after"),
+        lambda item: (
+            local_time(item.at),
+            item.source_node,
+            item.destination_node,
+            item.metric,
+            value_words(item.before, item.unit),
+            value_words(item.after, item.unit),
+        ),
+        "none",
+        as_json=as_json,
+    )

@@ -1,0 +1,155 @@
+"""`chart authorisation`, `chart audit`, `chart flow`: who may ask for what, who changed what, what flows did."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+import typer
+
+from chart_client.commands.common import (
+    JsonOption,
+    Rate,
+    ServerOption,
+    TokenOption,
+    local_time,
+    print_all,
+    rate_option,
+    session,
+    show_all,
+    told,
+)
+from chart_client.observed import AuditRecord, Authorisation, Flow
+from chart_client.transport import DEFAULT_SERVER
+from chart_client.units import format_bps
+
+authorisation = typer.Typer(help="What addresses may ask for in band.", no_args_is_help=True)
+flow = typer.Typer(help="Flows that senders told of.", no_args_is_help=True)
+
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")]
+
+
+@authorisation.command("list")
+def list_authorisations(
+    server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """Those that hold now: your own, of all owners for operators."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.authorisations.list())
+    _show(found, as_json=as_json)
+
+
+@authorisation.command("create")
+def create_authorisation(
+    address: Annotated[str | None, typer.Option(help="Default: your own.")] = None,
+    service: Annotated[Literal["available", "guaranteed", "maximum", "variable"] | None, typer.Option()] = None,
+    rate: Annotated[Rate | None, typer.Option(parser=rate_option, help="Greatest guaranteed rate, as 60M.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=255, help="Greatest priority.")] = None,
+    delay_class: Annotated[int | None, typer.Option(min=0, max=7)] = None,
+    duration: Annotated[int | None, typer.Option(min=1, help="Seconds.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Authorise an address; what is left out becomes as much as the policy gives."""
+    with session(server, token, as_json=as_json) as client:
+        made = client.authorisations.create(
+            client_address=address,
+            service=service,
+            max_guaranteed_bps=rate,
+            max_priority=priority,
+            delay_class=delay_class,
+            duration_s=duration,
+        )
+    told(made, f"{made.id}: {made.client_address} may ask for {format_bps(made.max_guaranteed_bps)}", as_json=as_json)
+
+
+@authorisation.command("delete")
+def delete_authorisation(
+    authorisation_id: Annotated[str, typer.Argument(metavar="AUTHORISATION")],
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take one back; flows that run lose it."""
+    with session(server, token, as_json=as_json) as client:
+        client.authorisations.delete(authorisation_id)
+
+
+def _show(found: list[Authorisation], *, as_json: bool) -> None:
+    print_all(
+        found,
+        ("id", "owner", "address", "service", "at most", "priority"),
+        lambda one: (
+            one.id,
+            one.owner,
+            one.client_address,
+            one.service,
+            format_bps(one.max_guaranteed_bps),
+            one.max_priority,
+        ),
+        "no authorisations",
+        as_json=as_json,
+    )
+
+
+def audit(
+    subject: Annotated[str | None, typer.Option(help="What it was done to.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Who did it.")] = None,
+    action: Annotated[str | None, typer.Option(help="Or how it begins, such as rate-request.")] = None,
+    limit: Limit = 50,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Who changed what, newest first."""
+    show_all(
+        server,
+        token,
+        lambda client: client.audit.list(subject=subject, actor=actor, action=action, limit=limit),
+        AUDIT_COLUMNS,
+        audit_row,
+        "nothing was changed",
+        as_json=as_json,
+    )
+
+
+AUDIT_COLUMNS = ("at", "actor", "action", "subject", "detail")
+
+
+def audit_row(one: AuditRecord) -> tuple[object, ...]:
+    """A line of the audit."""
+    return local_time(one.at, "milliseconds"), one.actor, one.action, one.subject, json.dumps(one.detail)
+
+
+@flow.command("list")
+def list_flows(
+    node: Annotated[str | None, typer.Option(help="Only those that this node sends.")] = None,
+    running: Annotated[bool, typer.Option("--running", help="Only those that had not ended.")] = False,
+    limit: Limit = 50,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """The fastest first."""
+    show_all(
+        server,
+        token,
+        lambda client: client.flows.list(node=node, running=running, limit=limit),
+        ("node", "protocol", "from", "to", "delivered", "granted", "request"),
+        _flow_row,
+        "no flows",
+        as_json=as_json,
+    )
+
+
+def _flow_row(one: Flow) -> tuple[object, ...]:
+    return (
+        one.node,
+        one.protocol,
+        f"{one.source_address} port {one.source_port}",
+        f"{one.destination_address} port {one.destination_port}",
+        format_bps(one.delivered_bps) + (" (ended)" if one.ended else ""),
+        "-" if one.granted_bps is None else format_bps(one.granted_bps),
+        one.request_id or "-",
+    )

@@ -1,0 +1,139 @@
+"""What operators state of nodes and links, what a link has committed, and series: more of `chart node` and of
+`chart link`, and `chart series`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from chart_client.commands.common import (
+    JsonOption,
+    Rate,
+    ServerOption,
+    TokenOption,
+    local_time,
+    print_json,
+    print_table,
+    rate_option,
+    session,
+    show_all,
+    told,
+    value_words,
+)
+from chart_client.commands.completion import nodes
+from chart_client.commands.network import link, node
+from chart_client.transport import DEFAULT_SERVER
+from chart_client.units import format_bps
+
+NodeId = Annotated[str, typer.Argument(metavar="NODE", autocompletion=nodes)]
+LinkId = Annotated[str, typer.Argument(metavar="LINK", help="FROM:INTERFACE")]
+
+
+@node.command("set")
+def set_node(
+    node_id: NodeId,
+    address: Annotated[list[str] | None, typer.Option(help="Such as 10.1.0.1/32; repeatable, replaces all.")] = None,
+    description: Annotated[str | None, typer.Option()] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """State a node; of one that is there, what is left out stays."""
+    with session(server, token, as_json=as_json) as client:
+        known = next((one for one in client.nodes.list() if one.id == node_id), None)
+        kept = ("description", "addresses", "sensor_pod_target", "tags", "map_position")
+        fields: dict[str, Any] = known.model_dump(mode="json", include=set(kept)) if known else {}
+        fields |= {"addresses": address} if address is not None else {}
+        fields |= {"description": description} if description is not None else {}
+        stored = client.nodes.put(node_id, **fields)
+    told(stored, f"{stored.id}: {', '.join(stored.addresses) or 'no address'}", as_json=as_json)
+
+
+@node.command("delete")
+def delete_node(
+    node_id: NodeId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """Remove a node; its links have to go first."""
+    with session(server, token, as_json=as_json) as client:
+        client.nodes.delete(node_id)
+
+
+@node.command("keys")
+def keys(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Signalling keys of the nodes, and signals that they refused."""
+    show_all(
+        server,
+        token,
+        lambda client: client.node_keys.list(),
+        ("node", "key epoch", "refused signals", "reported"),
+        lambda one: (
+            one.node,
+            one.key_epoch or "none",
+            ", ".join(f"{why.count} {why.reason}" for why in one.refused_signals) or "-",
+            local_time(one.reported_at) + (" (old)" if one.stale else ""),
+        ),
+        "no agent has reported",
+        as_json=as_json,
+    )
+
+
+@link.command("set")
+def set_link(
+    link_id: LinkId,
+    to: Annotated[str, typer.Option("--to", help="Node that receives.", autocompletion=nodes)],
+    capacity: Annotated[Rate, typer.Option(parser=rate_option, help="Such as 100M.")],
+    delay_us: Annotated[int | None, typer.Option(min=0, help="One way, microseconds.")] = None,
+    admission_share: Annotated[float | None, typer.Option(min=0, max=1, help="Of it that may be committed.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """State a link in one direction."""
+    stated = {"delay_us": delay_us, "admission_share": admission_share}
+    fields = {name: value for name, value in stated.items() if value is not None}
+    with session(server, token, as_json=as_json) as client:
+        stored = client.links.put(link_id, to_node=to, capacity_bps=int(capacity), **fields)
+    told(stored, f"{stored.id} to {stored.to_node}: {format_bps(stored.capacity_bps)}", as_json=as_json)
+
+
+@link.command("delete")
+def delete_link(
+    link_id: LinkId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """Remove a link; requests on it are admitted anew or lose their rate."""
+    with session(server, token, as_json=as_json) as client:
+        client.links.delete(link_id)
+
+
+@link.command("capacity")
+def capacity(
+    link_id: LinkId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
+    """What a link has committed, from now on."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.links.capacity(link_id)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(local_time(one.start), format_bps(one.committed_bps), format_bps(one.free_bps)) for one in found.steps]
+    print_table(("from", "committed", "free"), rows, "nothing is committed")
+
+
+def series(
+    kind: Annotated[Literal["measurement", "link", "grant"], typer.Argument()],
+    subject: Annotated[str, typer.Argument(help="A link's or request's id, or SOURCE,DESTINATION.")],
+    metric: Annotated[str, typer.Argument(help="Such as sent_bps or rtt_us.")],
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """The last hour of one metric."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.series(kind, subject, metric)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(local_time(one.at), value_words(one.value, found.unit)) for one in found.points]
+    print_table(("at", "mean"), rows, "nothing in that time")

@@ -1,0 +1,145 @@
+"""Who may ask for what, who changed what, what flows did: authorisations, audit records, flows, keys of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from chart_client.models import Model, ServiceType
+from chart_client.resource import Resource, path_of
+
+
+class Authorisation(Model):
+    """A time-bound grant of the authority for flows of an address."""
+
+    id: str
+    owner: str
+    client_address: str
+    service: ServiceType
+    max_guaranteed_bps: int
+    max_priority: int
+    delay_class: int
+    charging: int
+    # Microseconds since the epoch.
+    expires_at_us: int
+
+
+class AuditRecord(Model):
+    """Who changed what."""
+
+    id: str
+    at: datetime
+    service: str
+    actor: str
+    action: str
+    subject: str
+    detail: dict[str, Any] = Field(default_factory=dict)
+    trace_id: str = ""
+
+
+class Flow(Model):
+    """What a sender told of one of its flows. Rates are means since the record before."""
+
+    node: str
+    request_id: str | None = None
+    protocol: str
+    source_address: str
+    source_port: int
+    destination_address: str
+    destination_port: int
+    started_at: datetime
+    at: datetime
+    ended: bool
+    sent_bytes: int
+    delivered_bytes: int
+    retransmitted_bytes: int
+    min_rtt_us: int | None = None
+    sent_bps: float
+    delivered_bps: float
+    granted_bps: int | None = None
+
+
+class RefusedSignals(Model):
+    """Signals that a node did not take, for one reason, since its agent started."""
+
+    reason: str
+    count: int
+
+
+class NodeKey(Model):
+    """What a node's agent says of its signalling keys; epoch 0: it has none."""
+
+    node: str
+    key_epoch: int
+    kernel_release: str
+    refused_signals: list[RefusedSignals]
+    reported_at: datetime
+    stale: bool
+
+
+class Authorisations(Resource):
+    """What addresses may ask for in band."""
+
+    def list(self) -> Iterator[Authorisation]:
+        """Those that hold now: one's own, of all owners for operators."""
+        return self._all(Authorisation, path_of("authorisations"))
+
+    def create(
+        self,
+        *,
+        client_address: str | None = None,
+        service: ServiceType | None = None,
+        max_guaranteed_bps: int | None = None,
+        max_priority: int | None = None,
+        delay_class: int | None = None,
+        duration_s: int | None = None,
+    ) -> Authorisation:
+        """Authorise an address (default: the caller's own). What is left out becomes as much as the policy gives."""
+        stated = {
+            "client_address": client_address,
+            "service": service,
+            "max_guaranteed_bps": max_guaranteed_bps,
+            "max_priority": max_priority,
+            "delay_class": delay_class,
+            "duration_s": duration_s,
+        }
+        body = {name: value for name, value in stated.items() if value is not None}
+        return self._one(Authorisation, "POST", path_of("authorisations"), body)
+
+    def delete(self, authorisation_id: str) -> None:
+        """Take one back; flows that run lose it."""
+        self._transport.request("DELETE", path_of("authorisations", authorisation_id))
+
+
+class Audit(Resource):
+    """Who changed what."""
+
+    def list(
+        self, *, subject: str | None = None, actor: str | None = None, action: str | None = None, limit: int = 100
+    ) -> Iterator[AuditRecord]:
+        """The newest first. `action` may also be the beginning of one, such as "rate-request"."""
+        query = {"subject": subject, "actor": actor, "action": action, "limit": limit}
+        return self._all(AuditRecord, path_of("audit"), **query)
+
+    def of_request(self, request_id: str) -> Iterator[AuditRecord]:
+        """What became of a rate request, the newest first."""
+        return self._all(AuditRecord, path_of("rate-requests", request_id, "history"))
+
+
+class Flows(Resource):
+    """Flows that senders told of."""
+
+    def list(self, *, node: str | None = None, running: bool = False, limit: int = 100) -> Iterator[Flow]:
+        """The fastest first; an application sees those of its own requests."""
+        return self._all(Flow, path_of("flows"), node=node, running=running, limit=limit)
+
+
+class NodeKeys(Resource):
+    """Signalling keys of the nodes."""
+
+    def list(self) -> Iterator[NodeKey]:
+        """By node."""
+        return self._all(NodeKey, path_of("node-keys"))

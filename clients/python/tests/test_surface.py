@@ -1,0 +1,235 @@
+"""The client and the `chart` command reach every operation of the gateway, as its OpenAPI document has them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from chart_client import Client, NotFoundError, ProblemError
+from chart_client.cli import build
+
+DOCUMENT = Path(__file__).parents[3] / "web" / "openapi.json"
+Operation = tuple[str, str]
+
+
+def operations() -> set[Operation]:
+    """Method and path template of everything under /v1."""
+    paths = json.loads(DOCUMENT.read_text())["paths"]
+    return {(method.upper(), path) for path, methods in paths.items() if path.startswith("/v1/") for method in methods}
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[tuple[str, list[Operation]]]:
+    """A server whose lists are empty and that knows nothing else, and what it was asked."""
+    asked: list[Operation] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path = urlsplit(self.path).path
+            asked.append((self.command, path))
+            empty = self.command == "GET" and path.count("/") == 2 and path != "/v1/events"
+            said = {"items": []} if empty else {"title": "not found", "status": 404, "detail": "there is nothing here"}
+            body = json.dumps(said).encode()
+            self.send_response(200 if empty else 404)
+            self.send_header("Content-Type", "application/problem+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        setattr(Handler, f"do_{method}", Handler._answer)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def unreached(asked: list[Operation]) -> set[Operation]:
+    """Operations that no request was for."""
+
+    def matches(method: str, template: str) -> bool:
+        pattern = re.compile(re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(template)) + "$")
+        return any(method == one[0] and pattern.match(one[1]) for one in asked)
+
+    return {operation for operation in operations() if not matches(*operation)}
+
+
+CALLS: list[Callable[[Client], object]] = [
+    lambda chart: chart.rate_requests.create("a", "b"),
+    lambda chart: list(chart.rate_requests.list()),
+    lambda chart: chart.rate_requests.preview("a", "b"),
+    lambda chart: chart.rate_requests.get("x"),
+    lambda chart: chart.rate_requests.change("x", guaranteed_bps=1),
+    lambda chart: chart.rate_requests.preview_change("x", guaranteed_bps=1),
+    lambda chart: chart.rate_requests.release("x"),
+    lambda chart: chart.rate_requests.commit("x"),
+    lambda chart: chart.rate_requests.receipt("x"),
+    lambda chart: list(chart.audit.of_request("x")),
+    lambda chart: list(chart.audit.list()),
+    lambda chart: list(chart.flows.list()),
+    lambda chart: list(chart.node_keys.list()),
+    lambda chart: list(chart.authorisations.list()),
+    lambda chart: chart.authorisations.create(),
+    lambda chart: chart.authorisations.delete("x"),
+    lambda chart: chart.signed_receipts.get("x"),
+    lambda chart: chart.signed_receipts.keys(),
+    lambda chart: list(chart.callbacks.list()),
+    lambda chart: chart.callbacks.retry("x"),
+    lambda chart: chart.callbacks.secret(),
+    lambda chart: chart.callbacks.secret(replace=True),
+    lambda chart: list(chart.quotas.list()),
+    lambda chart: chart.quotas.get("x"),
+    lambda chart: chart.quotas.put("x"),
+    lambda chart: chart.quotas.delete("x"),
+    lambda chart: list(chart.nodes.list()),
+    lambda chart: chart.nodes.get("x"),
+    lambda chart: chart.nodes.put("x"),
+    lambda chart: chart.nodes.delete("x"),
+    lambda chart: list(chart.links.list()),
+    lambda chart: chart.links.get("x"),
+    lambda chart: chart.links.put("x", to_node="y", capacity_bps=1),
+    lambda chart: chart.links.delete("x"),
+    lambda chart: chart.links.capacity("x"),
+    lambda chart: chart.paths("a", "b"),
+    lambda chart: list(chart.policies.list()),
+    lambda chart: chart.policies.get("x"),
+    lambda chart: chart.policies.put("x", enforcement="off"),
+    lambda chart: list(chart.sensing_configurations.list()),
+    lambda chart: chart.sensing_configurations.get("x"),
+    lambda chart: chart.sensing_configurations.put("x"),
+    lambda chart: chart.sensing_configurations.delete("x"),
+    lambda chart: list(chart.measurements.list()),
+    lambda chart: list(chart.tunnels.list()),
+    lambda chart: chart.tunnels.get("x"),
+    lambda chart: chart.tunnels.put("x"),
+    lambda chart: chart.tunnels.delete("x"),
+    lambda chart: chart.sensing.run("a", "ping", "10.0.0.1"),
+    lambda chart: chart.sensing.report("x"),
+    lambda chart: list(chart.sensing.estimates()),
+    lambda chart: chart.sensing.next_pairs("rtt_us"),
+    lambda chart: chart.sensing.roll_ups("a", "b", "rtt_us"),
+    lambda chart: chart.sensing.baselines(),
+    lambda chart: chart.sensing.path_changes(),
+    lambda chart: chart.snapshots.list(),
+    lambda chart: chart.snapshots.take(),
+    lambda chart: list(chart.snapshots.rows("x")),
+    lambda chart: chart.snapshots.download(Path("nowhere"), "x"),
+    lambda chart: chart.alerts.list(),
+    lambda chart: chart.alerts.rules(),
+    lambda chart: chart.alerts.rule("x"),
+    lambda chart: chart.alerts.put_rule("x", kind="above", metric="rtt_us"),
+    lambda chart: chart.alerts.delete_rule("x"),
+    lambda chart: chart.series("link", "x", "sent_bps"),
+    lambda chart: next(chart.events(resume=False)),
+]
+
+# What a program does by reading the list of all; nobody wants it in a shell.
+NOT_IN_SHELL = {
+    ("GET", "/v1/nodes/{id}"),
+    ("GET", "/v1/links/{id}"),
+    ("GET", "/v1/quotas/{application}"),
+    ("GET", "/v1/sensing-configurations/{id}"),
+    ("GET", "/v1/alert-rules/{id}"),
+}
+
+COMMANDS = """
+request create --from a --to b --rate 1M
+request list
+request preview --from a --to b --rate 1M
+request show x
+request change x --rate 1M
+request change x --rate 1M --preview
+request release x
+request commit x
+request receipt x
+request history x
+audit
+flow list
+node keys
+authorisation list
+authorisation create
+authorisation delete x
+receipt get x
+receipt keys --keys KEYS
+callback list
+callback retry x
+callback secret
+callback secret --replace
+quota list
+quota set x
+quota delete x
+node list
+node set x --address 10.0.0.1/32
+node delete x
+link list
+link set x:y --to z --capacity 1M
+link delete x:y
+link capacity x:y
+path a b
+policy show
+policy show x
+policy set --enforcement off
+sensing list
+sensing put x --from a --to b --address 10.0.0.1
+sensing delete x
+sensing run --from a --to b --address 10.0.0.1
+measurement list
+tunnels list
+tunnels show x
+tunnels set x --target 1M
+tunnels release x
+sensing report x
+sensing baselines
+sensing changes
+estimate list
+estimate next rtt_us
+snapshot list
+snapshot take
+snapshot show x
+snapshot download NOWHERE.csv
+snapshot rollups --from a --to b
+alert list
+alert rules
+alert put-rule x --kind above --metric rtt_us
+alert delete-rule x
+series link x sent_bps
+events --count 1
+"""
+
+
+def test_client() -> None:
+    with recording() as (url, asked), Client(url, "token", tries=1) as chart:
+        for call in CALLS:
+            with contextlib.suppress(NotFoundError, ProblemError, LookupError, ValueError, StopIteration):
+                call(chart)
+        assert unreached(asked) == set()
+
+
+def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CHART_TOKEN", "token")
+    with recording() as (url, asked):
+        monkeypatch.setenv("CHART_SERVER", url)
+        for line in COMMANDS.strip().splitlines():
+            words = [str(tmp_path / word) if word in ("KEYS", "NOWHERE.csv") else word for word in line.split()]
+            result = CliRunner().invoke(build(words), words)
+            assert result.exit_code != 2, f"chart {line}: {result.output}"
+        left = unreached(asked) - NOT_IN_SHELL
+    assert left == set()
