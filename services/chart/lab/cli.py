@@ -377,11 +377,15 @@ def run(
     ignore_noise: Annotated[bool, typer.Option("--ignore-noise", help="judge on a busy machine too")] = False,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="throughput-grid, itm-*: keep what an earlier run in the same folder finished"),
+        typer.Option(
+            "--resume", help="throughput-grid, itm-*, kill-matrix: keep what an earlier run in the folder finished"
+        ),
     ] = False,
     slice_s: Annotated[
         float | None,
-        typer.Option(min=1.0, help="itm-*: begin no run that would not be over by then; --resume goes on (seconds)"),
+        typer.Option(
+            min=1.0, help="itm-*, kill-matrix: begin nothing that would not be over by then; --resume goes on (s)"
+        ),
     ] = None,
     in_band: Annotated[
         bool, typer.Option("--in-band", help="throughput-grid: chart's rate is agreed by signals in the flow")
