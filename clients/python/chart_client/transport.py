@@ -45,6 +45,7 @@ class Transport:
         self.server = server.rstrip("/")
         self._token = token
         self._sleep = sleep
+        self.timeout_s = timeout_s
         self._http = httpx.Client(base_url=self.server, timeout=timeout_s, transport=transport)
 
     def close(self) -> None:
@@ -90,7 +91,7 @@ class Transport:
             if _later(response) and remaining:
                 self._sleep(self._pause_s(remaining, response.headers.get("retry-after")))
                 continue
-            if response.is_success:
+            if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
                 return response
             raise errors.of(problem_of(response))
         raise AssertionError

@@ -9,7 +9,7 @@ A job that could only be granted at the cost of others is put off to a next tran
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import psycopg
@@ -88,12 +88,15 @@ class Admissions:
         idempotency_us: int,
         clock: Clock,
         freed: Callable[[], None] = lambda: None,
+        changed: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
+        """`freed` is told when a rate was given back, `changed` the requests of which changes were stored."""
         self._pool = pool
         self._network = network
         self._idempotency_us = idempotency_us
         self._clock = clock
         self._freed = freed
+        self._changed = changed
         self._queue: asyncio.Queue[Waiting] = asyncio.Queue()
         self._known = Remembered()
 
@@ -181,6 +184,7 @@ class Admissions:
             else:
                 one.done.set_result(result)
                 freed = freed or any(each.frees_capacity for each in result.decision.outcomes)
+        self._changed(transaction.changes.request_ids)
         for one in again:
             PUT_OFF.inc()
             self._queue.put_nowait(one)

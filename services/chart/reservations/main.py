@@ -19,6 +19,7 @@ from chart.reservations.service import Timing
 from chart.reservations.settings import ReservationsSettings
 from chart.reservations.streams import Worker
 from chart.reservations.view import NetworkView
+from chart.reservations.watch import Watch
 
 SCHEMA = "reservations"
 
@@ -53,12 +54,22 @@ async def serve(settings: ReservationsSettings) -> None:
             checks = {"streams": streams_are_read, "database": database_answers}
             repository = Repository(pool, settings.idempotency_us)
             callbacks = Callbacks(pool, clock, anywhere=anywhere)
+            watch = Watch(clock)
             admissions = Admissions(
-                pool, lambda: view.network, settings.idempotency_us, clock, freed=lambda: worker.freed()
+                pool,
+                lambda: view.network,
+                settings.idempotency_us,
+                clock,
+                freed=lambda: worker.freed(),
+                changed=watch.changed,
             )
-            worker = Worker(broker, repository, admissions, view, timing, settings.reservations_group)
+            worker = Worker(
+                broker, repository, admissions, view, timing, settings.reservations_group, changed=watch.changed
+            )
             leases = LeaseWork(broker, pool, view, rule, settings.reservations_group, clock)
-            servicer = reservations_rpc.ReservationsServicer(repository, admissions, callbacks, view, timing, clock)
+            servicer = reservations_rpc.ReservationsServicer(
+                repository, admissions, callbacks, view, timing, clock, watch
+            )
             async with HealthServer(settings.http_listen, checks):
                 # Answers only once the topology is known: before, every request would be refused as unknown.
                 await view.open(broker)

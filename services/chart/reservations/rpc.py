@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 import structlog
@@ -24,6 +25,7 @@ from chart.reservations.repository import Filter, Repository
 from chart.reservations.reservation import Reservation, Timing, wanted_bps
 from chart.reservations.rpc_network import NetworkCalls
 from chart.reservations.view import NetworkView
+from chart.reservations.watch import Watch
 from chart.v1 import reservations_pb2 as pb
 from chart.v1 import reservations_pb2_grpc
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
@@ -32,6 +34,7 @@ DEFAULT_PAGE = 50
 LARGEST_PAGE = 500
 LONGEST_KEY = 255
 LONGEST_SEARCH = 200
+LONGEST_WAIT_S = 30.0
 
 ASKED = Counter("chart_reservations_requests_total", "Requests for a rate, by outcome", ["outcome"])
 
@@ -49,12 +52,14 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         view: NetworkView,
         timing: Timing,
         clock: Clock,
+        watch: Watch,
     ) -> None:
         NetworkCalls.__init__(self, repository, view, clock)
         AnswerCalls.__init__(self, repository.pool, repository.idempotency_us, clock)
         self._admissions = admissions
         self._callbacks = callbacks
         self._timing = timing
+        self._watch = watch
 
     async def CreateRateRequest(  # noqa: N802 - named by the interface
         self, request: pb.CreateRateRequestRequest, context: Any
@@ -149,8 +154,16 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     async def GetRateRequest(  # noqa: N802
         self, request: pb.GetRateRequestRequest, context: Any
     ) -> pb.GetRateRequestResponse:
-        """One request."""
-        reservation = await self._repository.get(request.id, request.owner)
+        """One request; waits for its next revision if asked to."""
+
+        def read() -> Coroutine[Any, Any, Reservation]:
+            return self._repository.get(request.id, request.owner)
+
+        wait_s = min(request.wait_us / 1e6, LONGEST_WAIT_S)
+        if wait_s > 0:
+            reservation = await self._watch.newer(read, request.id, request.known_revision, wait_s)
+        else:
+            reservation = await read()
         return pb.GetRateRequestResponse(rate_request=service.rate_request(reservation))
 
     async def ListRateRequests(  # noqa: N802

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import psycopg
@@ -76,7 +77,10 @@ class Worker:
         timing: Timing,
         group: str,
         clock: Clock | None = None,
+        changed: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
+        """`changed` is told the requests of which changes were stored."""
+        self._changed = changed
         self._broker = broker
         self._repository = repository
         self._admissions = admissions
@@ -157,6 +161,7 @@ class Worker:
         changes = await self._repository.change_many(
             by_request, lambda one: service.on_statuses(one, by_request[one.id], now_us, self._timing), now_us
         )
+        self._changed(before.id for before, _ in changes)
         for before, outcome in changes:
             if outcome.announce:
                 self._note(before, outcome.reservation, by_request[before.id], now_us)

@@ -108,6 +108,11 @@ class Changes:
         self._outbox.append((topic, key, payload, json.dumps(headers)))
 
     @property
+    def request_ids(self) -> list[str]:
+        """Requests that are made or changed."""
+        return list(self._last)
+
+    @property
     def touched_links(self) -> set[str]:
         """Links whose profile changes."""
         return self._links

@@ -108,6 +108,23 @@ async def test_revisions(place: World) -> None:
     assert (await place.client.delete(path, headers=headers)).status_code == 204
 
 
+async def test_waiting_for_another_revision(place: World) -> None:
+    headers = place.headers()
+    created = await place.client.post(REQUESTS, json=GOOD, headers=headers)
+    assert created.status_code == 201
+    path, known = f"{REQUESTS}/{created.json()['id']}", {"If-None-Match": created.headers["etag"]}
+    answer = await place.client.get(path, params={"wait_s": 10}, headers={**headers, **known})
+    asked = place.reservations.looked
+    assert (asked.wait_us, f'"{asked.known_revision}"') == (10_000_000, created.headers["etag"])
+    assert answer.status_code in (200, 304)
+    # Without a revision that is known, or without a time, there is nothing to wait for.
+    for parameters, more in (({"wait_s": 10}, {}), ({}, known), ({"wait_s": 10}, {"If-None-Match": '"x"'})):  # type: ignore[var-annotated]
+        await place.client.get(path, params=parameters, headers={**headers, **more})
+        assert place.reservations.looked.wait_us == 0
+    refused = await place.client.get(path, params={"wait_s": 11}, headers=headers)
+    assert assert_problem(refused, 422)["ceiling"] == 10
+
+
 async def test_idempotency(place: World) -> None:
     headers = {**place.headers(), "Idempotency-Key": "key-1"}
     body = {**GOOD, "duration_s": 60}

@@ -56,12 +56,14 @@ async def test_request_is_granted_confirmed_enforced_and_released(platform: Plat
         record = platform.grants.record(made.id)
         assert record is not None
         assert "traceparent" in record.headers
-
-        async def enforced() -> bool:
-            answer = await stub.GetRateRequest(pb.GetRateRequestRequest(id=made.id))
-            return answer.rate_request.enforcement == rr.ENFORCEMENT_ENFORCED
-
-        await eventually(enforced)
+        # Whoever waits for it is told of each change.
+        known, waited = made, 0
+        while known.enforcement != rr.ENFORCEMENT_ENFORCED and waited < 10:
+            call = pb.GetRateRequestRequest(id=made.id, wait_us=30_000_000, known_revision=known.revision)
+            newer = (await stub.GetRateRequest(call, timeout=60)).rate_request
+            assert newer.revision > known.revision
+            known, waited = newer, waited + 1
+        assert known.enforcement == rr.ENFORCEMENT_ENFORCED
         followed = await eventually(
             lambda: (one := platform.requests.get(made.id)) is not None and one.enforced_at_us > 0 and one  # type: ignore[attr-defined]
         )

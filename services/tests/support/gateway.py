@@ -200,6 +200,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
         return found
 
     async def GetRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.looked = request
         return reservations_pb2.GetRateRequestResponse(rate_request=self._find(request.id, request.owner))
 
     async def ListRateRequests(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -4907,7 +4907,10 @@ export interface operations {
     };
     get_rate_request: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description With If-None-Match: wait so long for another revision before answering 304. */
+                wait_s?: number;
+            };
             header?: {
                 /** @description Answer 304 when the resource still has this tag. */
                 "If-None-Match"?: string | null;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from typing import Annotated, Protocol
 
@@ -58,6 +59,10 @@ RequestId = Annotated[
         examples=["01KAJ3Z0Q3D5X6W5K3T4Z8Y7VN"],
     ),
 ]
+# One revision, as its entity tag; a 64-bit number.
+REVISION_TAG = re.compile(r'(?:W/)?"(\d{1,18})"')
+# What a call may take beside its waiting.
+WAIT_MARGIN_S = 5.0
 TagFilter = Annotated[str, StringConstraints(min_length=1, max_length=321)]
 _HEADERS = {
     "ETag": {"description": "The revision.", "schema": {"type": "string"}},
@@ -198,12 +203,25 @@ async def list_rate_requests(
     response_model=RateRequest,
 )
 async def get_rate_request(
-    request_id: RequestId, response: Response, gateway: Context, principal: AnyRole, if_none_match: IfNoneMatch = None
+    request_id: RequestId,
+    response: Response,
+    gateway: Context,
+    principal: AnyRole,
+    if_none_match: IfNoneMatch = None,
+    wait_s: Annotated[
+        float,
+        Query(ge=0, le=10, description="With If-None-Match: wait so long for another revision before answering 304."),
+    ] = 0,
 ) -> RateRequest | Response:
     """With the confirmations of every node on its path."""
     call = reservations_pb2.GetRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=True))
+    timeout_s = None
+    known = None if if_none_match is None else REVISION_TAG.fullmatch(if_none_match.strip())
+    if known is not None and wait_s:
+        call.wait_us, call.known_revision = round(wait_s * 1e6), int(known[1])
+        timeout_s = wait_s + WAIT_MARGIN_S
     with problems("reservations"):
-        answer = await gateway.backends.reservations.GetRateRequest(call)
+        answer = await gateway.backends.reservations.GetRateRequest(call, timeout=timeout_s)
     found = mapping.rate_request(answer.rate_request)
     if not_modified(if_none_match, found.revision):
         return Response(status_code=304, headers={"ETag": f'"{found.revision}"'})
