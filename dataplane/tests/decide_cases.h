@@ -108,3 +108,10 @@ static inline void apply(struct decide *decide, const char *id, int64_t now_us, 
 static inline void put(struct decide *decide, struct decide_grant grant) {
     assert_int_equal(decide_put_grant(decide, &grant, "00-aa-bb-01", T0), 1);
 }
+
+/* The grant r1 is applied at its guaranteed rate, and that was told. */
+static inline void put_and_tell(struct decide *decide, struct decide_grant r1, struct told *told) {
+    put(decide, r1);
+    apply(decide, "r1", T0, r1.guaranteed_bps);
+    assert_int_equal(decide_statuses(decide, T0, take, told), 1);
+}

@@ -45,13 +45,20 @@ static inline struct frame sent(const uint8_t *from, const uint8_t *to, uint16_t
 }
 
 /* The signal that the last egress run ordered; the clone is `flags` and `payload` again. */
-static inline struct frame cloned(const uint8_t *from, const uint8_t *to, uint16_t from_port, uint16_t to_port,
-                                  uint8_t flags, uint32_t payload, struct chart_parsed *ret) {
+static inline struct frame ordered(const uint8_t *from, const uint8_t *to, uint16_t from_port, uint16_t to_port,
+                                   uint8_t protocol, uint8_t flags, uint32_t payload) {
     struct frame frame;
-    make_frame(&frame, from, to, from_port, to_port, 6, flags, payload);
+    make_frame(&frame, from, to, from_port, to_port, protocol, flags, payload);
     frame.mark = CHART_MARK_ORDER;
     assert_int_equal(run_frame(run.program->progs.signal_egress, &frame, 1), 0);
     assert_int_equal(frame.verdict, REDIRECT_VERDICT);
+    return frame;
+}
+
+/* The same of TCP, and what is in it. */
+static inline struct frame cloned(const uint8_t *from, const uint8_t *to, uint16_t from_port, uint16_t to_port,
+                                  uint8_t flags, uint32_t payload, struct chart_parsed *ret) {
+    struct frame frame = ordered(from, to, from_port, to_port, 6, flags, payload);
     assert_int_equal(frame.mark, CHART_MARK_SIGNAL);
     assert_int_equal(chart_ipv4_parse(ret, frame.octets + ETHERNET, frame.length - ETHERNET), CHART_QOS_OK);
     return frame;

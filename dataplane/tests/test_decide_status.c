@@ -27,9 +27,7 @@ static void a_new_generation_is_told_at_once(void **state) {
     struct decide_grant g = grant("r1");
     struct told told = {0};
 
-    put(decide, g);
-    apply(decide, "r1", T0, 10 * MBPS);
-    decide_statuses(decide, T0, take, &told);
+    put_and_tell(decide, g, &told);
     g.generation = 2;
     put(decide, g);
     apply(decide, "r1", T0, 10 * MBPS);
@@ -43,9 +41,7 @@ static void a_moved_rate_is_told_after_a_second(void **state) {
     struct decide *decide = alpha();
     struct told told = {0};
 
-    put(decide, grant("r1"));
-    apply(decide, "r1", T0, 10 * MBPS);
-    decide_statuses(decide, T0, take, &told);
+    put_and_tell(decide, grant("r1"), &told);
     apply(decide, "r1", T0, 40 * MBPS);
     assert_int_equal(decide_statuses(decide, T0 + SECOND - 1, take, &told), 0);
     assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
@@ -60,9 +56,7 @@ static void off_and_observe_are_observed(void **state) {
     struct told told = {0};
     int64_t next;
 
-    put(decide, grant("r1"));
-    apply(decide, "r1", T0, 10 * MBPS);
-    decide_statuses(decide, T0, take, &told);
+    put_and_tell(decide, grant("r1"), &told);
     decide_put_policy(decide, "default", DECIDE_MODE_OBSERVE);
     desired(decide, T0, &next);
     decide_statuses(decide, T0, take, &told);
@@ -150,9 +144,7 @@ static void a_tombstone_removes_and_is_remembered_for_a_while(void **state) {
     struct told told = {0};
     int64_t next;
 
-    put(decide, grant("r1"));
-    apply(decide, "r1", T0, 10 * MBPS);
-    decide_statuses(decide, T0, take, &told);
+    put_and_tell(decide, grant("r1"), &told);
     assert_int_equal(decide_remove_grant(decide, "r1", "00-cc-dd-01", T0 + SECOND), 1);
     assert_int_equal(decide_remove_grant(decide, "r1", NULL, T0 + SECOND), 0);
     assert_int_equal(desired(decide, T0 + SECOND, &next), 0);
@@ -213,9 +205,7 @@ static void validity_that_ends_is_told_and_a_renewal_applies_again(void **state)
     struct told told = {0};
     int64_t next, late = T0 + 60 * SECOND;
 
-    put(decide, g);
-    apply(decide, "r1", T0, 10 * MBPS);
-    decide_statuses(decide, T0, take, &told);
+    put_and_tell(decide, g, &told);
     desired(decide, late, &next);
     decide_statuses(decide, late, take, &told);
     assert_int_equal(told.last.state, DECIDE_REMOVED);

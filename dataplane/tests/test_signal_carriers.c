@@ -30,10 +30,7 @@ static void test_udp_of_this_element(void **state) {
     as_origin(0, 50000000);
     make_frame(&frame, client, server, next_port, PORT, 17, 0, 700);
     assert_int_equal(run_frame(run.program->progs.signal_egress, &frame, 1), 0);
-    make_frame(&frame, client, server, next_port, PORT, 17, 0, 700);
-    frame.mark = CHART_MARK_ORDER;
-    assert_int_equal(run_frame(run.program->progs.signal_egress, &frame, 1), 0);
-    assert_int_equal(frame.verdict, REDIRECT_VERDICT);
+    frame = ordered(client, server, next_port, PORT, 17, 0, 700);
     assert_int_equal(frame.length, ETHERNET + 56 + 8);
     assert_int_equal(chart_ipv4_parse(&parsed, frame.octets + ETHERNET, frame.length - ETHERNET), CHART_QOS_OK);
     assert_signed(&parsed, OWN, DOWNSTREAM);
@@ -106,10 +103,7 @@ static void test_no_answer_to_options_takes_the_shim_then_gives_up(void **state)
     sent(client, server, next_port, PORT, SYN, 0);
     usleep(TICK_US);
     sent(client, server, next_port, PORT, ACK, 0);
-    make_frame(&frame, client, server, next_port, PORT, 6, ACK, 500);
-    frame.mark = CHART_MARK_ORDER;
-    assert_int_equal(run_frame(run.program->progs.signal_egress, &frame, 1), 0);
-    assert_int_equal(frame.verdict, REDIRECT_VERDICT);
+    frame = ordered(client, server, next_port, PORT, 6, ACK, 500);
     assert_shim(&frame, DOWNSTREAM, CHART_REQUEST);
     usleep(TICK_US);
     sent(client, server, next_port, PORT, ACK, 0);
@@ -118,14 +112,9 @@ static void test_no_answer_to_options_takes_the_shim_then_gives_up(void **state)
 
 /* The request of this element's flow from next_port, ahead of a packet with these flags. True: through the shim. */
 static bool asked_by_shim(uint8_t flags) {
-    struct frame frame;
     usleep(TICK_US);
     sent(client, server, next_port, PORT, flags, 0);
-    make_frame(&frame, client, server, next_port, PORT, 6, flags, 0);
-    frame.mark = CHART_MARK_ORDER;
-    assert_int_equal(run_frame(run.program->progs.signal_egress, &frame, 1), 0);
-    assert_int_equal(frame.verdict, REDIRECT_VERDICT);
-    return frame.octets[ETHERNET + 9] == 17;
+    return ordered(client, server, next_port, PORT, 6, flags, 0).octets[ETHERNET + 9] == 17;
 }
 
 static void test_a_hop_that_answers_no_options_is_asked_once_per_flow(void **state) {
