@@ -1,11 +1,12 @@
 """Prediction intervals with a stated coverage: split conformal prediction (Lei et al., JASA 2018, section 2.2).
 
 Pairs that the model did not see are predicted; what share of them falls outside decides how wide the intervals are.
-Lower and upper end are calibrated apart because errors of round-trip times are skewed. Which pairs were measured is no
-chance (near ones were chosen more often), so each held-out pair counts as often as pairs like it are still unmeasured:
-weighted conformal prediction under covariate shift (Tibshirani et al., NeurIPS 2019, section 2). How large errors are
-against what the models say of them goes with the value itself; that trend is taken out first, so that intervals hold
-for near and for far pairs (locally weighted conformal prediction, Lei et al., section 5.2).
+Lower and upper end are calibrated apart because errors of round-trip times are skewed, where enough pairs are held out
+to tell their tails apart. Which pairs were measured is no chance (near ones were chosen more often), so each held-out
+pair counts as often as pairs like it are still unmeasured: weighted conformal prediction under covariate shift
+(Tibshirani et al., NeurIPS 2019, section 2). How large errors are against what the models say of them goes with the
+value itself; that trend is taken out first, so that intervals hold for near and for far pairs (locally weighted
+conformal prediction, Lei et al., section 5.2).
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ FEW = 10.0
 BINS = 10
 LEAST_IN_BIN = 30
 MOST_WEIGHT = 8.0
-# With fewer held-out pairs no trend is told from chance; errors below this share of the median do not pull on it.
-ENOUGH_FOR_TREND = 150
+# With fewer held-out pairs neither a trend nor the skew is told from chance: twelve choices of 186 pairs of one matrix
+# covered 0.83 to 0.98 with them and 0.86 to 0.95 without.
+ENOUGH_FOR_TREND = 600
+# Errors below this share of the median do not pull on the trend.
 LEAST_SCORE = 0.1
 # So many pairs say as much as one that shares no node with others.
 ALIKE = 2.0
@@ -119,7 +122,8 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
 
 
 def calibrate(truth: Floats, predicted: Floats, spread: Floats, weights: Floats | None = None) -> Calibration:
-    """From held-out pairs, all in logarithms. Each end leaves out half of what the interval may miss."""
+    """From held-out pairs, all in logarithms. With enough of them each end leaves out half of what the interval may
+    miss."""
     scores = (truth - predicted) / spread
     count = len(scores)
     if count == 0:
@@ -130,12 +134,16 @@ def calibrate(truth: Floats, predicted: Floats, spread: Floats, weights: Floats 
     trend = trend_of(scores, predicted, spread)
     if trend is not None:
         scores = scores / trend.factor(predicted, spread)
-    miss = (1 - COVERAGE) / 2
     counted = np.ones(count) if weights is None else weights
     # The finite-sample rank: the new pair is one more among the held-out ones, of which those that weigh much stand for
     # many (effective size, Kish, Survey Sampling, 1965) and those that share a node are alike.
     independent = float(counted.sum() ** 2 / (counted**2).sum()) / ALIKE
-    rank = min(1.0, (1 - miss) * (1 + 1 / independent))
-    above = weighted_quantile(scores, counted, rank)
-    below = weighted_quantile(-scores, counted, rank)
-    return Calibration(below, above, count, trend)
+
+    def reach(values: Floats, share: float) -> float:
+        return weighted_quantile(values, counted, min(1.0, share * (1 + 1 / independent)))
+
+    if trend is None:
+        reaches = reach(np.abs(scores), COVERAGE)
+        return Calibration(reaches, reaches, count)
+    share = (1 + COVERAGE) / 2
+    return Calibration(reach(-scores, share), reach(scores, share), count, trend)
