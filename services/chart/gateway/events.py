@@ -12,11 +12,13 @@ the interval, so that neither this process nor a browser has everything to do at
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import Counter, Gauge
 
@@ -37,8 +39,7 @@ EVENTS = Counter("chart_gateway_events_total", "Events published.", ["name"])
 SLOW_CLIENTS = Counter("chart_gateway_slow_event_clients_total", "Event streams ended because the client was too slow.")
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One event, ready to send; ``coalesced`` ones may go out together."""
 
     identity: str
@@ -52,6 +53,16 @@ class Event:
     def text(self) -> str:
         """As it is sent alone."""
         return _text(self.identity, self.name, self.data)
+
+
+# Looked up once: finding a counter by its label costs more than counting.
+_counter = functools.cache(EVENTS.labels)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _turn_of(key: str) -> int:
+    """When the change of this key goes out."""
+    return zlib.crc32(key.encode()) % TURNS
 
 
 def _text(identity: str | None, name: str, data: str) -> str:
@@ -91,28 +102,26 @@ class EventHub:
         self._client_limit = clients
         self._clients: set[EventStream] = set()
         self._coalesce_s = coalesce_s
-        self._waiting: dict[tuple[str, str], Change] = {}
+        # By turn.
+        self._waiting: list[dict[tuple[str, str], Change]] = [{} for _ in range(TURNS)]
         self._ping_s = ping_s
         self._closing = False
 
     def publish(self, changes: Iterable[Change]) -> None:
         """Send changes to the clients; those that are to be coalesced wait for `flush`."""
         for change in changes:
-            if change.coalesce_key is not None and self._coalesce_s > 0:
-                self._waiting[(change.name, change.coalesce_key)] = change
+            key = change.coalesce_key
+            if key is not None and self._coalesce_s > 0:
+                self._waiting[_turn_of(key)][change.name, key] = change
             else:
                 self._send(change)
 
     def flush(self, turn: int | None = None) -> None:
         """Send the newest of each change that was waiting; with a turn only of those whose turn it is."""
-        if turn is None:
-            due, self._waiting = self._waiting, {}
-        else:
-            due = {key: one for key, one in self._waiting.items() if zlib.crc32(key[1].encode()) % TURNS == turn}
-            for key in due:
-                del self._waiting[key]
-        for change in due.values():
-            self._send(change)
+        for one in range(TURNS) if turn is None else (turn,):
+            due, self._waiting[one] = self._waiting[one], {}
+            for change in due.values():
+                self._send(change)
 
     async def run(self) -> None:
         """Flush for ever, each key once in the interval."""
@@ -128,7 +137,7 @@ class EventHub:
         coalesced = change.coalesce_key is not None
         event = Event(f"{self._epoch}-{self._last}", self._last, change.name, change.owner, data, coalesced)
         self._ring.append(event)
-        EVENTS.labels(change.name).inc()
+        _counter(change.name).inc()
         for client in tuple(self._clients):
             client.offer(event)
 

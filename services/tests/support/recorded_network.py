@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import gc
 import gzip
 import json
 import math
@@ -299,7 +300,10 @@ class TapeBroker(LocalBroker):
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__()
         self._passing = [entry for entry in entries if entry.topic in PASSING]
-        self._state = [entry for entry in entries if entry.topic in COMPACTED]
+        state = [entry for entry in entries if entry.topic in COMPACTED]
+        self._beginning = [entry for entry in state if entry.at_us == 0]
+        # Nodes and links are registered once, not each time that the tape begins anew.
+        self._state = [entry for entry in state if entry.topic != TOPOLOGY]
 
     def subscribe(self, topics: Sequence[str], **options: Any) -> Any:
         """See `Broker.subscribe`."""
@@ -317,9 +321,7 @@ class TapeBroker(LocalBroker):
     async def first(self) -> None:
         """Publish what is there at the beginning."""
         now_us = time.time_ns() // 1000
-        for entry in self._state:
-            if entry.at_us > 0:
-                break
+        for entry in self._beginning:
             value = decode(self.catalogue, entry.topic, entry.value, {})
             await self.publish(entry.topic, entry.key, moved(value, entry.topic, now_us))
 
@@ -379,7 +381,10 @@ def main(words: Sequence[str] | None = None) -> int:
             count = write(chosen.file, made(chosen.nodes, chosen.links, chosen.seconds, chosen.seed, chosen.wander))
             print(f"{count} records in {chosen.file}")
         else:
-            asyncio.run(replay(read(chosen.file), chosen.listen, chosen.interval_s))
+            entries = read(chosen.file)
+            # The recording stays as it is: searching it for garbage again and again is no work of a gateway.
+            gc.freeze()
+            asyncio.run(replay(entries, chosen.listen, chosen.interval_s))
     except KeyboardInterrupt:
         return 0
     except (OSError, ValueError) as error:

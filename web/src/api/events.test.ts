@@ -150,6 +150,16 @@ describe("LiveEvents", () => {
     expect(invalidated).toHaveBeenCalledTimes(2);
   });
 
+  it("fetches a list of which much is said at once twice, not for each word", () => {
+    const invalidated = vi.spyOn(queries, "invalidateQueries");
+    for (let count = 0; count < 500; count += 1) live.apply("topology", { kind: "node", id: `n${count}` });
+    expect(invalidated.mock.calls.map(([one]) => one?.queryKey?.[0])).toEqual(["nodes", "links"]);
+    vi.advanceTimersByTime(5000);
+    expect(invalidated).toHaveBeenCalledTimes(4);
+    live.apply("topology", { kind: "node", id: "n0" });
+    expect(invalidated).toHaveBeenCalledTimes(6);
+  });
+
   it("goes on where it was when it has to be made anew, but not for the next person", () => {
     live.open();
     FakeSource.last?.send("policy", {}, "e-17");

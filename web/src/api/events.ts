@@ -37,6 +37,8 @@ export const MANY_LINKS = 200;
 /** Changes of links are handed on to the pages together this often. */
 const GATHER_MS = 100;
 const GATHER_MANY_MS = 1000;
+/** A list of which much is said at once (a network that is registered) is fetched anew at most this often. */
+const RENEW_MS = 1000;
 /** Slots of a link's heartbeat, and how long one is. */
 export const BEAT_MS = 5000;
 export const BEATS = 60;
@@ -83,6 +85,8 @@ export class LiveEvents {
   /** Greatest utilisation of each link in each slot of time. */
   private readonly beats = new Map<string, Map<number, number>>();
   private readonly pulses = new Map<string, Pulse>();
+  /** Lists that were fetched anew within the last second: whether more was said of them since. */
+  private readonly renewing = new Map<string, boolean>();
   private readonly linkListeners = new Set<LinkListener>();
   private readonly connectionListeners = new Set<ConnectionListener>();
 
@@ -179,12 +183,12 @@ export class LiveEvents {
         break;
       }
       case "topology":
-        void this.queries.invalidateQueries({ queryKey: ["nodes"] });
-        void this.queries.invalidateQueries({ queryKey: ["links"] });
+        this.renew("nodes");
+        this.renew("links");
         break;
       case "policy":
-        void this.queries.invalidateQueries({ queryKey: ["policies"] });
-        void this.queries.invalidateQueries({ queryKey: ["nodes"] });
+        this.renew("policies");
+        this.renew("nodes");
         break;
       case "node-state":
         this.gathered.nodes.set(String(data.node), data.state as NetworkNode["state"]);
@@ -232,6 +236,21 @@ export class LiveEvents {
     known.set(slot, Math.max(known.get(slot) ?? 0, load.utilisation));
     if (known.size > BEATS) for (const old of known.keys()) if (old <= slot - BEATS) known.delete(old);
     this.beats.set(id, known);
+  }
+
+  /** Has a list fetched anew: at once, and of all that is said within a second after that once more. */
+  private renew(list: string): void {
+    if (this.renewing.has(list)) {
+      this.renewing.set(list, true);
+      return;
+    }
+    void this.queries.invalidateQueries({ queryKey: [list] });
+    this.renewing.set(list, false);
+    setTimeout(() => {
+      const again = this.renewing.get(list);
+      this.renewing.delete(list);
+      if (again) this.renew(list);
+    }, RENEW_MS);
   }
 
   private gather(): void {

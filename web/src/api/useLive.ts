@@ -73,6 +73,12 @@ const LOSS_WINDOW_MS = 60_000;
 /** In a larger network the map shows the newest run instead of asking for this many histories. */
 const LOSS_LINKS_LIMIT = 64;
 
+/** Names of the links of a network whose histories are asked for; null: there are none yet, or too many. */
+function idsOfFew(links: Link[] | undefined): string | null {
+  if (!links || links.length > LOSS_LINKS_LIMIT) return null;
+  return links.map((link) => link.id).join(" ");
+}
+
 /** Mean of a series, each step weighted by how many values it stands for; null without values. */
 export function meanOfSeries(series: Series): number | null {
   let sum = 0;
@@ -101,7 +107,7 @@ async function recentLoss(links: Link[]): Promise<Record<string, number>> {
 /** Fetches once how busy links were before the page was opened, for their heartbeats; of a large network not. */
 export function useEarlierBeats(links: Link[] | undefined): void {
   const live = useLiveEvents();
-  const ids = links?.map((link) => link.id).join(" ");
+  const ids = idsOfFew(links);
   useQuery({
     queryKey: ["earlier-beats", ids],
     queryFn: async () => {
@@ -115,18 +121,18 @@ export function useEarlierBeats(links: Link[] | undefined): void {
       );
       return true;
     },
-    enabled: links !== undefined && links.length <= LOSS_LINKS_LIMIT,
+    enabled: ids !== null,
     staleTime: Infinity,
   });
 }
 
 /** The links, with the loss of the last minute instead of the last run's. */
 export function useRecentLoss<T extends UseQueryResult<Link[]>>(links: T): T {
-  const ids = links.data?.map((link) => link.id).join(" ");
+  const ids = idsOfFew(links.data);
   const loss = useQuery({
     queryKey: ["recent-loss", ids],
     queryFn: () => recentLoss(links.data ?? []),
-    enabled: links.data !== undefined && links.data.length <= LOSS_LINKS_LIMIT,
+    enabled: ids !== null,
     refetchInterval: 5000,
   });
   const data = useMemo(

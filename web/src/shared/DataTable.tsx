@@ -41,7 +41,7 @@ interface Props<Row> {
   note?: ReactNode;
 }
 
-const PAGE = 50;
+const PAGE = 25;
 const SORT_NAMES = { asc: "ascending", desc: "descending" } as const;
 
 export function DataTable<Row>(props: Props<Row>) {
@@ -117,7 +117,8 @@ export function DataTable<Row>(props: Props<Row>) {
             value={filter}
             onChange={(event) => {
               setFilter(event.currentTarget.value);
-              table.setPageIndex(0);
+              // Even a change to the same page has every row drawn anew.
+              if (page > 0) table.setPageIndex(0);
             }}
           />
           <Button

@@ -12,6 +12,18 @@ interface Props {
   label: string;
 }
 
+/** The bars of each colour as one path: a table has thousands of them. */
+function barsOf(shown: (number | null)[]): Map<string, string> {
+  const paths = new Map<string, string>();
+  shown.forEach((slot, index) => {
+    const color = slot === null ? SILENCE : utilisationColor(slot);
+    const height = slot === null ? 1 : Math.max(2, Math.min(1, slot) * HEIGHT);
+    const bar = `M${WIDTH - (shown.length - index) * STEP} ${HEIGHT}v${-height}h${STEP - 1}v${height}z`;
+    paths.set(color, (paths.get(color) ?? "") + bar);
+  });
+  return paths;
+}
+
 export function HeartbeatBar({ slots, label }: Props) {
   const shown = slots.slice(-WIDTH / STEP);
   const heard = shown.filter((slot): slot is number => slot !== null);
@@ -23,22 +35,9 @@ export function HeartbeatBar({ slots, label }: Props) {
   return (
     <Box component="svg" w={WIDTH} h={HEIGHT} role="img" aria-label={`${label}: ${words}`} display="block">
       <title>{words}</title>
-      {shown.map((slot, index) => {
-        const x = WIDTH - (shown.length - index) * STEP;
-        if (slot === null)
-          return <rect key={x} x={x} y={HEIGHT - 1} width={STEP - 1} height={1} fill={SILENCE} />;
-        const height = Math.max(2, Math.min(1, slot) * HEIGHT);
-        return (
-          <rect
-            key={x}
-            x={x}
-            y={HEIGHT - height}
-            width={STEP - 1}
-            height={height}
-            fill={utilisationColor(slot)}
-          />
-        );
-      })}
+      {[...barsOf(shown)].map(([color, path]) => (
+        <path key={color} d={path} fill={color} />
+      ))}
     </Box>
   );
 }

@@ -7,7 +7,7 @@ import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } fr
 import { IconClock, IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 
 import { api, type Role } from "../api/client";
 import type { Link } from "../api/types";
@@ -18,6 +18,16 @@ import { DEFAULT_PRESET, PRESETS } from "./timeRange";
 interface Props {
   roles: readonly Role[];
   onSignOut: () => void;
+}
+
+/** So many answers are shown at once; who wants others types on. */
+const LIMIT = 12;
+/** Not blurred, as the kit does it: the page under it is alive, and each of its pictures would be blurred anew. */
+const OVERLAY = { backgroundOpacity: 0.35, blur: 0 };
+
+/** Does something once the page has shown that the palette is closed: another page takes longer than that. */
+function thereafter(work: () => void): void {
+  requestAnimationFrame(() => setTimeout(work));
 }
 
 /** What can be done besides going somewhere. */
@@ -98,6 +108,18 @@ export function Palette(props: Props) {
   );
   const shown = (letter: string | undefined) =>
     letter ? <Kbd size="xs">Alt Shift {letter}</Kbd> : undefined;
+  const ways = useMemo(
+    () =>
+      links.map(({ id, from_node, to_node }): SpotlightActionData => ({
+        id: `link ${id}`,
+        label: `${from_node} → ${to_node}`,
+        description: id,
+        onClick: () => {
+          thereafter(() => void navigate({ to: "/links/$linkId", params: { linkId: id } }));
+        },
+      })),
+    [links, navigate],
+  );
   const groups: SpotlightActionGroupData[] = [
     {
       group: "Pages",
@@ -107,7 +129,9 @@ export function Palette(props: Props) {
         keywords,
         leftSection: <Icon size={18} aria-hidden />,
         rightSection: shown(letter),
-        onClick: () => void navigate({ to: to as "/" }),
+        onClick: () => {
+          thereafter(() => void navigate({ to: to as "/" }));
+        },
       })),
     },
     {
@@ -118,17 +142,14 @@ export function Palette(props: Props) {
         keywords,
         leftSection: <Icon size={18} aria-hidden />,
         rightSection: shown(letter),
-        onClick: run,
+        onClick: () => {
+          thereafter(run);
+        },
       })),
     },
     {
       group: "Links",
-      actions: links.map(({ id, from_node, to_node }): SpotlightActionData => ({
-        id: `link ${id}`,
-        label: `${from_node} → ${to_node}`,
-        description: id,
-        onClick: () => void navigate({ to: "/links/$linkId", params: { linkId: id } }),
-      })),
+      actions: ways,
     },
     {
       group: "Requests",
@@ -136,7 +157,9 @@ export function Palette(props: Props) {
         id: `request ${id}`,
         label: request.description || id,
         description: `${request.source} → ${request.destination}`,
-        onClick: () => void navigate({ to: "/requests/$requestId", params: { requestId: id } }),
+        onClick: () => {
+          thereafter(() => void navigate({ to: "/requests/$requestId", params: { requestId: id } }));
+        },
       })),
     },
   ];
@@ -144,7 +167,8 @@ export function Palette(props: Props) {
     <Spotlight
       actions={groups}
       shortcut="mod + K"
-      limit={24}
+      limit={LIMIT}
+      overlayProps={OVERLAY}
       scrollable
       maxHeight={420}
       nothingFound="Nothing is called that."

@@ -4,7 +4,7 @@
  */
 import { Box, useComputedColorScheme } from "@mantine/core";
 import cytoscape, { type Core, type ElementDefinition, type StylesheetJson } from "cytoscape";
-import { useEffect, useRef } from "react";
+import { useEffect, useEffectEvent, useRef } from "react";
 
 import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
@@ -74,6 +74,9 @@ function set(core: Core, id: string, wanted: Record<string, string | number>): v
     if (element.data(name) !== value) element.data(name, value);
 }
 
+/** Names in a large network are drawn from this size on, in pixels, and so large they are at a zoom of 1. */
+const [MANY_NAMES_FROM, MANY_NAMES] = [10, 8];
+
 /** On a screen narrower than this the map is shown small: names of nodes must be larger to be read. */
 const NARROW = 500;
 
@@ -87,9 +90,9 @@ function styleOf(scheme: "light" | "dark", many: boolean, narrow: boolean): Styl
         label: "data(label)",
         "background-color": "data(color)",
         color: ink,
-        "font-size": many ? 8 : narrow ? 52 : 15,
+        "font-size": many ? MANY_NAMES : narrow ? 52 : 15,
         // Names that nobody could read are not drawn.
-        "min-zoomed-font-size": many ? 10 : 7,
+        "min-zoomed-font-size": many ? MANY_NAMES_FROM : 7,
         "font-weight": 600,
         "text-valign": "bottom",
         "text-margin-y": many ? 2 : 6,
@@ -124,13 +127,21 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
   const container = useRef<HTMLDivElement>(null);
   const graph = useRef<Core | null>(null);
   const shape = useRef("");
+  /** The theme that the map's style is of. */
+  const worn = useRef("");
   const scheme = useComputedColorScheme("light");
   const many = links.length > MANY_LINKS;
+
+  const styleNow = useEffectEvent(() => {
+    worn.current = scheme;
+    return styleOf(scheme, many, (container.current?.clientWidth ?? NARROW) < NARROW);
+  });
 
   useEffect(() => {
     if (!container.current) return;
     const core = cytoscape({
       container: container.current,
+      style: styleNow(),
       minZoom: 0.02,
       // Large networks: while it is moved, the picture of before is moved.
       textureOnViewport: true,
@@ -153,9 +164,23 @@ export function NetworkGraph({ nodes, links, now, onSelectLink }: Props) {
   }, [onSelectLink, many]);
 
   useEffect(() => {
+    const core = graph.current;
+    if (!core || worn.current === scheme) return;
+    if (many && core.zoom() * MANY_NAMES < MANY_NAMES_FROM) {
+      // Only names are of another colour, and there are none to be seen: not before somebody comes near.
+      const near = () => {
+        if (core.zoom() * MANY_NAMES < MANY_NAMES_FROM) return;
+        core.off("zoom", near);
+        core.style(styleNow());
+      };
+      core.on("zoom", near);
+      return () => {
+        core.off("zoom", near);
+      };
+    }
     // After the page has shown its other colours: every element of the map is looked at.
     const timer = setTimeout(() => {
-      graph.current?.style(styleOf(scheme, many, (container.current?.clientWidth ?? NARROW) < NARROW));
+      core.style(styleNow());
     });
     return () => {
       clearTimeout(timer);

@@ -9,6 +9,12 @@ export function layoutPositions(
   nodes: NetworkNode[],
   links: Link[],
 ): Record<string, { x: number; y: number }> {
+  const positions: Record<string, { x: number; y: number }> = {};
+  const open = nodes.filter(({ id, map_position }) => {
+    if (map_position) positions[id] = { x: map_position.x * 1100, y: map_position.y * 420 };
+    return !map_position;
+  });
+  if (open.length === 0) return positions;
   const neighbours = new Map<string, string[]>(nodes.map((node) => [node.id, []]));
   for (const link of links) neighbours.get(link.from_node)?.push(link.to_node);
   const byDegree = [...nodes].sort(
@@ -31,13 +37,10 @@ export function layoutPositions(
       }
     }
   }
-  const positions: Record<string, { x: number; y: number }> = {};
-  for (const node of nodes) {
-    const level = depth.get(node.id) ?? 0;
+  for (const { id } of open) {
+    const level = depth.get(id) ?? 0;
     const row = rows.get(level) ?? [];
-    positions[node.id] = node.map_position
-      ? { x: node.map_position.x * 1100, y: node.map_position.y * 420 }
-      : { x: level * 320, y: (row.indexOf(node.id) - (row.length - 1) / 2) * 180 };
+    positions[id] = { x: level * 320, y: (row.indexOf(id) - (row.length - 1) / 2) * 180 };
   }
   return positions;
 }
