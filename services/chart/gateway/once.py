@@ -3,7 +3,7 @@
 Asking for a rate has that from reservations, in the transaction that commits it. Every other POST that changes
 something depends on `once` and is an `OnceRoute`: the key is claimed before the call, for one caller, path and body,
 and its answer is kept afterwards. A refusal is not kept: the same call may be granted later. A call that nobody heard
-the end of (the gateway was killed) is made again after a minute.
+the end of (the gateway was killed) is made again after 15 s, one that lasts long by its nature after a minute.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from chart.v1 import reservations_pb2
 # How long a repetition waits for the first call to end, and how often it looks.
 WAIT_S = 3.0
 LOOK_EVERY_S = 0.1
+# Longer than a call of a service may take; a repetition has to wait no longer for a gateway that was killed.
+CLAIM_US = 15_000_000
+# These measure or write files first.
+LONG = ("/v1/sensing-runs", "/v1/snapshots")
 KEPT_HEADERS = ("content-type", "etag", "location", "cache-control")
 LARGEST_BYTES = 1_000_000
 
@@ -72,6 +76,7 @@ async def _once(request: Request, gateway: Context, principal: AnyRole, idempote
         operation=operation,
         key=idempotency_key,
         fingerprint=hashlib.sha256(request.url.query.encode() + b"\n" + await request.body()).digest(),
+        claim_us=0 if request.url.path in LONG else CLAIM_US,
     )
     end = gateway.clock.monotonic() + WAIT_S
     while True:

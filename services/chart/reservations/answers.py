@@ -15,7 +15,7 @@ from chart.common.database import Pool
 from chart.common.rpc_errors import RefusalError, conflict, invalid
 from chart.v1 import reservations_pb2 as pb
 
-# Longer than any POST takes; only then a call whose answer never came is made again.
+# Longer than any POST takes; only then a call whose answer never came is made again. A caller may say less.
 CLAIM_US = 60_000_000
 LONGEST = {"owner": 255, "operation": 1000, "key": 255}
 LARGEST_ANSWER_BYTES = 1_000_000
@@ -67,7 +67,7 @@ class AnswerCalls:
             **place,
             "fingerprint": request.fingerprint,
             "claim": claim,
-            "until": now_us + CLAIM_US,
+            "until": now_us + (min(request.claim_us, CLAIM_US) if request.claim_us > 0 else CLAIM_US),
             "now": now_us,
             "expired": now_us - self._answers_kept_us,
         }

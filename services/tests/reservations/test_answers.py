@@ -37,8 +37,12 @@ class Calls:
         self.clock = FakeClock()
         self._calls = AnswerCalls(pool, DAY_US, self.clock)
 
-    async def claim(self, key: str = "k", body: bytes = b"b", owner: str = "alice") -> pb.ClaimAnswerResponse:
-        request = pb.ClaimAnswerRequest(owner=owner, operation="POST /v1/x", key=key, fingerprint=body)
+    async def claim(
+        self, key: str = "k", body: bytes = b"b", owner: str = "alice", claim_us: int = 0
+    ) -> pb.ClaimAnswerResponse:
+        request = pb.ClaimAnswerRequest(
+            owner=owner, operation="POST /v1/x", key=key, fingerprint=body, claim_us=claim_us
+        )
         return await self._calls.ClaimAnswer(request, None)
 
     async def keep(self, claim: str, answer: pb.KeptAnswer | None, key: str = "k", owner: str = "alice") -> None:
@@ -66,6 +70,17 @@ async def test_what_is_given_back_is_free(pool: Pool) -> None:
     calls = Calls(pool)
     await calls.keep((await calls.claim()).claim, None)
     assert (await calls.claim(body=b"other")).claim
+
+
+async def test_a_claim_may_be_short_but_not_long(pool: Pool) -> None:
+    calls = Calls(pool)
+    assert (await calls.claim("short", claim_us=5_000_000)).claim
+    assert (await calls.claim("long", claim_us=100 * CLAIM_US)).claim
+    await calls.clock.advance(6)
+    assert (await calls.claim("short")).claim
+    assert not (await calls.claim("long")).claim
+    await calls.clock.advance(CLAIM_US / 1e6)
+    assert (await calls.claim("long")).claim
 
 
 async def test_a_claim_whose_gateway_died_is_free_after_a_while_for_the_same_call(pool: Pool) -> None:
