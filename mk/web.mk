@@ -30,6 +30,9 @@ lint-web: web/node_modules/.installed python proto
 	@mkdir -p $(BUILD)/web && $(PYTHON) -m chart.gateway.openapi > $(BUILD)/web/openapi.json
 	@diff -q $(BUILD)/web/openapi.json web/openapi.json >/dev/null || \
 	    { echo "web/openapi.json differs from the gateway's interface: run \`make web-client\`" >&2; exit 1; }
+	@cd web && npx openapi-typescript openapi.json -o $(BUILD)/web/schema.d.ts >/dev/null
+	@diff -q $(BUILD)/web/schema.d.ts web/src/api/schema.d.ts >/dev/null || \
+	    { echo "web/src/api/schema.d.ts is not what web/openapi.json generates: run \`make web-client\`" >&2; exit 1; }
 	@cd web && npm run --silent lint
 
 unit-web: web/node_modules/.installed

@@ -3,7 +3,7 @@ import "uplot/dist/uPlot.min.css";
 
 import { Group, Text, useComputedColorScheme, useMantineTheme } from "@mantine/core";
 import { useElementSize } from "@mantine/hooks";
-import { useEffect, useRef } from "react";
+import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 
 import { DRAWN } from "../../theme";
@@ -49,6 +49,11 @@ function newest(data: uPlot.AlignedData): number {
   let place = data[0].length - 1;
   while (place > 0 && data.slice(1).every((column) => (column[place] ?? null) === null)) place -= 1;
   return place;
+}
+
+function isSilent(column: ArrayLike<number | null | undefined>): boolean {
+  for (let place = 0; place < column.length; place += 1) if (column[place] !== null) return false;
+  return true;
 }
 
 export function LiveChart({
@@ -135,7 +140,7 @@ export function LiveChart({
     if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: newest(data) });
   }, [data, untilS]);
 
-  const silent = data.slice(1).every((column) => Array.from(column).every((value) => value === null));
+  const silent = useMemo(() => data.slice(1).every(isSilent), [data]);
   return (
     <figure ref={ref} aria-label={title} style={{ margin: 0 }}>
       <Group component="figcaption" justify="space-between" gap="xs">
