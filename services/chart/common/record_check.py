@@ -12,7 +12,6 @@ import asyncio
 import base64
 import ssl
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -24,6 +23,7 @@ from prometheus_client import Counter
 
 from chart.common import record_mac
 from chart.common.record_mac import RecordMacError
+from chart.common.replicas import Replicas
 from chart.common.settings import BaseServiceSettings
 
 # An epoch that is not known is asked for at most this often, for each node.
@@ -53,8 +53,7 @@ class AuthorityKeys:
     """Keys from the authority."""
 
     def __init__(self, settings: BaseServiceSettings) -> None:
-        # Of the replicas; the first is asked, until it fails.
-        self._urls = deque(url.strip().rstrip("/") for url in settings.authority_url.split(","))
+        self._replicas = Replicas(settings.authority_url)
         self._ca = str(settings.state_dir / "authority" / "ca.pem")
         base = settings.record_identity or settings.state_dir / "authority" / "identities" / "service-records"
         self._files = f"{base}.pem", f"{base}.key"
@@ -76,28 +75,17 @@ class AuthorityKeys:
             context.load_cert_chain(*self._files)
             self._client = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, trust_env=False)
         client = self._client
+
+        async def get(url: str) -> httpx.Response:
+            return (await client.get(url + path)).raise_for_status()
+
         try:
-            return (await self._ask(client, path)).json()
+            return (await self._replicas.ask(get)).json()
         except httpx.HTTPError:
             if self._client is client:
                 self._client = None
                 await client.aclose()
             raise
-
-    async def _ask(self, client: httpx.AsyncClient, path: str) -> httpx.Response:
-        """The answer of the first replica that can give one. Raises httpx.HTTPError when none can."""
-        for left in reversed(range(len(self._urls))):
-            try:
-                answer = await client.get(self._urls[0] + path)
-                answer.raise_for_status()
-            except httpx.HTTPError as error:
-                refused = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
-                if refused or not left:
-                    raise
-                self._urls.rotate(-1)
-            else:
-                return answer
-        raise AssertionError
 
 
 @dataclass

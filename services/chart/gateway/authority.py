@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections import deque
 from typing import Any
 
 import httpx
 from fastapi import Request
 
 from chart.common.problems import ProblemError
+from chart.common.replicas import Replicas
 from chart.gateway.auth import SESSION_COOKIE
 from chart.gateway.errors import away
 from chart.gateway.settings import GatewaySettings
@@ -23,8 +23,7 @@ class AuthorityClient:
     """Connects when first used; the certificate is read again when its file changed (it is renewed)."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        # Of the replicas; the first is asked, until it fails.
-        self._urls = deque(url.strip().rstrip("/") for url in settings.authority_url.split(","))
+        self._replicas = Replicas(settings.authority_url)
         home = settings.state_dir / "authority"
         self._ca = settings.authority_ca or home / "ca.pem"
         self._base = settings.authority_identity or home / "identities" / "service-gateway"
@@ -59,16 +58,15 @@ class AuthorityClient:
         self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
     ) -> httpx.Response:
         """Ask a replica, and the next when it is gone; what may have changed something already is not asked twice."""
-        for left in reversed(range(len(self._urls))):
+
+        async def send(url: str) -> httpx.Response:
             client = await self._ready()
-            try:
-                return await client.request(method, self._urls[0] + path, json=body, headers=headers)
-            except httpx.HTTPError as error:
-                self._urls.rotate(-1)
-                unheard = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
-                if not left or not (unheard or method == "GET"):
-                    raise
-        raise AssertionError
+            return await client.request(method, url + path, json=body, headers=headers)
+
+        def unheard(error: httpx.HTTPError) -> bool:
+            return method == "GET" or isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+
+        return await self._replicas.ask(send, repeatable=unheard)
 
     async def _ready(self) -> httpx.AsyncClient:
         certificate, key = f"{self._base}.pem", f"{self._base}.key"
