@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import psycopg
 import structlog
@@ -17,6 +18,8 @@ from chart.registry.settings import RegistrySettings
 from chart.v1 import registry_pb2_grpc
 
 RECONCILE_RETRY_S = 10.0
+# How often sensing configurations that are over are looked for; tenths of the time that they are kept, if that is less.
+SWEEP_EVERY_S = 60.0
 
 _log = structlog.get_logger("chart.registry")
 
@@ -33,6 +36,19 @@ async def _reconcile(pool: database.Pool, broker: Broker) -> None:
             return
 
 
+async def _sweep(servicer: RegistryServicer, keep_s: float) -> None:
+    """Delete what has been over for long, for ever."""
+    while True:
+        await asyncio.sleep(min(SWEEP_EVERY_S, keep_s / 10))
+        try:
+            removed = await servicer.remove_over(round((time.time() - keep_s) * 1e6))
+        except psycopg.Error as error:
+            _log.warning("sensing configurations that are over were not deleted, trying again", reason=str(error))
+        else:
+            if removed:
+                _log.info("deleted sensing configurations that were over", count=removed, kept_s=keep_s)
+
+
 async def serve(settings: RegistrySettings) -> None:
     """Serve until cancelled."""
     async with database.pool(settings) as pool:
@@ -45,7 +61,8 @@ async def serve(settings: RegistrySettings) -> None:
             checks = {"database": lambda: database.reachable(pool)}
             async with rpc.serve([registration], settings) as server, HealthServer(settings.http_listen, checks):
                 relay = OutboxRelay(pool, broker, "registry")
-                await runtime.run_together(relay.run(), _reconcile(pool, broker), server.wait())
+                sweep = _sweep(servicer, settings.registry_keep_over_s)
+                await runtime.run_together(relay.run(), _reconcile(pool, broker), sweep, server.wait())
         finally:
             await broker.close()
 

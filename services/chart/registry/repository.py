@@ -117,6 +117,16 @@ async def keep_node(connection: Connection, identity: str) -> bool:
     return await cursor.fetchone() is not None
 
 
+async def over(connection: Connection, before_us: int, most: int) -> list[str]:
+    """Ids of sensing configurations whose validity ended before then, the first to end first."""
+    cursor = await connection.execute(
+        "SELECT id FROM sensing_configuration"
+        " WHERE (body->>'valid_until_us')::bigint BETWEEN 1 AND %s ORDER BY (body->>'valid_until_us')::bigint LIMIT %s",
+        (before_us, most),
+    )
+    return [row["id"] for row in await cursor.fetchall()]
+
+
 async def users_of_node(connection: Connection, identity: str) -> tuple[list[str], list[str]]:
     """Ids of the links and of the sensing configurations that name a node."""
     await connection.execute("SELECT 1 FROM node WHERE id = %s FOR UPDATE", (identity,))

@@ -128,6 +128,22 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         rows = await self._list(SENSING_CONFIGURATION, request.source_node)
         return registry_pb2.ListSensingConfigurationsResponse(configurations=[_numbered(row) for row in rows])
 
+    async def remove_over(self, before_us: int, most: int = 1000) -> int:
+        """Delete sensing configurations whose validity ended before then; returns how many."""
+        async with self._pool.connection() as connection:
+            identities = await repository.over(connection, before_us, most)
+        removed = 0
+        for identity in identities:
+            async with self._pool.connection() as connection, connection.transaction():
+                await repository.lock(connection, SENSING_CONFIGURATION, identity)
+                stored = await repository.get(connection, SENSING_CONFIGURATION, identity)
+                # Renewed or deleted meanwhile.
+                if stored is None or not 0 < stored.message.valid_until_us <= before_us:
+                    continue
+                await _remove(connection, SENSING_CONFIGURATION, identity, stored, "registry")
+                removed += 1
+        return removed
+
     async def _put(
         self,
         kind: Kind[M],
@@ -169,13 +185,18 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                 refusal = service.node_in_use(identity, *await repository.users_of_node(connection, identity))
                 if refusal is not None:
                     raise refusal
-            await repository.delete(connection, kind, identity)
-            await audit.add(connection, actor, f"{kind.table}.delete", identity, {"before": _json(stored)})
-            await streams.announce(connection, kind, identity, None)
+            await _remove(connection, kind, identity, stored, actor)
 
     async def _list(self, kind: Kind[M], source_node: str = "") -> list[Stored[M]]:
         async with self._pool.connection() as connection:
             return await repository.listing(connection, kind, source_node)
+
+
+async def _remove(connection: Connection, kind: Kind[M], identity: str, stored: Stored[M], actor: str) -> None:
+    """Row, audit row and outgoing tombstone of one deletion."""
+    await repository.delete(connection, kind, identity)
+    await audit.add(connection, actor, f"{kind.table}.delete", identity, {"before": _json(stored)})
+    await streams.announce(connection, kind, identity, None)
 
 
 async def _write(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from chart.common.settings import BaseServiceSettings
 
 
@@ -11,3 +13,5 @@ class RegistrySettings(BaseServiceSettings):
     database_url: str = "postgresql://registry@127.0.0.1:15432/chart"
     grpc_listen: str = "127.0.0.1:18101"
     http_listen: str = "127.0.0.1:18201"
+    # A sensing configuration whose validity ended stays to be read for so long, then it is deleted.
+    registry_keep_over_s: float = Field(default=3600.0, gt=0)

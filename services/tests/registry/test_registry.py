@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ async def registry(kafka_bootstrap: str, postgres: PostgresServer, tmp_path: Pat
         grpc_listen=f"127.0.0.1:{grpc_port}",
         http_listen=f"127.0.0.1:{http_port}",
         state_dir=tmp_path,
+        registry_keep_over_s=2.0,
     )
     broker = KafkaBroker(kafka_bootstrap)
     running = asyncio.create_task(serve(settings))
@@ -203,6 +205,35 @@ async def test_sensing_configurations_are_published_and_removed(registry: Regist
     assert not (await registry.stub.ListSensingConfigurations(of_charlie)).configurations
     await registry.stub.DeleteSensingConfiguration(registry_pb2.DeleteSensingConfigurationRequest(id="c1"))
     await eventually(lambda: "c1" not in registry.configurations)
+
+
+async def test_configurations_that_have_long_been_over_are_removed(registry: Registry) -> None:
+    now_us = time.time_ns() // 1000
+    for node in ("alpha", "bravo"):
+        await registry.put_node(node)
+    for identity, valid_until_us in (("endless", 0), ("over", now_us - 1_500_000), ("ends", now_us + 60_000_000)):
+        configuration = sensing_configuration_pb2.SensingConfiguration(
+            id=identity,
+            source_node="alpha",
+            destination_node="bravo",
+            destination_address="10.1.0.2",
+            sensor="ping",
+            period_ms=1000,
+            valid_until_us=valid_until_us,
+        )
+        await registry.stub.PutSensingConfiguration(
+            registry_pb2.PutSensingConfigurationRequest(configuration=configuration)
+        )
+    listing = registry_pb2.ListSensingConfigurationsRequest()
+
+    async def left() -> list[str]:
+        return sorted(one.id for one in (await registry.stub.ListSensingConfigurations(listing)).configurations)
+
+    async def swept() -> bool:
+        return await left() == ["endless", "ends"]
+
+    await eventually(swept, 20)
+    await eventually(lambda: sorted(key for key, _ in registry.configurations.items()) == ["endless", "ends"], 20)
 
 
 async def test_a_change_leaves_an_audit_row_and_record(registry: Registry) -> None:
