@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.laboratory import established, wait_until
+from support.laboratory import established
+from support.waiting import until
 
 from chart.lab.network import Lab
 from chart.lab.programs import program
@@ -41,7 +42,7 @@ def test_a_command_runs_at_its_rate_and_is_explained(platform: Platform, rest: h
         "alpha", [*run, "--server", platform.settings.gateway_url, "--", *transfer], stderr=subprocess.PIPE
     )
     try:
-        wait_until(lambda: "trinity" in established(lab, "alpha", f"dport = :{PORT}"), "the flow is under its rate")
+        until(lambda: "trinity" in established(lab, "alpha", f"dport = :{PORT}"), "the flow is under its rate")
         (request,) = fetch(rest, "/v1/rate-requests", lifecycle="ACTIVE")["items"]
         assert request["request"]["cgroup_id"]
         # The first reports still cover the flow's start.

@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.laboratory import operator_token, wait_until
+from support.laboratory import operator_token
+from support.waiting import until
 
 from chart.lab.network import Lab
 from chart.platform.laboratory import fetch
@@ -88,6 +89,6 @@ def test_notices_are_received_and_strangers_are_not_believed(environment: dict[s
                 told.append(notice["type"])
             assert told[0] == "rate-request.granted"
             path = f"/v1/rate-requests/{request['id']}"
-            wait_until(lambda: fetch(rest, path)["callback_state"] == "DELIVERED", "every notice is delivered")
+            until(lambda: fetch(rest, path)["callback_state"] == "DELIVERED", "every notice is delivered")
         finally:
             receiver.kill()

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.laboratory import wait_until
+from support.waiting import until
 
 from chart.common import streams
 from chart.common.settings import BaseServiceSettings
@@ -84,7 +84,7 @@ def test_one_trace_follows_a_request_to_the_agents_and_back(platform: Platform, 
 
         create = ("chart-reservations", "serve /chart.v1.Reservations/CreateRateRequest")
         expected = {("chart-gateway", "POST /v1/rate-requests"), create, ("chart-reservations", "grant confirmed")}
-        wait_until(lambda: expected <= names(), f"the spans are written: {expected}", limit_s=10)
+        until(lambda: expected <= names(), f"the spans are written: {expected}", limit_s=10)
     finally:
         rest.post(f"/v1/rate-requests/{request['id']}/release").raise_for_status()
     spans = spans_of(platform, trace_id)

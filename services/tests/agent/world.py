@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from google.protobuf.message import Message
-from support.waiting import Limit
+from support.waiting import Limit, until
 
 from chart.lab import kernel
 
@@ -37,15 +37,6 @@ def run(*command: str) -> str:
 def now_us() -> int:
     """Microseconds since the epoch."""
     return time.time_ns() // 1000
-
-
-def until(condition: Callable[[], Any], limit_s: float, what: str) -> Any:
-    """Ask every 20 ms until the answer is true and return it; fails with ``what`` after the limit."""
-    limit = Limit(limit_s)
-    while not (answer := condition()):
-        assert not limit.over, f"not within {limit_s:g} s: {what}"
-        time.sleep(0.02)
-    return answer
 
 
 class Pair:
@@ -93,7 +84,7 @@ class Pair:
         )
         client = None
         try:
-            until(lambda: ":5201" in run(*self.command(self.receiver, "ss", "-ltn")), 10, "iperf3 listens")
+            until(lambda: ":5201" in run(*self.command(self.receiver, "ss", "-ltn")), "iperf3 listens", 10)
             client = subprocess.Popen(
                 self.command(self.sender, "iperf3", "-c", RECEIVER, "-t", str(seconds)),
                 stdout=subprocess.DEVNULL,
@@ -203,7 +194,7 @@ class Agent:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
-        until(self._answers, 20, f"the agent answers (log: {self._log.read_text()})")
+        until(self._answers, f"the agent answers (log: {self._log.read_text()})", 20)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -221,7 +212,7 @@ class Agent:
             done = self._ask()
             return done.stdout if done.returncode == 0 else ""
 
-        answer: dict[str, Any] = json.loads(until(said, 10, "the agent says its state"))
+        answer: dict[str, Any] = json.loads(until(said, "the agent says its state", 10))
         return answer
 
     def control(self, option: str) -> None:

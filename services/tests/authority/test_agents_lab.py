@@ -15,7 +15,8 @@ import pytest
 from support.authority import empty
 from support.authority_lab import World
 from support.postgres import PostgresServer
-from support.signals import Flow, wait_until
+from support.signals import Flow
+from support.waiting import poll
 
 from chart.lab import topology
 from chart.lab.network import Lab
@@ -25,7 +26,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(200)]
 LIFE_S = 6.0
 # Keys rotate every three seconds: three rotations, and twenty.
 ROTATIONS_S = (10.0, pytest.param(62.0, marks=pytest.mark.slow))
-REFUSED = ("bad_tag", "unknown_epoch", "too_old", "replayed")
 
 
 @pytest.fixture
@@ -49,27 +49,27 @@ def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[World]:
 @pytest.mark.parametrize("rotation_s", ROTATIONS_S)
 def test_keys_rotate_while_a_flow_runs_and_a_revoked_node_is_cut_off(place: World, rotation_s: float) -> None:
     for name in ("alpha", "bravo"):
-        assert wait_until(lambda name=name: place.keys(name) >= 2, 20), place.logs()  # type: ignore[misc]
+        assert poll(lambda name=name: place.keys(name) >= 2, limit_s=20), place.logs()  # type: ignore[misc]
         directory = place.lab.node_directory(name)
         assert {(directory / file).stat().st_mode & 0o777 for file in ("node.key", "node.pem")} == {0o600}
     flow = Flow(place.lab, seconds=rotation_s + 30)
     try:
         for name in ("alpha", "bravo"):
-            assert wait_until(lambda name=name: place.count(name, "accepted") > 3, 15), place.logs()  # type: ignore[misc]
+            assert poll(lambda name=name: place.count(name, "accepted") > 3, limit_s=15), place.logs()  # type: ignore[misc]
         # What came before both ends had the same keys does not count.
-        before = {name: place.count(name, *REFUSED) for name in ("alpha", "bravo")}
+        before = {name: place.refused(name) for name in ("alpha", "bravo")}
         accepted, first = place.count("bravo", "accepted"), place.generation()
         end = time.monotonic() + rotation_s
-        assert wait_until(lambda: time.monotonic() > end, rotation_s + 1)
+        assert poll(lambda: time.monotonic() > end, limit_s=rotation_s + 1)
         made = place.generation() - first
         assert made >= rotation_s // (LIFE_S / 2) - 1
         assert place.count("bravo", "accepted") > accepted + 5
-        refused = {name: place.count(name, *REFUSED) - before[name] for name in ("alpha", "bravo")}
+        refused = {name: place.refused(name) - before[name] for name in ("alpha", "bravo")}
         assert refused == {"alpha": 0, "bravo": 0}, (place.status("alpha"), place.status("bravo"))
         # Revocation: the node itself and its neighbour drop the keys.
         began = time.monotonic()
         place.operator("POST", "/v1/revocations", {"identity": "node/bravo"})
-        assert wait_until(lambda: place.keys("alpha") == 0 and place.keys("bravo") == 0, 10), place.logs()
+        assert poll(lambda: place.keys("alpha") == 0 and place.keys("bravo") == 0, limit_s=10), place.logs()
         assert time.monotonic() - began < 10
         assert place.status("bravo")["authority"]["revoked"]
     finally:

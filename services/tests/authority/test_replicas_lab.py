@@ -10,14 +10,14 @@ import pytest
 from support.authority import empty
 from support.authority_lab import World
 from support.postgres import PostgresServer
-from support.signals import Flow, wait_until
+from support.signals import Flow
+from support.waiting import poll
 
 from chart.lab import topology
 from chart.lab.network import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
 
-REFUSED = ("bad_tag", "unknown_epoch", "too_old", "replayed")
 NODES = ("alpha", "bravo")
 
 
@@ -43,14 +43,14 @@ def test_agents_go_on_with_the_next_replica(place: World) -> None:
     flow = Flow(place.lab, seconds=90)
     try:
         for name in NODES:
-            assert wait_until(lambda name=name: place.count(name, "accepted") > 3, 30), place.logs()  # type: ignore[misc]
-        before = {name: place.count(name, *REFUSED) for name in NODES}
+            assert poll(lambda name=name: place.count(name, "accepted") > 3, limit_s=30), place.logs()  # type: ignore[misc]
+        before = {name: place.refused(name) for name in NODES}
         known = place.generation()
         first.kill()
         # Three renewals: whatever the agents knew before has ended by then.
-        assert wait_until(lambda: place.generation() >= known + 3, 30), place.logs()
+        assert poll(lambda: place.generation() >= known + 3, limit_s=30), place.logs()
         accepted = place.count("bravo", "accepted")
-        assert wait_until(lambda: place.count("bravo", "accepted") > accepted + 5, 15), place.logs()
-        assert {name: place.count(name, *REFUSED) - before[name] for name in NODES} == dict.fromkeys(NODES, 0)
+        assert poll(lambda: place.count("bravo", "accepted") > accepted + 5, limit_s=15), place.logs()
+        assert {name: place.refused(name) - before[name] for name in NODES} == dict.fromkeys(NODES, 0)
     finally:
         flow.close()

@@ -10,7 +10,8 @@ import pytest
 from support.authority import empty
 from support.authority_lab import World
 from support.postgres import PostgresServer
-from support.signals import Flow, wait_until
+from support.signals import Flow
+from support.waiting import poll
 
 from chart.lab.experiments.signal_lab import line_topology
 from chart.lab.network import Lab
@@ -48,14 +49,14 @@ def test_a_wrong_next_hop_heals_by_a_report(place: World) -> None:
     for element, prefix, via in entries:
         place.operator("PUT", "/v1/next-hops", {"element": element, "prefix": prefix, "next_element": via})
     for name, keys in (("alpha", 3), ("mid", 4), ("bravo", 3)):
-        assert wait_until(lambda name=name, keys=keys: place.keys(name) >= keys, 20), place.logs()  # type: ignore[misc]
+        assert poll(lambda name=name, keys=keys: place.keys(name) >= keys, limit_s=20), place.logs()  # type: ignore[misc]
     flow = Flow(place.lab, seconds=60)
     try:
-        assert wait_until(lambda: place.status("mid").get("authority", {}).get("reports_healed", 0) >= 1, 30), (
+        assert poll(lambda: place.status("mid").get("authority", {}).get("reports_healed", limit_s=0) >= 1, 30), (
             place.status("mid"), place.logs(),
         )  # fmt: skip
         before = place.count("mid", "accepted")
-        assert wait_until(lambda: place.count("mid", "accepted") > before + 2, 15), place.status("mid")
-        assert wait_until(lambda: place.count("bravo", "accepted") > 2, 15), place.status("bravo")
+        assert poll(lambda: place.count("mid", "accepted") > before + 2, limit_s=15), place.status("mid")
+        assert poll(lambda: place.count("bravo", "accepted") > 2, limit_s=15), place.status("bravo")
     finally:
         flow.close()

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agent import PORT, Node, poll
+from support.agent import PORT, Node
+from support.waiting import poll
 
 from chart.lab.network import Lab
 

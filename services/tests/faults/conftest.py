@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support import laboratory
+from support import laboratory, waiting
 
 from chart.platform.stack import Platform
 
@@ -50,7 +50,7 @@ def kill(platform: Platform) -> Callable[[str], int]:
 @pytest.fixture
 def until() -> Callable[..., None]:
     """Polls a condition to a bound; what it waited for is in the failure."""
-    return laboratory.wait_until
+    return waiting.until
 
 
 @pytest.fixture(scope="session")

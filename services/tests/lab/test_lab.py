@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from chart.common.supervisord import Supervised
 from chart.lab import kernel, supervise, topology
@@ -165,16 +166,10 @@ def test_supervised_processes_come_back_and_go_with_the_lab(make_lab: LabMaker) 
     )
     supervise.start(lab, [sleeper])
 
-    def poll(condition: Callable[[], object], limit_s: float = 20) -> None:
-        deadline = time.monotonic() + limit_s
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    poll(lambda: [state for _, state, _ in supervise.processes(lab)] == ["RUNNING"])
+    until(lambda: [state for _, state, _ in supervise.processes(lab)] == ["RUNNING"], "it runs")
     (first,) = lab.processes("alpha")
     os.kill(first, signal.SIGKILL)
-    poll(lambda: lab.processes("alpha") not in ([], [first]))
+    until(lambda: lab.processes("alpha") not in ([], [first]), "another one runs")
     assert log.read_text().startswith("a%b")
     lab.down()
     assert traces(lab.id, lab.directory.parent) == []

@@ -6,7 +6,8 @@ import secrets
 from pathlib import Path
 
 import pytest
-from support.signals import DELAY_MS, PORT, RATE_BPS, Flow, Start, control_of, wait_until
+from support.signals import DELAY_MS, PORT, RATE_BPS, Flow, Start, control_of
+from support.waiting import poll
 
 from chart.lab.experiments import signal_cost
 from chart.lab.experiments.signal_capture import Capture
@@ -31,12 +32,12 @@ def test_both_directions_of_one_connection(lab: Lab, signals: Signals, flow: Sta
     signals.asks = {"alpha": [ask(port=PORT, available_bps=50_000_000)], "bravo": [back]}
     with elements(lab, signals) as running:
         transfer = flow(seconds=2)
-        assert wait_until(lambda: control_of(lab) == CONTROL, 3)
-        assert wait_until(lambda: control_of_callee(lab) == CONTROL, 3), "the side that was called asked too"
-        assert wait_until(lambda: running["mid"].link("to-alpha")["flows"] == 1, 1)
+        assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
+        assert poll(lambda: control_of_callee(lab) == CONTROL, limit_s=3), "the side that was called asked too"
+        assert poll(lambda: running["mid"].link("to-alpha")["flows"] == 1, limit_s=1)
         assert running["mid"].link("to-bravo")["flows"] == 1
         assert transfer.whole()
-        assert wait_until(lambda: running["mid"].link("to-alpha")["flows"] == 0, 4)
+        assert poll(lambda: running["mid"].link("to-alpha")["flows"] == 0, limit_s=4)
 
 
 def test_only_the_side_that_was_called(lab: Lab, signals: Signals, flow: Start) -> None:
@@ -44,7 +45,7 @@ def test_only_the_side_that_was_called(lab: Lab, signals: Signals, flow: Start) 
     signals.asks = {"bravo": [back]}
     with elements(lab, signals):
         transfer = flow(seconds=1)
-        assert wait_until(lambda: control_of_callee(lab) == CONTROL, 3)
+        assert poll(lambda: control_of_callee(lab) == CONTROL, limit_s=3)
         assert control_of(lab) != CONTROL
         assert transfer.whole()
 
@@ -62,7 +63,7 @@ def test_with_segmentation_and_gathering_by_the_device(tmp_path: Path) -> None:
         with elements(lab, signals) as running, Capture(lab, "alpha", "v0", "tcp", "and", "greater", "3000") as capture:
             transfer = Flow(lab, address=signal_cost.ADDRESSES["bravo"], octets=60e6)
             try:
-                assert wait_until(lambda: control_of(lab) == CONTROL, 3)
+                assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
                 assert transfer.whole()
             finally:
                 transfer.close()

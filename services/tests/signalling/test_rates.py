@@ -6,7 +6,8 @@ Brassil et al., The CHART System, sections 2 (in-band signalling) and 5 (the sen
 from __future__ import annotations
 
 import pytest
-from support.signals import DELAY_MS, IPV6, PORT, RATE_BPS, Start, control_of, wait_until
+from support.signals import DELAY_MS, IPV6, PORT, RATE_BPS, Start, control_of
+from support.waiting import poll
 
 from chart.common import qos
 from chart.lab.experiments.signal_capture import Capture, Packet
@@ -31,12 +32,12 @@ def test_known_in_one_round_trip_and_closed_with_the_flow(lab: Lab, signals: Sig
     with elements(lab, signals) as running:
         with Capture(lab, "alpha", "to-mid", "port", str(PORT)) as capture:
             transfer = flow(seconds=1.5)
-            assert wait_until(lambda: control_of(lab) == CONTROL, 3)
-            assert wait_until(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, 1)
+            assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
+            assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, limit_s=1)
             assert running["alpha"].link("to-mid")["flows"] == 1
             assert running["mid"].link("to-bravo")["flows"] == 1
             assert transfer.whole()
-        assert wait_until(lambda: running["mid"].link("to-bravo")["flows"] == 0, 1)
+        assert poll(lambda: running["mid"].link("to-bravo")["flows"] == 0, limit_s=1)
         assert running["alpha"].link("to-mid")["flows"] == 0
     packets = capture.packets()
     first: dict[qos.Status, Packet] = {}
@@ -55,7 +56,7 @@ def test_two_flows_share_the_link(lab: Lab, signals: Signals, flow: Start) -> No
     signals.asks = {"alpha": [ask(port=PORT, available_bps=10**12), ask(port=PORT + 1, available_bps=10**12)]}
     with elements(lab, signals) as running:
         flow()
-        assert wait_until(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, 3)
+        assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, limit_s=3)
         other = ["/usr/bin/python3", "-c", OTHER_FLOW, lab.address("bravo"), str(PORT + 1)]
         sink = lab.popen("bravo", ["/usr/bin/python3", "-c", OTHER_SINK, lab.address("bravo"), str(PORT + 1)])
         assert sink.stdout is not None
@@ -67,7 +68,7 @@ def test_two_flows_share_the_link(lab: Lab, signals: Signals, flow: Start) -> No
             def rates() -> list[int]:
                 return [each["rate_bps"] for each in running["alpha"].status()["flows"]]
 
-            assert wait_until(lambda: rates() == [half, half], 3), rates()
+            assert poll(lambda: rates() == [half, half], limit_s=3), rates()
         finally:
             for process in (second, sink):
                 process.kill()
@@ -94,11 +95,11 @@ def test_elements_die_and_come_back(lab: Lab, signals: Signals, flow: Start) -> 
     signals.policy = {"legacy_ms": 1000}
     with elements(lab, signals) as running:
         flow()
-        assert wait_until(lambda: control_of(lab) == CONTROL, 3)
+        assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
         running["mid"].kill()
-        assert wait_until(lambda: control_of(lab) not in (CONTROL, ""), 4), "the rate must end with its renewals"
+        assert poll(lambda: control_of(lab) not in (CONTROL, ""), limit_s=4), "the rate must end with its renewals"
         running["mid"].start()
-        assert wait_until(lambda: control_of(lab) == CONTROL, 4), "and come back with them, with sequences not used yet"
+        assert poll(lambda: control_of(lab) == CONTROL, limit_s=4), "and come back with them, with unused sequences"
         assert running["bravo"].counters()["replayed"] == 0
 
 
@@ -107,10 +108,10 @@ def test_a_tenth_of_all_packets_lost_both_ways(lab: Lab, signals: Signals, flow:
     try:
         with elements(lab, signals) as running:
             transfer = flow(seconds=6)
-            assert wait_until(lambda: control_of(lab) == CONTROL, 4)
+            assert poll(lambda: control_of(lab) == CONTROL, limit_s=4)
             lapses = 0
             for _ in range(30):
-                wait_until(lambda: False, 0.05)
+                poll(lambda: False, limit_s=0.05)
                 lapses += control_of(lab) not in (CONTROL, "")
             assert lapses == 0
             assert running["alpha"].counters()["accepted"] > 0
@@ -122,8 +123,8 @@ def test_a_tenth_of_all_packets_lost_both_ways(lab: Lab, signals: Signals, flow:
 def test_ipv6(lab: Lab, signals: Signals, flow: Start) -> None:
     with elements(lab, signals) as running:
         transfer = flow(address=IPV6["bravo"], seconds=1)
-        assert wait_until(lambda: control_of(lab) == CONTROL, 3)
-        assert wait_until(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, 1)
+        assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
+        assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, limit_s=1)
         assert transfer.whole()
 
 
@@ -132,7 +133,7 @@ def test_options_dropped_on_the_way_the_shim_takes_over(
 ) -> None:
     with elements(lab, signals) as running:
         transfer = flow(seconds=4)
-        assert wait_until(lambda: control_of(lab) == CONTROL, 4)
+        assert poll(lambda: control_of(lab) == CONTROL, limit_s=4)
         assert running["alpha"].counters()["shim_sent"] > 0
         assert running["alpha"].counters()["consumed"] > 0
         assert transfer.whole()
@@ -154,7 +155,7 @@ def test_unauthorised_gets_the_free_level(lab: Lab, signals: Signals, flow: Star
     with elements(lab, signals) as running:
         flow()
         free_bps = qos.decode_rate(qos.encode_rate(3_000_000))
-        assert wait_until(lambda: rate_of(running["alpha"].status()) == free_bps, 3)
+        assert poll(lambda: rate_of(running["alpha"].status()) == free_bps, limit_s=3)
 
 
 UDP_SINK = """
@@ -203,7 +204,7 @@ def test_a_program_asks_for_its_udp_socket(lab: Lab, signals: Signals) -> None:
         assert agreed == f"{wanted} 0 2 True"
         assert refused == "22"
         # Withdrawn: nothing is kept for it any more.
-        assert wait_until(lambda: running["mid"].link("to-bravo")["held_bps"] == 0, 2)
+        assert poll(lambda: running["mid"].link("to-bravo")["held_bps"] == 0, limit_s=2)
 
 
 def test_without_an_agent_the_option_is_unknown(lab: Lab) -> None:

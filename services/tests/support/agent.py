@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from chart.lab.network import Lab
 from chart.lab.programs import program
-from support.waiting import Limit
+from support.waiting import poll
 
 AGENT = "dataplane/chart-agent"
 PORT = 5201
-
-
-Answer = TypeVar("Answer")
-
-
-def poll(look: Callable[[], Answer], good: Callable[[Answer], bool], within_s: float) -> Answer:
-    """Looks until the answer is good; the last answer in any case."""
-    limit = Limit(within_s)
-    while True:
-        answer = look()
-        if good(answer) or limit.over:
-            return answer
-        time.sleep(0.02)
 
 
 class Node:

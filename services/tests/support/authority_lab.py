@@ -14,7 +14,8 @@ from chart.lab.network import Lab
 from chart.lab.programs import program
 from support.agent import AGENT
 from support.postgres import PostgresServer
-from support.signals import PORT, wait_until
+from support.signals import PORT
+from support.waiting import poll
 
 LINK_BPS = 100_000_000
 
@@ -58,7 +59,7 @@ class World:
         self.urls.append(self.url)
         operator = self.state / "authority" / "identities" / "user-operator.pem"
         listens = "the authority listens"
-        assert wait_until(lambda: operator.exists() and listens in (self.folder / log).read_text(), 20), self.logs()
+        assert poll(lambda: operator.exists() and listens in (self.folder / log).read_text(), limit_s=20), self.logs()
         return process
 
     def _start(self, node: str, command: list[str], log: str) -> subprocess.Popen[str]:
@@ -116,6 +117,10 @@ class World:
     def count(self, name: str, *counters: str) -> int:
         found = self.status(name).get("signalling", {}).get("counters", {})
         return sum(int(found.get(one, 0)) for one in counters)
+
+    def refused(self, name: str) -> int:
+        """Signals that a node did not believe."""
+        return self.count(name, "bad_tag", "unknown_epoch", "too_old", "replayed")
 
     def logs(self) -> str:
         return "\n".join(file.read_text()[-1500:] for file in sorted(self.folder.glob("*.log")))

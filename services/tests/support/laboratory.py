@@ -6,8 +6,7 @@ import contextlib
 import os
 import shutil
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,7 +15,6 @@ from chart.lab.network import Lab
 from chart.platform.laboratory import chart, wait_ready
 from chart.platform.settings import PlatformSettings
 from chart.platform.stack import Platform
-from support.waiting import Limit
 
 PORTS = 250
 
@@ -93,14 +91,6 @@ def running_lab(platform: Platform, rest: httpx.Client) -> Iterator[Lab]:
         yield Lab.load("demo", state_dir=settings.state_dir / "lab")
     finally:
         chart(settings, "lab", "down", "--lab", "demo")
-
-
-def wait_until(condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
-    """Poll a condition to a bound; what it waited for is in the failure."""
-    limit = Limit(limit_s)
-    while not condition():
-        assert not limit.over, f"not within {limit_s} s: {what}"
-        time.sleep(0.05)
 
 
 def established(lab: Lab, node: str, peer_filter: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support.waiting import Limit
+from support.waiting import until
 
 
 def free_ports(count: int) -> list[int]:
@@ -29,16 +28,6 @@ def listens(address: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def poll(until: Callable[[], bool], limit_s: float, what: str) -> None:
-    """Ask every 50 ms until it is true; fails with ``what`` after the limit."""
-    limit = Limit(limit_s)
-    while not until():
-        if limit.over:
-            msg = f"{what}: not within {limit_s:g} s"
-            raise TimeoutError(msg)
-        time.sleep(0.05)
 
 
 class ServerProcess:
@@ -72,7 +61,7 @@ class ServerProcess:
                 raise RuntimeError(msg)
             return ready()
 
-        poll(ready_or_dead, limit_s, f"{self.name} ready (log: {self._log})")
+        until(ready_or_dead, f"{self.name} ready (log: {self._log})", limit_s)
 
     def stop(self, limit_s: float = 20.0) -> None:
         """Ask it to stop; kill it after the limit. Does nothing when it does not run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from chart.lab.network import Lab
@@ -77,13 +76,3 @@ def control_of(lab: Lab) -> str:
     told = lab.exec("alpha", ["ss", "-Htin", "state", "established", "dport", "=", f":{PORT}"]).stdout
     lines = [line.split()[0] for line in told.splitlines() if line.startswith("\t")]
     return lines[0] if lines else ""
-
-
-def wait_until(look: Callable[[], bool], within_s: float) -> bool:
-    """Looks until it is true."""
-    deadline = time.monotonic() + within_s
-    while not look():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True

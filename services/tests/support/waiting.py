@@ -7,9 +7,11 @@ import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from chart.lab.experiments.noise import Steal
+
+Answer = TypeVar("Answer")
 
 # A limit is never stretched to more than this.
 STRETCHED_MOST = 4.0
@@ -30,6 +32,23 @@ class Limit:
             return False
         share = Steal.now().cores_since(self._began) / (os.cpu_count() or 1)
         return elapsed_s > STRETCHED_MOST * self._limit_s or elapsed_s * (1 - share) > self._limit_s
+
+
+def poll(look: Callable[[], Answer], good: Callable[[Answer], object] = bool, limit_s: float = 10.0) -> Answer:
+    """Look every 20 ms until the answer is good; the last answer in any case."""
+    limit = Limit(limit_s)
+    while True:
+        answer = look()
+        if good(answer) or limit.over:
+            return answer
+        time.sleep(0.02)
+
+
+def until(condition: Callable[[], Answer], what: str, limit_s: float = 30.0) -> Answer:
+    """Ask every 20 ms until the answer is true and return it; AssertionError with ``what`` after the limit."""
+    answer = poll(condition, limit_s=limit_s)
+    assert answer, f"not within {limit_s:g} s: {what}"
+    return answer
 
 
 async def eventually(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], limit_s: float = 10.0) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from support.waiting import Limit
+from support.waiting import until
 
 from chart.lab import linkem
 from chart.lab.errors import LabError
@@ -23,15 +22,6 @@ PORT = 7400
 def command(role: str, *options: str) -> list[str]:
     """The command line of one end."""
     return [str(program("dataplane/chart-tunnel")), role, *options]
-
-
-def poll(reached: Callable[[], Any], what: str, limit_s: float = 10.0) -> Any:
-    """Asks every 20 ms until the answer is true and returns it; AssertionError after limit_s."""
-    limit = Limit(limit_s)
-    while not (answer := reached()):
-        assert not limit.over, f"not within {limit_s:g} s: {what}"
-        time.sleep(0.02)
-    return answer
 
 
 @dataclass
@@ -63,7 +53,7 @@ class End:
                 self.process = subprocess.Popen(line, stderr=output, text=True)
             else:
                 self.process = self.lab.popen(self.node, line, stdout=output, stderr=output)
-        poll(self._answers, f"the {self.role} answers")
+        until(self._answers, f"the {self.role} answers")
 
     def _answers(self) -> bool:
         assert self.process is not None

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tunnel_program.ends import command, poll
+from support.waiting import until
+from tunnel_program.ends import command
 
 from chart.lab import linkem, topology
 from chart.lab.errors import LabError
@@ -56,11 +57,11 @@ def test_shares_follow_weights_and_the_flooder_loses_his_own(lab: Lab) -> None:
         flood(lab, stack, 6001, 1500)
         flood(lab, stack, 6002, 1500)
         flood(lab, stack, 6003, 20)
-        poll(
+        until(
             lambda: min(classes(tunnel)[name]["dropped_packets"] for name in ("gold", "silver")) > 50, "full queues", 20
         )
         before = classes(tunnel)
-        poll(
+        until(
             lambda: classes(tunnel)["gold"]["sent_packets"] - before["gold"]["sent_packets"] > 1000, "1000 packets", 20
         )
         after = classes(tunnel)
@@ -76,9 +77,9 @@ def test_shares_follow_weights_and_the_flooder_loses_his_own(lab: Lab) -> None:
         # What waited already keeps its place.
         waited = classes(tunnel)["gold"]
         packets = waited["sent_packets"] + waited["queue_packets"]
-        poll(lambda: classes(tunnel)["gold"]["sent_packets"] > packets, "what waited", 20)
+        until(lambda: classes(tunnel)["gold"]["sent_packets"] > packets, "what waited", 20)
         before = classes(tunnel)
-        poll(lambda: classes(tunnel)["gold"]["sent_packets"] - before["gold"]["sent_packets"] > 500, "500 packets", 20)
+        until(lambda: classes(tunnel)["gold"]["sent_packets"] - before["gold"]["sent_packets"] > 500, "500 packets", 20)
         after = classes(tunnel)
         sent = {name: after[name]["sent_bytes"] - before[name]["sent_bytes"] for name in after}
         assert 0.8 <= sent["gold"] / sent["silver"] <= 1.25
@@ -91,13 +92,13 @@ def test_an_application_from_a_file_comes_before_the_tunnel(lab: Lab) -> None:
     with ExitStack() as stack:
         tunnel = stack.enter_context(Tunnel(lab, "alpha", "bravo", origin_options=options))
         flood(lab, stack, 6001, 100)
-        poll(lambda: classes(tunnel)["long"]["sent_packets"] > 20, "the flow in the queue of the long ones")
+        until(lambda: classes(tunnel)["long"]["sent_packets"] > 20, "the flow in the queue of the long ones")
         assert classes(tunnel)["short"]["sent_packets"] >= 20
         applications = {one["name"]: one for one in tunnel.get()["applications"]}
         assert applications["template"]["diverted"] > 20
         assert applications["elastic-tunnel"]["taken"] == 0
         tunnel_command(tunnel, command="application", name="template", on=False)
-        poll(lambda: {one["name"]: one for one in tunnel.get()["applications"]}["elastic-tunnel"]["taken"], "packets")
+        until(lambda: {one["name"]: one for one in tunnel.get()["applications"]}["elastic-tunnel"]["taken"], "packets")
         with pytest.raises(LabError, match="no application of that name"):
             tunnel_command(tunnel, command="application", name="nobody", on=True)
     missing = command("origin", "--destination", "192.0.2.1:1", "--control", "/run/chart-test-app.sock")
@@ -132,7 +133,7 @@ def test_metrics_over_http(lab: Lab) -> None:
         assert 'chart_tunnel_class_weight{class="a\\"b"} 2' in shown
         assert fetch(lab, "/readyz")[0] == 200
         tunnel.kill("destination")
-        poll(lambda: tunnel.get()["connections"]["established"] == 0, "the loss")
+        until(lambda: tunnel.get()["connections"]["established"] == 0, "the loss")
         status, body = fetch(lab, "/readyz")
         assert status == 503
         assert "connection" in json.loads(body)["reason"]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tunnel_program.ends import PORT, End, command, poll
+from support.waiting import until
+from tunnel_program.ends import PORT, End, command
 
 from chart.lab.experiments import itm_tunnel
 from chart.lab.experiments.tunnel_throughput import INTERFACE, veth_lab
@@ -37,7 +38,7 @@ def destination(lab: Lab, directory: Path, listen: str, *options: str) -> End:
 
 def error(end: End, part: str) -> None:
     """Waits for a last error that says this."""
-    poll(lambda: part in end.get()["last_error"], f"{part!r} as the last error")
+    until(lambda: part in end.get()["last_error"], f"{part!r} as the last error")
 
 
 def delivered(end: End) -> int:
@@ -51,13 +52,13 @@ def test_connections_over_ipv6_carry_ipv4(lab: Lab, tmp_path: Path) -> None:
         destination(lab, tmp_path, where, "--peer", "fd00::1"),
         origin(lab, tmp_path, where, "--connections", "3", "--bind", "fd00::1", "--congestion", "reno") as start,
     ):
-        poll(lambda: start.established() == 3, "three connections")
+        until(lambda: start.established() == 3, "three connections")
         lab.exec("alpha", ["ip", "route", "replace", USER, "dev", "chart-itm0", "src", lab.address("alpha")])
         receiver = itm_tunnel.traffic(lab, "bravo", "count", "--listen", f"{USER}:6000")
         sender = itm_tunnel.traffic(lab, "alpha", "flood", "--connect", f"{USER}:6000", "--count", "300")
         sender.wait(20)
         itm_tunnel.finish(sender)
-        poll(lambda: delivered(start) >= start.get()["counters"]["sent_packets"] >= 300, "300 packets")
+        until(lambda: delivered(start) >= start.get()["counters"]["sent_packets"] >= 300, "300 packets")
         assert json.loads(itm_tunnel.finish(receiver)) == {"received": 300, "reordered": 0, "highest": 299}
         assert start.get()["congestion"] == "reno"
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from support.kafka import KafkaServer
-from tunnel_program.ends import End, poll
+from support.waiting import until
+from tunnel_program.ends import End
 
 from chart.v1 import policy_pb2, tunnel_command_pb2, tunnel_report_pb2
 
@@ -66,8 +67,8 @@ def headers_of(message: Message) -> list[tuple[str, Any]]:
 def world(kafka: KafkaServer, tmp_path: Path) -> Iterator[World]:
     made = World(kafka, tmp_path)
     with made.destination, made.origin:
-        poll(lambda: made.origin.established() == 1, "a connection")
-        poll(lambda: made.origin.get()["gauges"]["broker_connected"], "the broker")
+        until(lambda: made.origin.established() == 1, "a connection")
+        until(lambda: made.origin.get()["gauges"]["broker_connected"], "the broker")
         yield made
 
 
@@ -96,7 +97,7 @@ def reports(world: World) -> Iterator[Callable[[], tuple[tunnel_report_pb2.Tunne
 
 def test_a_report_says_how_the_tunnel_is(world: World, reports: Callable[[], Any]) -> None:
     world.command(connections=3, lease_us=60_000_000)
-    poll(lambda: world.origin.established() == 3, "three connections")
+    until(lambda: world.origin.established() == 3, "three connections")
     deadline_s = time.monotonic() + 10
     while True:
         report, headers = reports()
@@ -131,38 +132,38 @@ def test_reports_go_on_when_the_destination_is_gone(world: World, reports: Calla
 
 def test_commands_and_leases(world: World) -> None:
     world.command(connections=5, lease_us=1_000_000)
-    poll(lambda: world.wanted() == 5, "five connections")
+    until(lambda: world.wanted() == 5, "five connections")
     # The controller is lost: m holds for the lease, then decays; when it is back its commands count again.
-    poll(lambda: world.origin.get()["connections"]["decaying"], "the end of the lease")
-    poll(lambda: world.origin.established() == 1, "one connection")
+    until(lambda: world.origin.get()["connections"]["decaying"], "the end of the lease")
+    until(lambda: world.origin.established() == 1, "one connection")
     world.command(connections=4)
-    poll(lambda: world.origin.established() == 4, "four connections")
+    until(lambda: world.origin.established() == 4, "four connections")
     # An older command is ignored; one that was issued longer ago than its lease changes nothing but weights.
     world.command(connections=9, generation=world.generation - 10)
     world.command(connections=9, lease_us=1_000_000, issued_us=time.time_ns() // 1000 - 5_000_000, weights={"gold": 7})
-    poll(lambda: world.weights() == [7, 1], "gold's weight")
+    until(lambda: world.weights() == [7, 1], "gold's weight")
     assert world.wanted() == 4
     assert world.origin.get()["counters"]["commands_ignored"] == 1
     world.command(connections=1000)
-    poll(lambda: world.wanted() == 256, "as many as there can be")
+    until(lambda: world.wanted() == 256, "as many as there can be")
 
 
 def test_weights_come_from_policy_until_a_command_names_them(world: World) -> None:
     weighed = policy_pb2.Policy(id="default", customer_weights={"gold": 8, "rest": 2, "nobody": 5})
     world.publish("chart.policy.v1", "default", weighed)
-    poll(lambda: world.weights() == [8, 2], "the default policy's weights")
+    until(lambda: world.weights() == [8, 2], "the default policy's weights")
     node = f"{world.name}-west"
     world.publish("chart.policy.v1", node, policy_pb2.Policy(id=node, customer_weights={"gold": 20, "rest": 99999}))
-    poll(lambda: world.weights() == [20, 2], "the node's own policy before it")
+    until(lambda: world.weights() == [20, 2], "the node's own policy before it")
     world.command(weights={"rest": 6})
-    poll(lambda: world.weights() == [20, 6], "the command before both")
+    until(lambda: world.weights() == [20, 6], "the command before both")
     world.publish("chart.policy.v1", "default", policy_pb2.Policy(id="default"))
     world.publish("chart.policy.v1", node, policy_pb2.Policy(id=node))
-    poll(lambda: world.weights() == [3, 6], "the command line's weight")
+    until(lambda: world.weights() == [3, 6], "the command line's weight")
 
 
 def test_what_cannot_be_read_is_counted(world: World) -> None:
     world.producer.produce("chart.tunnel-command.v1", key=world.name, value=b"\xff\xff\xff")
     assert world.producer.flush(10) == 0
-    poll(lambda: world.origin.get()["counters"]["records_unreadable"] == 1, "the count")
+    until(lambda: world.origin.get()["counters"]["records_unreadable"] == 1, "the count")
     assert "cannot be read" in world.origin.log.read_text()

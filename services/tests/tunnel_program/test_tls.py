@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 from tunnel_program.certificates import Authority
-from tunnel_program.ends import PORT, End, command, poll
+from tunnel_program.ends import PORT, End, command
 
 from chart.lab import topology
 from chart.lab.network import Lab
@@ -54,15 +55,15 @@ class World:
 
 def error_of(end: End, *parts: str) -> None:
     """Waits for a last error that has all these parts."""
-    poll(lambda: all(part in end.get()["last_error"] for part in parts), f"{parts} as the error of the {end.role}")
+    until(lambda: all(part in end.get()["last_error"] for part in parts), f"{parts} as the error of the {end.role}")
 
 
 def test_both_ends_show_good_certificates(world: World, authority: Authority) -> None:
     destination = world.destination(*authority.issue("bravo", world.address), "--tls-name", "alpha.test")
     origin = world.origin(*authority.issue("alpha", "alpha.test"))
-    poll(lambda: origin.established() == 3, "three connections")
+    until(lambda: origin.established() == 3, "three connections")
     assert origin.get()["tls"] is True
-    poll(lambda: origin.get()["report"], "a report through TLS")
+    until(lambda: origin.get()["report"], "a report through TLS")
     assert destination.get()["counters"]["connections_refused"] == 0
 
 
@@ -72,7 +73,7 @@ def test_a_certificate_of_another_address_until_it_is_replaced(world: World, aut
     error_of(origin, "certificate is refused: IP address mismatch", "/CN=bravo", "tried again")
     # The same files, anew: taken for the next attempt.
     authority.issue("bravo", world.address)
-    poll(lambda: origin.established() == 3, "three connections")
+    until(lambda: origin.established() == 3, "three connections")
     assert origin.get()["last_error"] == ""
 
 
