@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from chart.allocator import rpc as allocator_rpc
+from chart.allocator.loads import LoadReport
 from chart.allocator.settings import AllocatorSettings
-from chart.allocator.streams import Allocator
+from chart.allocator.streams import LINK_LOAD, Allocator
 from chart.common import rpc, runtime, telemetry
 from chart.common.health import HealthServer
 from chart.common.streams import connect
@@ -15,6 +16,7 @@ from chart.common.streams import connect
 async def serve(settings: AllocatorSettings) -> None:
     """Run the service until cancelled."""
     broker = connect(settings)
+    broker.catalogue = broker.catalogue.with_class(LINK_LOAD, LoadReport)
     allocator = Allocator(broker, settings)
 
     async def streams_are_read() -> bool:
@@ -34,6 +36,7 @@ def main() -> None:
     """Run chart-allocator."""
     settings = AllocatorSettings()
     telemetry.setup("allocator", settings)
+    runtime.collect_rarely()
     sys.exit(runtime.run(serve(settings)))
 
 

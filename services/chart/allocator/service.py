@@ -8,15 +8,14 @@ design: signalling, link rate control).
 from __future__ import annotations
 
 import heapq
-import itertools
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from chart.allocator.controller import LinkSample
-from chart.allocator.fleet import LOAD_FIELDS, Fleet, Integers
+from chart.allocator.fleet import LOAD_FIELDS, Fleet, Integers, Mask
+from chart.allocator.loads import LoadReport
 from chart.common import leases
 from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2
 
@@ -115,7 +114,7 @@ def next_generation(now_us: int, *known: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
     """A record that is on its way: whole numbers of the links in `slots`, and how often leases had changed by then."""
 
     record: link_rate_pb2.LinkRates
@@ -133,27 +132,28 @@ class NodeAllocation:
         self.law = law
         self.published: link_rate_pb2.LinkRates | None = previous
         self.last_report_us = 0
-        # As the last report named them, and those of them that the topology has, with their slots in the fleet.
-        self.reported: list[str] = []
+        # As the last report named them; which of its links the topology has, and their slots in the fleet.
+        self.names = b""
+        self.known: Mask = np.zeros(0, bool)
+        self.unknown_ids: list[str] = []
         self.link_ids: list[str] = []
         self.slots: Integers = np.zeros(0, np.int64)
         # The same in the order of a record: by id.
         self.ordered_ids: list[str] = []
         self.ordered_slots: Integers = self.slots
-        self.under_way: _Told | None = None
+        self.under_way: Told | None = None
         self.restored = {rate.link_id: rate for rate in previous.links} if previous else {}
 
     def record(
         self,
-        fleet: Fleet,
+        rows: Iterable[tuple[str, int, int, int, int]],
         lease_of: Callable[[str, int], tuple[int, int]],
         now_us: int,
         lease_us: int,
         known: int = 0,
-        lease_changes: int = 0,
     ) -> link_rate_pb2.LinkRates:
-        """The record to publish. `lease_of` gives rate and end of what may be drawn in band, `known` is the newest
-        generation in the stream.
+        """The record to publish. `rows`: id, R, C_er, legacy share and N of its links; `lease_of` gives rate and end of
+        what may be drawn in band, `known` is the newest generation in the stream.
         """
         own = self.published.generation if self.published else 0
         record = link_rate_pb2.LinkRates(
@@ -163,25 +163,19 @@ class NodeAllocation:
             valid_until_us=now_us + lease_us,
             controller=self.law,
         )
-        figures = fleet.figures(self.ordered_slots)
         add = record.links.add
         # Set one by one: several times quicker than by keywords.
-        for link_id, rate, capacity, share, flows in zip(
-            self.ordered_ids, *(column.tolist() for column in figures), strict=True
-        ):
+        for link_id, rate, capacity, share, flows in rows:
             link = add()
             link.link_id = link_id
             link.available_bps = rate
             link.explicit_rate_capacity_bps = capacity
             link.legacy_share_bps = share
             link.active_flows = flows
-            link.gr_lease_bps, link.gr_lease_until_us = lease_of(link_id, now_us)
-        self.under_way = _Told(record, self.ordered_slots, figures, lease_changes)
+            lease_bps, until_us = lease_of(link_id, now_us)
+            if lease_bps:
+                link.gr_lease_bps, link.gr_lease_until_us = lease_bps, until_us
         return record
-
-
-_LOAD_VALUES = operator.attrgetter(*LOAD_FIELDS)
-_LINK_ID = operator.attrgetter("link_id")
 
 
 class Allocations:
@@ -202,6 +196,8 @@ class Allocations:
         self.nodes: dict[str, NodeAllocation] = {}
         self._fleet = Fleet()
         self._slot_of: dict[str, int] = {}
+        # Nodes by what their last report named.
+        self._of_names: dict[bytes, NodeAllocation] = {}
         self._law_of_node = law_of_node
         self._newest = newest
         self._capacities = capacities
@@ -213,30 +209,27 @@ class Allocations:
         # How often the lease of any link was changed.
         self._lease_changes = 0
 
-    def take(self, reports: Iterable[link_load_pb2.LinkLoadReport], now_us: int) -> tuple[list[str], list[str]]:
+    def take(self, reports: Iterable[LoadReport], now_us: int) -> tuple[list[str], list[str]]:
         """Take reports, at most one of each node; returns the nodes whose record is due, and the links that agents
         report and the topology does not have.
         """
         unknown: list[str] = []
         taken: list[NodeAllocation] = []
-        values: list[tuple[int, ...]] = []
-        intervals: list[tuple[int, int]] = []
+        values: list[bytes] = []
+        intervals: list[int] = []
         for report in reports:
-            node = report.node
-            allocation = self.nodes.get(node) or self._begin(node)
+            # Nearly always it has the same links as the report before: one comparison of octets.
+            allocation = self._of_names.get(report.names)
+            if allocation is None or allocation.node in self._stale:
+                node = report.node
+                allocation = self.nodes.get(node) or self._begin(node)
+                self._enlist(allocation, report, now_us)
             allocation.last_report_us = now_us
-            links: Sequence[link_load_pb2.LinkLoad] = list(report.links)
-            ids = list(map(_LINK_ID, links))
-            if ids != allocation.reported or node in self._stale:
-                self._enlist(allocation, ids, now_us)
-            if len(allocation.link_ids) != len(ids):
-                known = set(allocation.link_ids)
-                unknown += [link_id for link_id in ids if link_id not in known]
-                links = [load for load in links if load.link_id in known]
+            unknown += allocation.unknown_ids
             if allocation.link_ids:
                 taken.append(allocation)
-                values += map(_LOAD_VALUES, links)
-                intervals.append((max(1, report.interval_us), len(allocation.link_ids)))
+                values.append(report.values)
+                intervals.append(report.interval_us)
         if not taken:
             return [], unknown
         for link_id in self._grants.take_changed(now_us):
@@ -244,10 +237,11 @@ class Allocations:
             if slot is not None:
                 self._fleet.reserved_bps[slot] = self._grants.reserved_bps(link_id, now_us)
         slots = np.concatenate([allocation.slots for allocation in taken])
-        flat = itertools.chain.from_iterable(values)
-        loads = np.fromiter(flat, np.float64, len(values) * len(LOAD_FIELDS)).reshape(len(values), len(LOAD_FIELDS))
-        lengths = np.array([count for _, count in intervals])
-        self._fleet.step(slots, loads, np.repeat(np.array([float(one) for one, _ in intervals]), lengths))
+        loads = np.frombuffer(b"".join(values), np.float64).reshape(-1, len(LOAD_FIELDS))
+        if len(loads) != len(slots):
+            loads = loads[np.concatenate([allocation.known for allocation in taken])]
+        lengths = np.array([len(allocation.link_ids) for allocation in taken])
+        self._fleet.step(slots, loads, np.repeat(np.maximum(1.0, np.array(intervals, np.float64)), lengths))
         first = np.cumsum(lengths) - lengths
         moved = np.logical_or.reduceat(self._fleet.moved(slots), first).tolist()
         due = [
@@ -257,11 +251,26 @@ class Allocations:
         ]
         return due, unknown
 
-    def record(self, node: str, now_us: int, lease_us: int) -> link_rate_pb2.LinkRates:
-        """The record of a node to publish now."""
-        newest = self._newest(node)
-        known = newest.generation if newest else 0
-        return self.nodes[node].record(self._fleet, self._lease_of, now_us, lease_us, known, self._lease_changes)
+    def records(self, nodes: Sequence[str], now_us: int, lease_us: int) -> list[link_rate_pb2.LinkRates]:
+        """The records of some nodes to publish now."""
+        if not nodes:
+            return []
+        allocations = [self.nodes[node] for node in nodes]
+        together = self._fleet.figures(np.concatenate([one.ordered_slots for one in allocations]))
+        columns = [column.tolist() for column in together]
+        found = []
+        begin = 0
+        for one in allocations:
+            newest = self._newest(one.node)
+            end = begin + len(one.ordered_ids)
+            figures = (together[0][begin:end], together[1][begin:end], together[2][begin:end], together[3][begin:end])
+            rows = zip(one.ordered_ids, *(column[begin:end] for column in columns), strict=True)
+            known = newest.generation if newest else 0
+            record = one.record(rows, self._lease_of, now_us, lease_us, known)
+            one.under_way = Told(record, one.ordered_slots, figures, self._lease_changes)
+            found.append(record)
+            begin = end
+        return found
 
     def published(self, node: str, record: link_rate_pb2.LinkRates, now_us: int) -> None:
         """A record was acknowledged: it is what the node is told."""
@@ -284,6 +293,7 @@ class Allocations:
     def forget(self, node: str) -> None:
         """Another replica has the node, or its agent is away."""
         allocation = self.nodes.pop(node)
+        self._of_names.pop(allocation.names, None)
         for link_id in allocation.link_ids:
             self._fleet.remove(self._slot_of.pop(link_id))
 
@@ -312,8 +322,9 @@ class Allocations:
         self._note("works for a node: its loads arrive", node, allocation.law)
         return allocation
 
-    def _enlist(self, allocation: NodeAllocation, ids: list[str], now_us: int) -> None:
-        """The node's links are these; those that were there before go on from where they are."""
+    def _enlist(self, allocation: NodeAllocation, report: LoadReport, now_us: int) -> None:
+        """The node's links are those of a report; those that were there before go on from where they are."""
+        ids = report.link_ids
         self._stale.discard(allocation.node)
         law = self._law_of_node(allocation.node)
         if law != allocation.law:
@@ -341,7 +352,11 @@ class Allocations:
         # Links that the agents were told of and that are no more: a record without them has to go out.
         gone = [link_id for link_id in (*allocation.restored, *allocation.link_ids) if link_id not in ids]
         allocation.restored = {link_id: one for link_id, one in allocation.restored.items() if link_id in ids}
-        allocation.reported = ids
+        self._of_names.pop(allocation.names, None)
+        self._of_names[report.names] = allocation
+        allocation.names = report.names
+        allocation.known = np.array([link_id in self._slot_of for link_id in ids], bool)
+        allocation.unknown_ids = [link_id for link_id in ids if link_id not in self._slot_of]
         allocation.link_ids = known
         allocation.slots = np.array([self._slot_of[link_id] for link_id in known], np.int64)
         allocation.ordered_ids = sorted(known)

@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from chart.allocator.loads import LoadReport
 from chart.allocator.service import Allocations, GrantBook, LeaseBook, NodeAllocation, law_of
 from chart.allocator.settings import AllocatorSettings
 from chart.common import runtime
@@ -91,7 +92,7 @@ class Allocator:
         self._states: dict[str, CompactedState] = {}
         self._laws: list[tuple[str, str]] = []
         # Reports that came since the last control step, by node, oldest first.
-        self._waiting: dict[str, list[link_load_pb2.LinkLoadReport]] = {}
+        self._waiting: dict[str, list[LoadReport]] = {}
         self._stepping: asyncio.Task[None] | None = None
         self._allocations = Allocations(
             lambda node: law_of(self._laws, node),
@@ -175,15 +176,18 @@ class Allocator:
         async with self._broker.subscribe([LINK_LOAD], group=group, start="latest") as loads:
             async for record in loads:
                 if record.value is not None:
-                    self.take(cast(link_load_pb2.LinkLoadReport, record.value))
+                    self.take(cast("LoadReport | link_load_pb2.LinkLoadReport", record.value))
 
-    def take(self, report: link_load_pb2.LinkLoadReport) -> None:
+    def take(self, report: LoadReport | link_load_pb2.LinkLoadReport) -> None:
         """One load report. Those that come within 20 ms are taken together with it, in one control step."""
-        if report.interval_us == 0 or not report.node:
+        if not isinstance(report, LoadReport):
+            report = LoadReport.of(report)
+        node = report.node
+        if report.interval_us == 0 or not node:
             return
         if not self._waiting:
             self._stepping = asyncio.create_task(self._step_soon(), name="control step")
-        self._waiting.setdefault(report.node, []).append(report)
+        self._waiting.setdefault(node, []).append(report)
 
     async def _step_soon(self) -> None:
         await self._clock.sleep(GATHER_S)
@@ -204,15 +208,15 @@ class Allocator:
                 if link_id not in self._unknown:
                     self._unknown.add(link_id)
                     _log.warning("no rate for a link that is not in the topology", link=link_id)
-            for node in due:
-                if node not in self._publishing:
-                    self._publishing[node] = asyncio.create_task(self._publish(node), name="publish link rates")
+            free = [node for node in due if node not in self._publishing]
+            for record in self._allocations.records(free, now_us, self._settings.link_rate_lease_us):
+                task = asyncio.create_task(self._publish(record.node, record), name="publish link rates")
+                self._publishing[record.node] = task
 
     def _newest(self, node: str) -> link_rate_pb2.LinkRates | None:
         return cast("link_rate_pb2.LinkRates | None", self._states[LINK_RATE].get(node))
 
-    async def _publish(self, node: str) -> None:
-        record = self._allocations.record(node, self._clock.now_us(), self._settings.link_rate_lease_us)
+    async def _publish(self, node: str, record: link_rate_pb2.LinkRates) -> None:
         try:
             await self._broker.publish(LINK_RATE, node, record)
         except StreamError as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, cast
 
 import yaml
 from google.protobuf import descriptor_pool, message_factory
@@ -43,11 +44,21 @@ class UnknownTopicError(KeyError):
         return f"stream {self.args[0]!r} is not in the catalogue (proto/chart/v1/topics.yaml)"
 
 
+class Reader(Protocol):
+    """What reads records in place of a message's class."""
+
+    def FromString(self, octets: bytes) -> Any:  # noqa: N802 - as messages have it
+        """The record of some octets; raises DecodeError when they are none."""
+        ...
+
+
 class Catalogue:
     """All streams by name."""
 
-    def __init__(self, topics: list[Topic]) -> None:
+    def __init__(self, topics: list[Topic], classes: Mapping[str, type[Message]] | None = None) -> None:
+        """`classes`: of records that are not read as messages, by stream."""
         self._topics = {topic.name: topic for topic in topics}
+        self._classes = dict(classes or {})
 
     def topics(self) -> list[Topic]:
         """Every stream, in the order of the file."""
@@ -66,7 +77,12 @@ class Catalogue:
 
     def message_class(self, name: str) -> type[Message]:
         """The class of a stream's records."""
-        return message_class(self.topic(name).message)
+        return self._classes.get(name) or message_class(self.topic(name).message)
+
+    def with_class(self, name: str, reader: Reader) -> Catalogue:
+        """The same streams, but for readers one of them has records of another class than that of its messages."""
+        self.topic(name)
+        return Catalogue(self.topics(), {**self._classes, name: cast("type[Message]", reader)})
 
 
 @functools.cache

@@ -89,6 +89,7 @@ def main() -> None:
     """Run chart-reservations."""
     settings = ReservationsSettings()
     telemetry.setup(SCHEMA, settings)
+    runtime.collect_rarely()
     sys.exit(runtime.run(serve(settings)))
 
 

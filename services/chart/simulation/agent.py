@@ -210,11 +210,11 @@ class Agent:
             if rate.link_id not in self.links or now_us + LIFETIME_S * 1e6 > rate.gr_lease_until_us:
                 continue
             flows = self.kernel.in_band.setdefault(rate.link_id, [])
-            renewed_bps = 0
             for one in flows:
-                # A lease that shrank renews the earliest that still fit into it.
-                if renewed_bps + one.rate_bps <= rate.gr_lease_bps and self._numbers.random() < 0.7:
-                    renewed_bps += one.rate_bps
+                # As an element does it (signal_link_offer): a renewal is lowered to what all others leave of the lease.
+                if self._numbers.random() < 0.7:
+                    others_bps = self.kernel.drawn_bps(rate.link_id) - one.rate_bps
+                    one.rate_bps = min(one.rate_bps, max(0, rate.gr_lease_bps - others_bps))
                     one.until_s = now_s + LIFETIME_S
             free_bps = rate.gr_lease_bps - self.kernel.drawn_bps(rate.link_id)
             if free_bps > 0 and self._numbers.random() < 0.5:
