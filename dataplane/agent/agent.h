@@ -30,6 +30,7 @@ struct agent_options {
     const char *enrolment_token_file;
     const char *bootstrap;
     const char *metrics_listen;
+    const char *ipfix;
     const char *default_control;
     uint16_t sensor_port;
     struct agent_link_option links[AGENT_LINKS_MAX];
@@ -76,4 +77,5 @@ extern const struct agent_module ratefile_module;
 extern const struct agent_module control_module;
 extern const struct agent_module signal_module;
 extern const struct agent_module authority_module;
+extern const struct agent_module ipfix_module;
 extern const struct agent_module streams_module;

@@ -69,6 +69,9 @@ struct datapath_flow {
     uint64_t sent_bytes;
     uint64_t delivered_bytes;
     uint64_t retransmitted_packets;
+    /* Segments of any kind, and the octets of a TCP header now. */
+    uint32_t sent_packets;
+    uint32_t header_bytes;
 };
 
 int datapath_open(const struct datapath_options *options, struct datapath **ret);

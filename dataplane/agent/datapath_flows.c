@@ -49,6 +49,8 @@ static int take_record(struct datapath *datapath, const struct chart_flow_record
         .sent_bytes = record->sent_bytes,
         .delivered_bytes = record->delivered_bytes,
         .retransmitted_packets = record->retransmitted_packets,
+        .sent_packets = record->sent_packets,
+        .header_bytes = record->header_bytes,
     };
     if (entry)
         memcpy(flow->request_id, entry->grant.request_id, sizeof(flow->request_id));

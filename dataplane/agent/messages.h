@@ -89,6 +89,10 @@ struct messages_flow_record {
     uint64_t retransmitted_bytes;
     uint32_t min_rtt_us;
     bool final;
+    /* Since the record before: packets, and octets with the headers of IP and TCP. */
+    int64_t since_us;
+    uint64_t new_packets;
+    uint64_t new_bytes;
 };
 
 /* Pack and send under the stream's key. 0, -ENOMEM or -ENOBUFS. */

@@ -36,6 +36,8 @@ static const struct option_row table[] = {
     {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
     {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0, "a link this node transmits on; may be repeated"},
     {"--metrics", "ADDR:PORT", STRING(metrics_listen), "serve Prometheus metrics over HTTP"},
+    {"--ipfix", "ADDR:PORT", STRING(ipfix),
+     "send flow records to this collector as IPFIX over UDP; [ADDR]:PORT for IPv6"},
     {"--default-congestion", "NAME", STRING(default_control),
      "what flows go back to without a rate; default: what they had"},
     {"--sensor-port", "PORT", VALUE_PORT, OPTIONS_RUN, offsetof(struct agent_options, sensor_port),

@@ -9,11 +9,16 @@
 
 #define KEY_LEN 24
 #define ADDRESS_LEN 64
+#define IPV4_HEADER 20
+#define IPV6_HEADER 40
 /* The kernel counts retransmitted packets; a full one carries this much. */
 #define PAYLOAD_BYTES 1448
 
 struct flow {
     struct datapath_flow last;
+    /* As the record before had them. */
+    uint64_t told_bytes;
+    uint32_t told_packets;
     int64_t started_at_us;
     int64_t seen_at_us;
     int64_t told_at_us;
@@ -55,8 +60,15 @@ static void tell(struct records *records, struct flow *flow, int64_t now_us, boo
                                           .delivered_bytes = flow->last.delivered_bytes,
                                           .retransmitted_bytes = flow->last.retransmitted_packets * PAYLOAD_BYTES,
                                           .min_rtt_us = flow->last.min_rtt_us,
-                                          .final = final};
+                                          .final = final,
+                                          .since_us = flow->told_at_us};
+    uint32_t header_bytes = flow->last.header_bytes + (flow->last.local[0] == '[' ? IPV6_HEADER : IPV4_HEADER);
 
+    /* The kernel's count of packets has 32 bits. */
+    record.new_packets = flow->last.sent_packets - flow->told_packets;
+    record.new_bytes = flow->last.sent_bytes - flow->told_bytes + record.new_packets * header_bytes;
+    flow->told_packets = flow->last.sent_packets;
+    flow->told_bytes = flow->last.sent_bytes;
     flow->told_at_us = now_us;
     if (records_split(flow->last.local, source, sizeof(source), &record.source_port) == 0 &&
         records_split(flow->last.remote, destination, sizeof(destination), &record.destination_port) == 0)

@@ -222,6 +222,8 @@ static __always_inline void report(struct seq_file *seq, struct tcp_sock *tp, co
     record.sent_bytes = tp->bytes_sent;
     record.delivered_bytes = tp->bytes_acked;
     record.retransmitted_packets = tp->total_retrans;
+    record.sent_packets = tp->segs_out;
+    record.header_bytes = tp->tcp_header_len;
     record.cwnd_packets = tp->snd_cwnd;
     record.rtt_us = tp->srtt_us >> 3;
     record.min_rtt_us = tp->rtt_min.s[0].v;

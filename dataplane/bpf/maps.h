@@ -134,6 +134,9 @@ struct chart_flow_record {
     __u16 remote_port;
     /* 1: its rate was agreed in band. */
     __u32 in_band;
+    /* Segments of any kind, and the octets of a TCP header now. */
+    __u32 sent_packets;
+    __u32 header_bytes;
     char control[CHART_CONTROL_NAME_LEN];
 };
 

@@ -42,11 +42,12 @@ class Node:
         fresh.write_text(json.dumps({"enforcement": enforcement, "grants": grants}))
         fresh.rename(self.rates)
 
-    def start(self) -> None:
-        """Starts the agent and waits until it answers."""
-        command = self.command("--node", self.name, "--cgroup", str(self.lab.node_cgroup(self.name)))
+    def start(self, *options: str) -> None:
+        """Starts the agent, with more options of its command line perhaps, and waits until it answers."""
+        cgroup = str(self.lab.node_cgroup(self.name))
+        command = self.command("--node", self.name, "--cgroup", cgroup, "--rate-file", str(self.rates), *options)
         log = (self.directory / "agent.log").open("w")
-        self.process = self.lab.popen(self.name, [*command, "--rate-file", str(self.rates)], stdout=log, stderr=log)
+        self.process = self.lab.popen(self.name, command, stdout=log, stderr=log)
         log.close()
         answered = poll(lambda: self.run("--status").returncode, lambda code: code == 0, 10)
         assert answered == 0, (self.directory / "agent.log").read_text()
