@@ -24,6 +24,8 @@ class BaseServiceSettings(BaseSettings):
     log_level: str = "info"
     # host:port of an OTLP gRPC collector; empty: spans are written to <state_dir>/traces/<service>.jsonl.
     otlp_endpoint: str = ""
+    # New traces a second that are recorded.
+    traces_per_s: float = Field(default=50.0, ge=0)
     grpc_listen: str = "127.0.0.1:0"
     http_listen: str = "127.0.0.1:0"
     registry_target: str = "127.0.0.1:18101"

@@ -1,9 +1,10 @@
 """Logs, traces and metrics of a service.
 
 Logs are JSON lines on stderr: what was done and why, with the trace id. Spans go to an OTLP collector when
-``CHART_OTLP_ENDPOINT`` names one, otherwise as JSON lines into <state>/traces/<service>.jsonl. The trace context
-travels as W3C ``traceparent`` in gRPC metadata and Kafka headers. Metrics are Prometheus', named
-chart_<service>_<noun>_<unit>.
+``CHART_OTLP_ENDPOINT`` names one, otherwise as JSON lines into <state>/traces/<service>.jsonl. No more than
+``CHART_TRACES_PER_S`` traces begin in a second, so that a load is not slowed down by being watched; whether a trace is
+recorded is decided where it begins. The trace context travels as W3C ``traceparent`` in gRPC metadata and Kafka
+headers. Metrics are Prometheus', named chart_<service>_<noun>_<unit>.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,7 +26,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import Attributes
 
 from chart.common.settings import BaseServiceSettings
 
@@ -48,7 +53,10 @@ def setup(service: str, settings: BaseServiceSettings | None = None) -> None:
     _service = service
     _setup_logs(settings.log_level)
     if _provider is None:
-        _provider = TracerProvider(resource=Resource.create({"service.name": f"chart-{service}"}))
+        _provider = TracerProvider(
+            resource=Resource.create({"service.name": f"chart-{service}"}),
+            sampler=ParentBased(SomePerSecond(settings.traces_per_s)),
+        )
         _provider.add_span_processor(
             BatchSpanProcessor(_exporter(service, settings), schedule_delay_millis=500, max_queue_size=4096)
         )
@@ -129,6 +137,11 @@ def current_trace_id() -> str:
     return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
+def recorded() -> bool:
+    """Whether the current span is recorded: what is said of every call beside it may be left out otherwise."""
+    return trace.get_current_span().is_recording()
+
+
 def tracer() -> trace.Tracer:
     """The tracer of this process."""
     return trace.get_tracer("chart")
@@ -153,6 +166,40 @@ def span(name: str, headers: Mapping[str, str] | None = None, **attributes: Any)
     context = extract(headers) if headers is not None and "traceparent" in headers else None
     with tracer().start_as_current_span(name, context=context, attributes=attributes) as current:
         yield current
+
+
+class SomePerSecond(Sampler):
+    """Records so many new traces a second, after a quiet time twice as many at once."""
+
+    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        self._at = clock()
+        self._left = 2 * per_s
+        self._lock = threading.Lock()
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        """See Sampler."""
+        with self._lock:
+            now = self._clock()
+            self._left = min(2 * self._per_s, self._left + (now - self._at) * self._per_s)
+            self._at = now
+            taken = self._left >= 1
+            self._left -= taken
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if taken else Decision.DROP, attributes, trace_state)
+
+    def get_description(self) -> str:
+        """See Sampler."""
+        return f"SomePerSecond({self._per_s:g})"
 
 
 class JsonLinesExporter(SpanExporter):

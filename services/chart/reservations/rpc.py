@@ -86,13 +86,15 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             return pb.CreateRateRequestResponse(rate_request=result.replayed, replayed=True)
         assert result.request is not None
         answer = service.rate_request(result.request)
-        _log.info(
-            "granted a request",
-            request=answer.id,
-            bps=answer.granted_bps,
-            path=list(answer.link_ids),
-            instead_of=list(result.decision.losers),
-        )
+        if telemetry.recorded() or result.decision.losers:
+            # Of many at once only some: the audit has all of them.
+            _log.info(
+                "granted a request",
+                request=answer.id,
+                bps=answer.granted_bps,
+                path=list(answer.link_ids),
+                instead_of=list(result.decision.losers),
+            )
         return pb.CreateRateRequestResponse(rate_request=answer)
 
     async def PreviewRateRequest(  # noqa: N802
