@@ -28,9 +28,10 @@ class ReservationsSettings(BaseServiceSettings):
     # Callbacks to plain HTTP and to addresses that are not public; never in production unless this is set.
     callbacks_anywhere: bool | None = None
     # Leases for in-band requests: share of what a link may commit while nobody draws, and at most; length, lifetime of
-    # one in-band commitment, greatest error of a clock.
+    # one in-band commitment without a renewal (elements keep an idle guaranteed rate for 30 s, to the end of half a
+    # second), greatest error of a clock.
     lease_idle_share: float = Field(default=0.1, ge=0, le=1)
     lease_greatest_share: float = Field(default=0.5, ge=0, le=1)
     lease_length_us: int = Field(default=20_000_000, ge=4_000_000)
-    lease_lifetime_us: int = Field(default=3_000_000, ge=100_000)
+    lease_lifetime_us: int = Field(default=30_500_000, ge=100_000)
     clock_error_us: int = Field(default=1_000_000, ge=0)
