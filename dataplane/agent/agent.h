@@ -19,6 +19,12 @@ struct agent_link_option {
     uint64_t capacity_bps;
 };
 
+/* --edge IFACE[:AGGREGATE_BPS]; 0: no premium traffic without a grant of its own. */
+struct agent_edge_option {
+    char interface[16];
+    uint64_t aggregate_bps;
+};
+
 struct agent_options {
     const char *node;
     const char *state_dir;
@@ -35,6 +41,10 @@ struct agent_options {
     uint16_t sensor_port;
     struct agent_link_option links[AGENT_LINKS_MAX];
     size_t n_links;
+    struct agent_edge_option edges[AGENT_LINKS_MAX];
+    size_t n_edges;
+    bool edge_drop;
+    uint16_t edge_depth_ms;
 };
 
 struct agent_module {
@@ -78,4 +88,5 @@ extern const struct agent_module control_module;
 extern const struct agent_module signal_module;
 extern const struct agent_module authority_module;
 extern const struct agent_module ipfix_module;
+extern const struct agent_module police_module;
 extern const struct agent_module streams_module;

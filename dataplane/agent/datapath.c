@@ -99,6 +99,13 @@ int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, 
     return error ? error : bpf_map__reuse_fd(signal_flows, bpf_map__fd(datapath->attach->maps.signal_flows));
 }
 
+int datapath_share_grants(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *node_config,
+                          struct bpf_map *selectors) {
+    int error = bpf_map__reuse_fd(rates, datapath->trinity.rates_fd);
+    error = error ? error : bpf_map__reuse_fd(node_config, bpf_map__fd(datapath->attach->maps.node_config));
+    return error ? error : bpf_map__reuse_fd(selectors, bpf_map__fd(datapath->attach->maps.selectors));
+}
+
 static int attach_cgroup(struct datapath *datapath, const char *path) {
     int cgroup_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (cgroup_fd < 0) {

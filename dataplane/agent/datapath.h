@@ -105,6 +105,10 @@ struct bpf_map;
 int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *usage,
                         struct bpf_map *flows, struct bpf_map *signal_flows);
 
+/* For the program `police`, before it is loaded: what holds on this node, its selectors and its rates. */
+int datapath_share_grants(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *node_config,
+                          struct bpf_map *selectors);
+
 /* Walk the node's TCP flows once: engage running flows whose grant is new, give back those whose rate ended, refresh
  * the counts. Called by the agent once a second and by datapath_apply when a selector changed. */
 int datapath_reconcile(struct datapath *datapath);

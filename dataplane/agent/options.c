@@ -7,8 +7,11 @@
 
 #define HELP_COLUMN 30
 #define SENSOR_PORT 18300
+/* Room for what a flow sends at once after a pause: an RTT and the queues of its path (signalling's burst tolerance).
+ */
+#define EDGE_DEPTH_MS 100
 
-enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK, VALUE_PORT };
+enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK, VALUE_EDGE, VALUE_PORT, VALUE_MS };
 
 struct option_row {
     const char *name;
@@ -42,6 +45,12 @@ static const struct option_row table[] = {
      "what flows go back to without a rate; default: what they had"},
     {"--sensor-port", "PORT", VALUE_PORT, OPTIONS_RUN, offsetof(struct agent_options, sensor_port),
      "UDP port of the sensors, whose probes are no demand; 0: none; default: 18300"},
+    {"--edge", "IFACE[:AGGREGATE_BPS]", VALUE_EDGE, OPTIONS_RUN, 0,
+     "police what comes in: grants to their rate, premium marks (EF) without one to the aggregate"},
+    {"--edge-exceed", "drop|remark", VALUE_STRING, OPTIONS_RUN, 0,
+     "what becomes of packets above it: dropped, or on as best effort; default: remark"},
+    {"--edge-depth-ms", "MS", VALUE_MS, OPTIONS_RUN, offsetof(struct agent_options, edge_depth_ms),
+     "bucket depth as time at the rate; default: 100"},
     {"--off", NULL, VALUE_NONE, OPTIONS_OFF, 0, "give every flow back to its default control and stay off"},
     {"--on", NULL, VALUE_NONE, OPTIONS_ON, 0, "take --off back"},
     {"--status", NULL, VALUE_NONE, OPTIONS_STATUS, 0, "what the running agent does; with --json as JSON"},
@@ -55,7 +64,8 @@ static const struct option_row table[] = {
 void options_help(FILE *out) {
     fputs("chart-agent: gives the TCP flows of a node the rates they were granted\n\n"
           "usage: chart-agent --node NAME --state-dir DIR --cgroup PATH [--rate-file FILE | --bootstrap HOST:PORT]\n"
-          "                   [--link ID=IFACE[:CAPACITY_BPS]]... [--metrics ADDR:PORT]\n"
+          "                   [--link ID=IFACE[:CAPACITY_BPS]]... [--edge IFACE[:AGGREGATE_BPS]]... [--metrics "
+          "ADDR:PORT]\n"
           "       chart-agent --off | --on | --status [--json] | --explain FLOW | --cleanup  --state-dir DIR\n\n"
           "Flows that a grant matches run under the congestion control `trinity` at the granted rate while its lease\n"
           "lasts, and under their own control otherwise: also when this agent is stopped, killed or switched off.\n\n",
@@ -71,36 +81,49 @@ void options_help(FILE *out) {
           out);
 }
 
-int options_parse_link(const char *text, struct agent_link_option *ret) {
-    struct agent_link_option link = {0};
-    const char *equals = strrchr(text, '=');
-    const char *interface = equals ? equals + 1 : "";
-    const char *colon = strchr(interface, ':');
-    size_t id_length = equals ? (size_t)(equals - text) : 0;
-    size_t interface_length = colon ? (size_t)(colon - interface) : strlen(interface);
-    if (!id_length || id_length >= sizeof(link.id) || !interface_length || interface_length >= sizeof(link.interface))
+/* "IFACE[:BPS]" */
+static int parse_interface(const char *text, char *ret_name, size_t size, uint64_t *ret_bps) {
+    const char *colon = strchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : strlen(text);
+    unsigned long long bps = 0;
+    if (!length || length >= size)
         return -EINVAL;
-    memcpy(link.id, text, id_length);
-    memcpy(link.interface, interface, interface_length);
     if (colon) {
         char *end;
         errno = 0;
-        unsigned long long capacity = strtoull(colon + 1, &end, 10);
+        bps = strtoull(colon + 1, &end, 10);
         if (errno || *end || end == colon + 1 || colon[1] == '-')
             return -EINVAL;
-        link.capacity_bps = capacity;
     }
+    memcpy(ret_name, text, length);
+    ret_name[length] = '\0';
+    *ret_bps = bps;
+    return 0;
+}
+
+int options_parse_link(const char *text, struct agent_link_option *ret) {
+    struct agent_link_option link = {0};
+    const char *equals = strrchr(text, '=');
+    size_t id_length = equals ? (size_t)(equals - text) : 0;
+    if (!id_length || id_length >= sizeof(link.id) ||
+        parse_interface(equals + 1, link.interface, sizeof(link.interface), &link.capacity_bps))
+        return -EINVAL;
+    memcpy(link.id, text, id_length);
     *ret = link;
     return 0;
 }
 
-static int parse_port(const char *text, uint16_t *ret) {
+int options_parse_edge(const char *text, struct agent_edge_option *ret) {
+    return parse_interface(text, ret->interface, sizeof(ret->interface), &ret->aggregate_bps);
+}
+
+static int parse_number(const char *text, uint16_t *ret) {
     char *end;
     errno = 0;
-    unsigned long port = strtoul(text, &end, 10);
-    if (errno || *end || end == text || text[0] == '-' || port > UINT16_MAX)
+    unsigned long number = strtoul(text, &end, 10);
+    if (errno || *end || end == text || text[0] == '-' || number > UINT16_MAX)
         return -EINVAL;
-    *ret = (uint16_t)port;
+    *ret = (uint16_t)number;
     return 0;
 }
 
@@ -111,12 +134,19 @@ static int take(struct options *options, const struct option_row *row, const cha
     } else if (row->action == OPTIONS_EXPLAIN) {
         options->action = row->action;
         options->flow = value;
+    } else if (strcmp(row->name, "--edge-exceed") == 0) {
+        agent->edge_drop = strcmp(value, "drop") == 0;
+        if (!agent->edge_drop && strcmp(value, "remark") != 0) {
+            fprintf(errors, "chart-agent: --edge-exceed %s: expected drop or remark\n", value);
+            return -EINVAL;
+        }
     } else if (row->value == VALUE_STRING) {
         const char **field = (const char **)((char *)agent + row->offset);
         *field = value;
-    } else if (row->value == VALUE_PORT) {
-        if (parse_port(value, (uint16_t *)((char *)agent + row->offset))) {
-            fprintf(errors, "chart-agent: %s %s: expected a port from 0 to 65535\n", row->name, value);
+    } else if (row->value == VALUE_PORT || row->value == VALUE_MS) {
+        if (parse_number(value, (uint16_t *)((char *)agent + row->offset))) {
+            fprintf(errors, "chart-agent: %s %s: expected %s from 0 to 65535\n", row->name, value,
+                    row->value == VALUE_PORT ? "a port" : "milliseconds");
             return -EINVAL;
         }
     } else if (row->value == VALUE_LINK) {
@@ -126,6 +156,13 @@ static int take(struct options *options, const struct option_row *row, const cha
             return -EINVAL;
         }
         agent->n_links++;
+    } else if (row->value == VALUE_EDGE) {
+        if (agent->n_edges == AGENT_LINKS_MAX || options_parse_edge(value, &agent->edges[agent->n_edges])) {
+            fprintf(errors, "chart-agent: --edge %s: expected IFACE[:AGGREGATE_BPS], at most %d times\n", value,
+                    AGENT_LINKS_MAX);
+            return -EINVAL;
+        }
+        agent->n_edges++;
     } else {
         options->action = row->action;
     }
@@ -159,7 +196,8 @@ static int check(const struct options *options, FILE *errors) {
 }
 
 int options_parse(int argc, char **argv, FILE *errors, struct options *ret) {
-    struct options options = {.action = OPTIONS_RUN, .agent.sensor_port = SENSOR_PORT};
+    struct options options = {
+        .action = OPTIONS_RUN, .agent.sensor_port = SENSOR_PORT, .agent.edge_depth_ms = EDGE_DEPTH_MS};
     for (int i = 1; i < argc; i++) {
         const struct option_row *row = NULL;
         for (size_t k = 0; k < N_ROWS; k++)

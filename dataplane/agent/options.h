@@ -28,3 +28,5 @@ int options_parse(int argc, char **argv, FILE *errors, struct options *ret);
 void options_help(FILE *out);
 /* "ID=IFACE[:CAPACITY_BPS]"; the id itself may hold colons. 0 or -EINVAL. */
 int options_parse_link(const char *text, struct agent_link_option *ret);
+/* "IFACE[:AGGREGATE_BPS]". 0 or -EINVAL. */
+int options_parse_edge(const char *text, struct agent_edge_option *ret);

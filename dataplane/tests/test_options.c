@@ -45,6 +45,23 @@ static void a_whole_line(void **state) {
     free(errors);
 }
 
+static void edges(void **state) {
+    (void)state;
+    const char *const words[] = {"--node",          "alpha",  "--state-dir", "/s",     "--cgroup",      "/c",
+                                 "--edge",          "to-isp", "--edge",      "eth0:1", "--edge-exceed", "drop",
+                                 "--edge-depth-ms", "20",     NULL};
+    struct options options;
+    char *errors;
+    assert_int_equal(parse(words, &options, &errors), 0);
+    assert_int_equal(options.agent.n_edges, 2);
+    assert_string_equal(options.agent.edges[0].interface, "to-isp");
+    assert_int_equal(options.agent.edges[0].aggregate_bps, 0);
+    assert_int_equal(options.agent.edges[1].aggregate_bps, 1);
+    assert_true(options.agent.edge_drop);
+    assert_int_equal(options.agent.edge_depth_ms, 20);
+    free(errors);
+}
+
 static void refused(const char *const *words, const char *says) {
     struct options options;
     char *errors;
@@ -65,6 +82,10 @@ static void mistakes_are_named(void **state) {
     refused((const char *const[]){"--link", "a=eth0:-1", NULL}, "expected ID=IFACE");
     refused((const char *const[]){"--sensor-port", "65536", NULL}, "from 0 to 65535");
     refused((const char *const[]){"--sensor-port", "udp", NULL}, "from 0 to 65535");
+    refused((const char *const[]){"--edge", "", NULL}, "expected IFACE[:AGGREGATE_BPS]");
+    refused((const char *const[]){"--edge", "eth0:many", NULL}, "expected IFACE[:AGGREGATE_BPS]");
+    refused((const char *const[]){"--edge-exceed", "shape", NULL}, "expected drop or remark");
+    refused((const char *const[]){"--edge-depth-ms", "-1", NULL}, "expected milliseconds from 0 to 65535");
     refused((const char *const[]){"--node", "a", "--state-dir", "/s", "--cgroup", "/c", "--rate-file", "/r",
                                   "--bootstrap", "h:1", NULL},
             "exclude each other");
@@ -86,6 +107,7 @@ static void help_names_every_option(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_line),
+        cmocka_unit_test(edges),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(help_names_every_option),
     };
