@@ -50,7 +50,7 @@ test("an impairment is visible", async ({ page }) => {
       destination_node: "charlie",
       destination_address: address,
       sensor: "ping",
-      parameters: { count: "1", "interval-ms": "50", "timeout-ms": "300" },
+      parameters: { count: "1", interval_ms: "50", timeout_ms: "300" },
       period_ms: 500,
       priority: 200,
     },

@@ -13,10 +13,10 @@ const FRAMES_S = 8;
 
 test.skip(!RECORDING, "measured only on a recording: `make web-test` names it in CHART_RECORDING");
 test.use({ baseURL: `http://${REPLAY}` });
-test.describe.configure({ mode: "serial" });
-
 /** The network must say what the recording has when it has it; so many seconds late at most. */
 const BEHIND_S = 1;
+/** To hand over a trace keeps the machine busy; so long to catch up again. */
+const CATCH_UP_MS = 3000;
 
 let replay: Replay | undefined;
 
@@ -115,19 +115,22 @@ test("script time of a frame while every link reports ten times a second", async
   await expect(page.getByTestId("connection")).toHaveText("live");
   await expect(page.getByTestId("network-map").locator("canvas:not([hidden])").first()).toBeVisible();
   await page.waitForTimeout(4000);
-  const from = Date.now();
   for (let run = 0; run < REPEAT; run += 1) {
+    await page.waitForTimeout(CATCH_UP_MS);
     const session = await context.newCDPSession(page);
+    const from = Date.now();
     const times = scriptTimes(await trace(session, FRAMES_S, page));
+    const behind = replay?.behindS(from, from + FRAMES_S * 1000) ?? 0;
     await session.detach();
     // Fewer frames than the map is drawn in that time: nothing was measured.
     expect(times.length).toBeGreaterThan(FRAMES_S * 5);
     const sorted = [...times].sort((a, b) => a - b);
     const at = (share: number) =>
       Math.round((sorted[Math.floor(share * (sorted.length - 1))] ?? 0) * 10) / 10;
-    note("frame_script_p95_ms", at(0.95), `${times.length} frames, median ${at(0.5)}, most ${at(1)}`);
+    const about = `${times.length} frames, median ${at(0.5)}, most ${at(1)}, replay ${behind} s behind`;
+    note("frame_script_p95_ms", at(0.95), about);
+    expect.soft(behind, "seconds that the replay was behind while it was measured").toBeLessThan(BEHIND_S);
   }
-  expect(replay?.behindS(from), "seconds that the replay was behind").toBeLessThan(BEHIND_S);
   // It shows what the stream says.
   await expect(page.locator("tbody tr").first()).not.toContainText("never heard");
 });

@@ -222,8 +222,8 @@ const SAID_LINES = 40;
 export interface Replay {
   /** Ends it; resolves once its address is free again. */
   stop: () => Promise<void>;
-  /** Seconds that it was behind the recording at most since then (milliseconds since the epoch). */
-  behindS: (sinceMs: number) => number;
+  /** Seconds that it was behind the recording at most between then and then (milliseconds since the epoch). */
+  behindS: (sinceMs: number, untilMs?: number) => number;
 }
 
 /** The real gateway on a recording of a network; rejects with what it said when it does not come up. */
@@ -262,8 +262,8 @@ export async function replayed(recording: string): Promise<Replay> {
       const ended = new Promise((done) => gateway.once("close", done));
       if (gateway.exitCode === null && gateway.kill("SIGTERM")) await ended;
     },
-    behindS: (sinceMs) =>
-      Math.max(0, ...behind.filter(({ at }) => at >= sinceMs).map(({ seconds }) => seconds)),
+    behindS: (sinceMs, untilMs = Infinity) =>
+      Math.max(0, ...behind.filter(({ at }) => at >= sinceMs && at <= untilMs).map(({ seconds }) => seconds)),
   };
 }
 

@@ -169,6 +169,8 @@ export function Palette(props: Props) {
       shortcut="mod + K"
       limit={LIMIT}
       overlayProps={OVERLAY}
+      // To lock it, the kit has the browser lay out the whole page anew before the palette is there.
+      lockScroll={false}
       scrollable
       maxHeight={420}
       nothingFound="Nothing is called that."

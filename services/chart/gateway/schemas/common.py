@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -18,6 +19,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 # 1 Pbit/s: above any link, below 2^53, so that every JSON reader keeps the number exact.
 MAX_BPS = 10**15
@@ -86,6 +88,19 @@ Tags = Annotated[
     dict[TagName, TagText],
     Field(max_length=32, description="Free key-value pairs.", examples=[{"site": "lab"}]),
 ]
+_is_parameter = re.compile(r"[a-z][a-z0-9_]{0,31}").fullmatch
+
+
+def _parameters_read(stated: dict[str, str]) -> dict[str, str]:
+    """A pod would not run a configuration with other names, and could tell nobody but its log."""
+    for name in stated:
+        if not _is_parameter(name):
+            words = "{name} is no name of a sensor's parameter, such as timeout_ms"
+            raise PydanticCustomError("parameter", words, {"name": repr(name)})
+    return stated
+
+
+SensorParameters = Annotated[dict[TagName, TagText], AfterValidator(_parameters_read)]
 
 
 class Input(BaseModel):

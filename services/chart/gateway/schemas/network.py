@@ -18,9 +18,8 @@ from chart.gateway.schemas.common import (
     Output,
     Page,
     Revision,
-    TagName,
+    SensorParameters,
     Tags,
-    TagText,
     Timestamp,
     Weight,
 )
@@ -220,7 +219,7 @@ class SensingConfigurationBody(Input):
     destination_node: NodeId
     destination_address: str = Field(max_length=64, description="Address to probe.", examples=["10.1.0.3"])
     sensor: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="ping, pathchirp, ...", examples=["ping"])
-    parameters: dict[TagName, TagText] = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
+    parameters: SensorParameters = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
     period_ms: int = Field(ge=100, le=30 * 86_400_000, description="Time between two runs.", examples=[10000])
     tolerance_ms: int = Field(
         default=0, ge=0, le=MAX_SAFE_INTEGER, description="Younger stored results also answer; 0: half of the period."

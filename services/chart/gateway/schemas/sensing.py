@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from chart.gateway.schemas.common import MAX_SAFE_INTEGER, NodeId, Output, Page, Revision, TagName, TagText, Timestamp
+from chart.gateway.schemas.common import MAX_SAFE_INTEGER, NodeId, Output, Page, Revision, SensorParameters, Timestamp
 from chart.gateway.schemas.common import Input as Body
 
 Resolution = Literal["minute", "hour"]
@@ -217,7 +217,7 @@ class RunBody(Body):
     destination_node: NodeId
     destination_address: str = Field(max_length=64, examples=["10.1.0.3"])
     sensor: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", examples=["ping"])
-    parameters: dict[TagName, TagText] = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
+    parameters: SensorParameters = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
     tolerance_ms: int = Field(default=0, ge=0, le=MAX_SAFE_INTEGER, description="A younger stored result answers.")
     priority: int = Field(default=0, ge=0, le=255)
 
