@@ -174,9 +174,10 @@ class Allocator:
     async def _take_loads(self) -> None:
         group = self._settings.allocator_group
         async with self._broker.subscribe([LINK_LOAD], group=group, start="latest") as loads:
-            async for record in loads:
-                if record.value is not None:
-                    self.take(cast("LoadReport | link_load_pb2.LinkLoadReport", record.value))
+            async for first in loads:
+                for record in (first, *loads.ready()):
+                    if record.value is not None:
+                        self.take(cast("LoadReport | link_load_pb2.LinkLoadReport", record.value))
 
     def take(self, report: LoadReport | link_load_pb2.LinkLoadReport) -> None:
         """One load report. Those that come within 20 ms are taken together with it, in one control step."""

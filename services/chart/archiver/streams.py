@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psycopg
 import psycopg_pool
@@ -148,7 +148,7 @@ class Archiver:
                 DELAY.labels(loop="link-load").set(max(0.0, (self._clock.now_us() - newest_us) / 1e6))
                 for partition, offset in downsampler.done_offsets().items():
                     if offset > 0 and committed.get(partition) != offset and partition in last:
-                        await subscription.commit(replace(last[partition], offset=offset - 1))
+                        await subscription.commit(last[partition]._replace(offset=offset - 1))
                         committed[partition] = offset
 
     # Both

@@ -105,6 +105,8 @@ class CompactedState:
         try:
             async for record in self._subscription:
                 self._apply(record)
+                for more in self._subscription.ready():
+                    self._apply(more)
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 from prometheus_client import Counter
@@ -29,8 +28,7 @@ class StreamRejected(StreamError):  # noqa: N818
     """The broker will never take this record (too large, unknown stream); trying again is useless."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One record of a stream. ``value`` None is a tombstone: the key is gone."""
 
     topic: str

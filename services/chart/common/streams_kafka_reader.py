@@ -258,6 +258,19 @@ class KafkaSubscription:
                 self._note_progress()
             await self._fill()
 
+    def ready(self) -> list[Record]:
+        """See `Subscription.ready`. While it is counted how far the start has been read they come one by one."""
+        found: list[Record] = []
+        if any(end < UNKNOWN_END for end in self._behind.values()):
+            return found
+        while self._fetched:
+            record = self._read_plainly(self._fetched[0])
+            if record is None:
+                break
+            self._fetched.popleft()
+            found.append(record)
+        return found
+
     def _note_progress(self) -> None:
         """Compare what has been handed out (the caller asks for more, so it has dealt with it) with the ends."""
         if self._handed_out is not None:

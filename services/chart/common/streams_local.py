@@ -206,6 +206,10 @@ class LocalSubscription:
             await self._news.wait()
         raise StopAsyncIteration
 
+    def ready(self) -> list[Record]:
+        """See `Subscription.ready`."""
+        return []
+
     async def _take(self) -> Record | None:
         for _ in range(len(self._turn)):
             partition = self._turn[0]

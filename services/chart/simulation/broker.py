@@ -384,6 +384,10 @@ class SimulatedSubscription:
             await asyncio.get_running_loop().create_future()
         raise StopAsyncIteration
 
+    def ready(self) -> list[Record]:
+        """See Subscription.ready."""
+        return []
+
     def _take(self) -> Record | None:
         while self._ready:
             partition = self._ready[0]

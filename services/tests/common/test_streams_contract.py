@@ -103,6 +103,18 @@ class TestBroker:
             assert len(sequences) == 30
         assert len({record.partition for record in records}) > 1
 
+    async def test_records_that_are_ready_are_handed_out_once_and_in_order(self, streams: Streams) -> None:
+        async with streams.broker.subscribe([streams.state]) as subscription:
+            sent = [policy("default", number) for number in range(300)]
+            for one in sent:
+                await streams.broker.publish(streams.state, "default", one)
+            found: list[Record] = []
+            async with asyncio.timeout(LIMIT_S):
+                while len(found) < len(sent):
+                    found += [await anext(subscription), *subscription.ready()]
+        assert [record.value for record in found] == sent
+        assert [record.offset for record in found] == list(range(300))
+
     async def test_a_tombstone_is_a_record_without_value(self, streams: Streams) -> None:
         async with streams.broker.subscribe([streams.state]) as subscription:
             await streams.broker.publish(streams.state, "gone", None)
