@@ -7,7 +7,7 @@ import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } fr
 import { IconClock, IconLogout, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { startTransition, useMemo, useState } from "react";
 
 import { api, type Role } from "../api/client";
 import type { Link } from "../api/types";
@@ -53,7 +53,9 @@ function useCommands({ roles, onSignOut }: Props): Command[] {
       letter: "D",
       keywords: ["dark", "light", "colours"],
       run: () => {
-        setColorScheme(next);
+        startTransition(() => {
+          setColorScheme(next);
+        });
       },
     },
     ...PRESETS.map(({ value, label }): Command => ({

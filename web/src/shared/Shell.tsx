@@ -19,7 +19,7 @@ import { spotlight } from "@mantine/spotlight";
 import { IconCommand, IconMoon, IconSun } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useLocation } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { startTransition, useEffect } from "react";
 
 import { api, ApiError } from "../api/client";
 import type { Connection } from "../api/events";
@@ -48,7 +48,10 @@ function SchemeToggle() {
       size="lg"
       aria-label={`Switch to the ${next} theme`}
       onClick={() => {
-        setColorScheme(next);
+        // The page's colours change at once by its variables; what is drawn by script follows when there is time for it.
+        startTransition(() => {
+          setColorScheme(next);
+        });
       }}
     >
       {scheme === "light" ? <IconMoon size={18} /> : <IconSun size={18} />}

@@ -6,6 +6,7 @@ import { useElementSize } from "@mantine/hooks";
 import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 
+import { inTurn } from "../../shared/inTurn";
 import { DRAWN } from "../../theme";
 
 export interface ChartSeries {
@@ -32,6 +33,9 @@ interface Props {
   format: (value: number | null) => string;
   height?: number;
 }
+
+/** What stands under a chart; room for it is kept before it is there. */
+const LEGEND_PX = 29;
 
 const MINUTES = { hour: "2-digit", minute: "2-digit" } as const;
 const CLOCK = new Intl.DateTimeFormat("en-GB", { ...MINUTES, second: "2-digit" });
@@ -81,52 +85,56 @@ export function LiveChart({
     const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     const parsed = JSON.parse(layout) as ChartSeries[];
     const clock = clockFor(windowS);
-    const plot = new uPlot(
-      {
-        width,
-        height,
-        scales: {
-          x: { range: () => [latest.current.untilS - windowS, latest.current.untilS] },
-          y: {
-            range: (_plot, _low, high) => [
-              0,
-              Math.min(ceiling, Math.max((Number.isFinite(high) ? high : 0) * 1.08, floor)),
-            ],
-          },
+    const options: uPlot.Options = {
+      width,
+      height,
+      scales: {
+        x: { range: () => [latest.current.untilS - windowS, latest.current.untilS] },
+        y: {
+          range: (_plot, _low, high) => [
+            0,
+            Math.min(ceiling, Math.max((Number.isFinite(high) ? high : 0) * 1.08, floor)),
+          ],
         },
-        axes: [
-          { ...axis, space: windowS > 86_400 ? 110 : 70, values: (_plot, splits) => splits.map(clock) },
-          { ...axis, size: 84, space: 34, values: (_plot, splits) => splits.map((value) => format(value)) },
-        ],
-        cursor: { drag: { x: false, y: false } },
-        legend: { live: true },
-        series: [
-          { label: "at", value: (_plot: uPlot, value: number | null) => (value ? clock(value) : "–") },
-          ...parsed.map(({ label, color, fill, dashed }) => {
-            const stroke = theme.colors[color]?.[shade] ?? color;
-            return {
-              label,
-              stroke,
-              width: 2,
-              dash: dashed ? [6, 6] : undefined,
-              fill: fill ? `${stroke}33` : undefined,
-              value: (_plot: uPlot, value: number | null) => format(value),
-              spanGaps: false,
-            };
-          }),
-        ],
       },
-      latest.current.data,
-      holder.current,
-    );
-    chart.current = plot;
-    // Once it has drawn itself, which empties the legend.
-    const drawn = requestAnimationFrame(() => {
-      plot.setLegend({ idx: newest(latest.current.data) });
+      axes: [
+        { ...axis, space: windowS > 86_400 ? 110 : 70, values: (_plot, splits) => splits.map(clock) },
+        { ...axis, size: 84, space: 34, values: (_plot, splits) => splits.map((value) => format(value)) },
+      ],
+      cursor: { drag: { x: false, y: false } },
+      legend: { live: true },
+      series: [
+        { label: "at", value: (_plot: uPlot, value: number | null) => (value ? clock(value) : "–") },
+        ...parsed.map(({ label, color, fill, dashed }) => {
+          const stroke = theme.colors[color]?.[shade] ?? color;
+          return {
+            label,
+            stroke,
+            width: 2,
+            dash: dashed ? [6, 6] : undefined,
+            fill: fill ? `${stroke}33` : undefined,
+            value: (_plot: uPlot, value: number | null) => format(value),
+            spanGaps: false,
+          };
+        }),
+      ],
+    };
+    const place = holder.current;
+    let plot: uPlot | null = null;
+    let drawn = 0;
+    // To make a chart takes a while, and a page has several of them.
+    const takeBack = inTurn(() => {
+      const made = new uPlot(options, latest.current.data, place);
+      plot = chart.current = made;
+      // Once it has drawn itself, which empties the legend.
+      drawn = requestAnimationFrame(() => {
+        made.setLegend({ idx: newest(latest.current.data) });
+      });
     });
     return () => {
+      takeBack();
       cancelAnimationFrame(drawn);
-      plot.destroy();
+      plot?.destroy();
       chart.current = null;
     };
   }, [scheme, theme, width, height, layout, format, windowS, floor, ceiling]);
@@ -153,7 +161,7 @@ export function LiveChart({
           </Text>
         ) : null}
       </Group>
-      <div ref={holder} />
+      <div ref={holder} style={{ minHeight: height + LEGEND_PX }} />
     </figure>
   );
 }
