@@ -51,7 +51,7 @@ RECORDER := services/tests/support/recorded_network.py
 PLAYWRIGHT = cd $(ROOT)/web && CHART_WEB_PARTS=$(WEB_PARTS) CHART_RECORDING=$(WEB_RECORDING) npx playwright test
 
 # Every part is run, also after one that failed, so that the report is as full as it can be.
-web-test: setup $(WEB_RECORDING) ## measure the dashboard: axe on every page, web vitals, frames of a large network (8 minutes); writes var/web/report.json
+web-test: setup $(WEB_RECORDING) ## measure the dashboard: axe on every page, web vitals, frames of a large network (15 minutes); writes var/web/report.json
 	@rm -rf $(WEB_PARTS); failed=0; \
 	$(CHART) platform with-lab demo -- sh -c '$(PLAYWRIGHT) tests/pages.spec.ts tests/measure-platform.spec.ts' || failed=1; \
 	($(PLAYWRIGHT) tests/measure-recorded.spec.ts tests/outage.spec.ts) || failed=1; \

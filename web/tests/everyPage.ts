@@ -1,7 +1,9 @@
 /** Every page of the dashboard, with something on it, for the checks and pictures of all of them. */
+import { execFileSync } from "node:child_process";
+
 import { expect, type Page } from "@playwright/test";
 
-import { BAD_LINK, enter } from "./support";
+import { BAD_LINK, enter, PYTHON, releaseAll, ROOT } from "./support";
 
 export interface Visit {
   name: string;
@@ -30,11 +32,22 @@ const RULE = {
 };
 
 /**
+ * Has the nodes of the demo lab enrolled at the platform's authority, with keys for their neighbours; or takes one's
+ * certificate back.
+ */
+export function trustNodes(revoked?: string): void {
+  const words = ["-m", "support.trusted_nodes", "--platform", ...(revoked ? ["--revoke", revoked] : [])];
+  execFileSync(PYTHON, words, { cwd: `${ROOT}/services/tests`, encoding: "utf8", timeout: 60_000 });
+}
+
+/**
  * Signs in as an operator, asks for two rates and states an alert rule; returns the pages, with those of what was made and of
  * a tunnel that there will be.
  */
 export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
   await enter(page);
+  // What a run that was broken off left behind.
+  await releaseAll(page);
   const asked = await page.request.post("/v1/rate-requests", { data: REQUEST });
   expect(asked.status(), await asked.text()).toBe(201);
   const { id } = (await asked.json()) as { id: string };

@@ -5,7 +5,7 @@
  */
 import { expect, type Page, test } from "@playwright/test";
 
-import { clear, furnish, SCHEMES, visit, type Visit, wear } from "./everyPage";
+import { clear, furnish, SCHEMES, trustNodes, visit, type Visit, wear } from "./everyPage";
 import { BAD_LINK, chooseEnds, fillForm, releaseAll, withTraffic, withTunnel } from "./support";
 
 const FOLDER = process.env.CHART_PICTURES;
@@ -30,11 +30,12 @@ async function shoot(page: Page, name: string, scheme: (typeof SCHEMES)[number])
 test.afterEach(({ page }) => releaseAll(page));
 
 test("pictures of a network at work", async ({ page }) => {
-  test.setTimeout(230_000);
+  test.setTimeout(400_000);
   await page.setViewportSize(DESK);
   await page.goto("/");
   await expect(page.getByRole("heading", { name: "Sign in" })).toBeVisible();
   await shoot(page, "sign-in", "light");
+  trustNodes();
   const pages = await furnish(page, TUNNEL);
   const started = Date.now();
   const state = { taken: false };
@@ -42,7 +43,7 @@ test("pictures of a network at work", async ({ page }) => {
     withTraffic({ port: 5201, seconds: 200 }, async () => {
       state.taken = true;
       await page.goto("/network");
-      await expect(page.getByTestId(`link-row-${BAD_LINK}`)).toContainText(/[5-9]\d %/, { timeout: 20_000 });
+      await expect(page.getByTestId(`link-row-${BAD_LINK}`)).toContainText(/[5-9]\d %/, { timeout: 60_000 });
       await page.waitForTimeout(Math.max(0, SETTLE_MS - (Date.now() - started)));
       for (const one of some) await picture(page, one);
       await forms(page);
