@@ -2,6 +2,7 @@
 
 from chart.lab.experiments import (
     admission_load,
+    diffserv_policing,
     fair_share,
     fairness,
     grant_latency,
@@ -37,6 +38,7 @@ REGISTRY: dict[str, Experiment] = {
         fairness.EXPERIMENT,
         rate_control.EXPERIMENT,
         two_path_grid.EXPERIMENT,
+        diffserv_policing.EXPERIMENT,
         *itm.EXPERIMENTS,
         itm_step.EXPERIMENT,
         inference_accuracy.EXPERIMENT,

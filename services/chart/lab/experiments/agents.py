@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from chart.lab.errors import LabError
@@ -42,14 +43,17 @@ def grant(request_id: str, source: str, destination: str, rate_bps: float, valid
     }
 
 
+def command(lab: Lab, node: str) -> list[str]:
+    """chart-agent of a node, to be asked by more words."""
+    return [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(lab.node_directory(node))]
+
+
 def _await_agent(lab: Lab, node: str, process: subprocess.Popen[str], log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    command = [str(program("dataplane/chart-agent")), "--status", "--json"]
-    command += ["--node", node, "--state-dir", str(lab.node_directory(node))]
     while True:
         if process.poll() is not None:
             raise LabError(f"chart-agent of {node} ended: {log.read_text().strip()[-800:]}")
-        if lab.exec(node, command, check=False, timeout_s=START_TIMEOUT_S).returncode == 0:
+        if lab.exec(node, [*command(lab, node), "--status"], check=False, timeout_s=START_TIMEOUT_S).returncode == 0:
             return
         if time.monotonic() > deadline:
             raise LabError(f"chart-agent of {node} does not answer: {log.read_text().strip()[-800:]}")
@@ -62,16 +66,14 @@ def running(lab: Lab, options: Mapping[str, Sequence[str]]) -> Iterator[None]:
     processes: list[tuple[str, subprocess.Popen[str], IO[str]]] = []
     try:
         for node, more in options.items():
-            directory = lab.node_directory(node)
-            command = [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(directory)]
-            command += ["--cgroup", str(lab.node_cgroup(node)), *more]
+            words = [*command(lab, node), "--cgroup", str(lab.node_cgroup(node)), *more]
             for link, end in all_ends(lab.topology):
                 if end.node == node:
                     rate_bps = round((link.rate_mbit or 0) * 1e6)
-                    command += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
-            log = directory / "agent.log"
+                    words += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
+            log = lab.node_directory(node) / "agent.log"
             output: IO[str] = log.open("w")
-            process = lab.popen(node, command, stdout=output, stderr=output)
+            process = lab.popen(node, words, stdout=output, stderr=output)
             processes.append((node, process, output))
             _await_agent(lab, node, process, log)
         yield
@@ -87,12 +89,17 @@ def running(lab: Lab, options: Mapping[str, Sequence[str]]) -> Iterator[None]:
 
 
 @contextmanager
-def agents(lab: Lab, grants: Mapping[str, list[dict[str, Any]]]) -> Iterator[None]:
-    """Runs chart-agent on every node that has grants (and on no other), ready when the block begins."""
+def agents(
+    lab: Lab, grants: Mapping[str, list[dict[str, Any]]], more: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Iterator[None]:
+    """Runs chart-agent on every node that has grants (and on no other), ready when the block begins.
+
+    ``more``: further options of some of them.
+    """
     options: dict[str, list[str]] = {}
     for node, own in grants.items():
         rates = lab.node_directory(node) / "rates.json"
         rates.write_text(json.dumps({"enforcement": "enforce", "grants": own}))
-        options[node] = ["--rate-file", str(rates)]
+        options[node] = ["--rate-file", str(rates), *more.get(node, ())]
     with running(lab, options):
         yield
