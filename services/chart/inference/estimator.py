@@ -30,8 +30,9 @@ from chart.inference.observations import Completion, Estimates, Flags, Floats, I
 from chart.inference.signature import MANY_PAIRS, Signature
 
 FOLDS = 4
-# With so few pairs every one counts, to learn from as well, and learning is quick.
-FEW_PAIRS = 200
+# With so few pairs every one counts, to learn from as well, and learning is quick. With fewer still a method that needs
+# more than there are would be judged as if it had them.
+FEW_PAIRS = range(100, 201)
 FOLDS_OF_FEW = 8
 # With many pairs one held-out part is enough to calibrate with, and the rest enough to learn from.
 MOST_HELD_OUT = 1500
@@ -190,7 +191,7 @@ def held_out(observations: Observations, seed: int) -> list[tuple[Indices, Indic
     if int(known.sum()) >= MANY_PAIRS:
         order = order[: min(MOST_HELD_OUT, len(order) // 4)]
         return [(rows[order], columns[order])]
-    folds = FOLDS_OF_FEW if len(order) <= FEW_PAIRS else FOLDS
+    folds = FOLDS_OF_FEW if len(order) in FEW_PAIRS else FOLDS
     return [(rows[part], columns[part]) for part in np.array_split(order, min(folds, len(order)))]
 
 
