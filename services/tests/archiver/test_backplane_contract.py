@@ -115,12 +115,13 @@ async def test_rollups_have_exact_quantiles_and_take_late_results_in(
     values = [(minute_us + number * 500_000, float(number + 1)) for number in range(100)]
     await publish(broker, "exact", values)
 
-    async def hour_of(count: int) -> archive_pb2.Rollup | None:
-        found = await rollups(archive, "exact", "HOUR")
-        return found[0] if found and found[0].count == count else None
+    # Minutes and hours are rolled up one after the other.
+    async def only(resolution: str, count: int) -> archive_pb2.Rollup | None:
+        found = await rollups(archive, "exact", resolution)
+        return found[0] if len(found) == 1 and found[0].count == count else None
 
-    hour = await eventually(lambda: hour_of(100), 20)
-    (minute,) = await rollups(archive, "exact", "MINUTE")
+    hour = await eventually(lambda: only("HOUR", 100), 20)
+    minute = await eventually(lambda: only("MINUTE", 100), 20)
     for rolled in (hour, minute):
         assert (rolled.at_us, rolled.p50, rolled.minimum, rolled.maximum) == (minute_us, 50.5, 1, 100)
         assert rolled.p95 == pytest.approx(95.05)
@@ -128,9 +129,13 @@ async def test_rollups_have_exact_quantiles_and_take_late_results_in(
         assert rolled.loss_ratio == pytest.approx(0.1)
     # An hour late, for instance from a pod without a broker.
     await publish(broker, "exact", [(minute_us + 59_000_000, 1000.0), (minute_us + 61_000_000, 5.0)])
-    hour = await eventually(lambda: hour_of(102), 20)
+    hour = await eventually(lambda: only("HOUR", 102), 20)
     assert hour.maximum == 1000
-    assert [one.count for one in await rollups(archive, "exact", "MINUTE")] == [101, 1]
+
+    async def minutes_have_it() -> bool:
+        return [one.count for one in await rollups(archive, "exact", "MINUTE")] == [101, 1]
+
+    await eventually(minutes_have_it, 20)
 
 
 async def test_a_change_is_found_and_alerted_and_the_alert_is_resolved(
