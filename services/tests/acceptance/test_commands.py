@@ -18,7 +18,7 @@ from chart.lab.programs import program
 from chart.platform.laboratory import fetch
 from chart.platform.stack import Platform
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.lab
 
 PORT = 5301
 RATE_BPS = 10_000_000

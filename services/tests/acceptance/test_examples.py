@@ -18,7 +18,7 @@ from chart.lab.network import Lab
 from chart.platform.laboratory import fetch
 from chart.platform.stack import Platform
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.lab
 
 EXAMPLES = Path(__file__).parents[3] / "clients/python/examples"
 MEGA = 1_000_000

@@ -22,7 +22,7 @@ from chart.lab.network import Lab
 from chart.platform.laboratory import fetch
 from chart.platform.stack import Platform
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
 SENDERS = {"alpha", "bravo", "charlie"}
 ENFORCED_P50_LIMIT_MS = 1000

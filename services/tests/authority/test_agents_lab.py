@@ -21,7 +21,7 @@ from support.waiting import poll
 from chart.lab import topology
 from chart.lab.network import Lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.lab
 
 LIFE_S = 6.0
 # Keys rotate every three seconds: three rotations, and twenty.

@@ -22,7 +22,7 @@ from chart.common.settings import BaseServiceSettings
 from chart.common.streams import Broker, connect
 from chart.v1 import node_state_pb2
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.lab
 
 STATES = "chart.node-state.v1"
 REASONS = {"carries no code", "cannot be read", "does not fit"}

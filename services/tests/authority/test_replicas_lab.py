@@ -16,7 +16,7 @@ from support.waiting import poll
 from chart.lab import topology
 from chart.lab.network import Lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.lab
 
 NODES = ("alpha", "bravo")
 

@@ -16,7 +16,7 @@ from support.waiting import poll
 from chart.lab.experiments.signal_lab import line_topology
 from chart.lab.network import Lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture

@@ -227,7 +227,7 @@ async def test_what_was_published_long_ago_is_forgotten(pool: Pool) -> None:
         await eventually(only_fresh)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_relay_killed_in_the_middle_loses_nothing(
     pool: Pool, postgres: PostgresServer, kafka: KafkaServer, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from chart.common.clock import FakeClock
 from chart.common.streams import Broker, KafkaBroker, LocalBroker, Record, StreamRejected, Subscription
 from chart.v1 import link_load_pb2, policy_pb2
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 LIMIT_S = 15.0
 
 

@@ -15,7 +15,7 @@ from support.waiting import Limit, eventually
 from chart.common.streams import KafkaBroker, StreamUnavailable
 from chart.v1 import link_load_pb2, policy_pb2
 
-pytestmark = [pytest.mark.contract, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.contract
 
 
 @dataclass

@@ -16,7 +16,7 @@ from chart.common import streams
 from chart.common.settings import BaseServiceSettings
 from chart.platform.stack import Platform
 
-pytestmark = [pytest.mark.contract, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.contract
 
 NODES = ("north", "middle", "south")
 

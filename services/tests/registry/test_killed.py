@@ -19,7 +19,7 @@ from chart.common import rpc
 from chart.common.streams import KafkaBroker
 from chart.v1 import registry_pb2, registry_pb2_grpc, topology_pb2
 
-pytestmark = [pytest.mark.contract, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.contract
 
 
 async def test_no_answered_change_is_lost(kafka: KafkaServer, postgres: PostgresServer, tmp_path: Path) -> None:
