@@ -73,6 +73,23 @@ class Trial:
     calibration: Calibration
 
 
+@dataclass(frozen=True)
+class Layer:
+    """What one method says of all pairs, and how far it is to be believed."""
+
+    method: str
+    completion: Completion
+    calibration: Calibration
+
+    def values(self) -> tuple[Floats, Floats, Floats]:
+        """Values and the ends of their intervals; NaN where it cannot tell."""
+        logs, spread = self.completion.logs, self.completion.spread
+        below, above = self.calibration.interval(logs, spread)
+        if not self.calibration.held_out:
+            below, above = logs - UNKNOWN_HALF_WIDTH, logs + UNKNOWN_HALF_WIDTH
+        return np.exp(logs), np.exp(below), np.exp(above)
+
+
 @dataclass
 class Inference:
     """Estimates of one metric, kept up to date."""
@@ -81,9 +98,9 @@ class Inference:
     known_methods: Sequence[Method] = field(default_factory=methods)
     trials: list[Trial] = field(default_factory=list)
     _observations: Observations | None = None
-    _completion: Completion | None = None
     _chosen: Method | None = None
-    _calibration: Calibration | None = None
+    # What the chosen method says; behind it others, as far as pairs are left of which it cannot tell.
+    _layers: list[Layer] = field(default_factory=list)
     _updates: int = 0
     _best_error: float = np.inf
 
@@ -117,7 +134,7 @@ class Inference:
     def _try(self, candidates: list[Method]) -> None:
         observations = self._observations
         assert observations is not None
-        self._completion, self._calibration, self.trials = None, None, []
+        self._layers, self.trials = [], []
         if not candidates:
             self._chosen = None
             return
@@ -129,11 +146,17 @@ class Inference:
     def _choose(self, candidates: list[Method], observations: Observations) -> None:
         folds = held_out(observations, self.seed)
         tried = [(method, *_trial(method, observations, folds, self.seed)) for method in candidates]
-        self._chosen, trial, completion = min(tried, key=lambda one: one[1].median_error)
-        self.trials = sorted((one[1] for one in tried), key=lambda one: one.median_error)
-        self._calibration, self._best_error = trial.calibration, trial.median_error
-        # With a single fold the model that was judged is the model; else one that knows every pair.
-        self._completion = completion or self._chosen.complete(observations, self.seed)
+        tried.sort(key=lambda one: one[1].median_error)
+        self._chosen, self.trials = tried[0][0], [trial for _, trial, _ in tried]
+        self._best_error = self.trials[0].median_error
+        open_pairs = ~observations.measured & ~np.eye(observations.count, dtype=bool)
+        for method, trial, completion in tried:
+            # With a single fold the model that was judged is the model; else one that knows every pair.
+            whole = completion or method.complete(observations, self.seed)
+            self._layers.append(Layer(method.name, whole, trial.calibration))
+            open_pairs &= ~np.isfinite(whole.logs)
+            if not open_pairs.any():
+                break
 
     def predict(self) -> Estimates:
         """Value and 90 % interval of every pair; measured ones are passed through.
@@ -148,12 +171,13 @@ class Inference:
         shape = observations.values.shape
         values = np.full(shape, np.nan)
         low, high = values.copy(), values.copy()
-        if self._completion is not None and self._calibration is not None:
-            logs, spread = self._completion.logs, self._completion.spread
-            below, above = self._calibration.interval(logs, spread)
-            if not self._calibration.held_out:
-                below, above = logs - UNKNOWN_HALF_WIDTH, logs + UNKNOWN_HALF_WIDTH
-            values, low, high = np.exp(logs), np.exp(below), np.exp(above)
+        by = np.zeros(shape, dtype=np.int64)
+        for place, layer in enumerate(self._layers):
+            said = layer.values()
+            taken = np.isnan(values) & np.isfinite(said[0])
+            by[taken] = place
+            for matrix, found in zip((values, low, high), said, strict=True):
+                matrix[taken] = found[taken]
         measured = observations.measured
         values = np.where(measured, observations.values, values)
         half_width = max(MEASURED_HALF_WIDTH, LEAST_HALF_WIDTH)
@@ -161,7 +185,8 @@ class Inference:
         high = np.where(measured, observations.values * (1 + half_width), np.maximum(high, values))
         for matrix in (values, low, high):
             np.fill_diagonal(matrix, np.nan)
-        return Estimates(observations.nodes, values, low, high, measured, self.method)
+        methods = tuple(layer.method for layer in self._layers) or (self.method,)
+        return Estimates(observations.nodes, values, low, high, measured, methods, by)
 
     def next_pairs(self, count: int, budget: int | None = None, avoid: Flags | None = None) -> list[choice.Choice]:
         """Pairs to measure next, best first; see choice.py. `budget` is how many pairs shall be measured in all,

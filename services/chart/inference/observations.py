@@ -92,14 +92,22 @@ class Completion:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Value and 90 % prediction interval of every pair, and which of them were measured."""
+    """Value and 90 % prediction interval of every pair, which of them were measured, and which of the methods said what
+    was not: the first is the chosen one.
+    """
 
     nodes: tuple[str, ...]
     values: Floats
     low: Floats
     high: Floats
     measured: Flags
-    method: str
+    methods: tuple[str, ...]
+    by: Indices
+
+    @property
+    def method(self) -> str:
+        """The chosen one."""
+        return self.methods[0]
 
 
 def observe(

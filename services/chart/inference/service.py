@@ -220,7 +220,7 @@ class Metric:
                     metric=self.name,
                     value=float(value),
                     unit=unit,
-                    method=MEASURED if measured else said.method,
+                    method=MEASURED if measured else said.methods[said.by[row, column]],
                     interval_low=float(said.low[row, column]),
                     interval_high=float(said.high[row, column]),
                     estimated_at_us=known.at_us if measured and known is not None else now_us,

@@ -24,7 +24,8 @@ def world(count: int, seed: int) -> Floats:
     places = random.uniform(0, 100, (max(3, count // 4), 2))[random.integers(0, max(3, count // 4), count)]
     places = places + random.normal(0, 1, places.shape)
     access = random.exponential(2, count)
-    matrix = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + access[:, None] + access[None] + 0.5
+    distances: Floats = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    matrix = distances + access[:, None] + access[None] + 0.5
     odd = np.triu(random.lognormal(0, 0.05, matrix.shape), 1)
     matrix *= odd + odd.T
     return matrix
@@ -254,6 +255,44 @@ def test_the_method_is_chosen_by_held_out_pairs() -> None:
     assert inference.method == "factorisation"
     assert [trial.method for trial in inference.trials] == ["factorisation", "constant"]
     assert inference.trials[0].median_error < inference.trials[1].median_error
+
+
+class Half:
+    """Right about what it tells, and tells nothing of the last nodes."""
+
+    name = "half"
+
+    def applies(self, observations: Observations) -> bool:
+        return True
+
+    def complete(self, observations: Observations, seed: int) -> Completion:
+        said = Factorisation().complete(observations, seed)
+        logs = said.logs.copy()
+        logs[:, 30:], logs[30:, :] = np.nan, np.nan
+        return Completion(logs, said.spread)
+
+
+def test_what_the_chosen_method_cannot_tell_the_next_best_says() -> None:
+    random = np.random.default_rng(6)
+    product = np.outer(random.lognormal(0, 1, 40), random.lognormal(0, 1, 40))
+    whole = observe(names(40), product, symmetric=False, floor=1e-3)
+    rows, columns = whole.pairs()
+    hide = random.random(len(rows)) < 0.7
+    inference = Inference(known_methods=[Half(), Constant()])
+    inference.fit(whole.without(rows[hide], columns[hide]))
+    said = inference.predict()
+    assert said.method == inference.method == "half"
+    assert said.methods == ("half", "constant")
+    pairs = ~np.eye(40, dtype=bool)
+    assert np.isfinite(said.values[pairs]).all()
+    assert (said.low[pairs] <= said.values[pairs]).all()
+    assert (said.values[pairs] <= said.high[pairs]).all()
+    told = np.zeros_like(pairs)
+    told[:30, :30] = True
+    inferred = pairs & ~said.measured
+    assert (said.by[inferred & told] == 0).all()
+    assert (said.by[inferred & ~told] == 1).all()
+    assert said.values[inferred & ~told] == pytest.approx(1), "what Constant says"
 
 
 def test_held_out_pairs_are_ordinary_ones() -> None:
