@@ -13,13 +13,12 @@ from chart_client.commands.common import (
     ServerOption,
     TokenOption,
     local_time,
-    print_all,
     rate_option,
     session,
     show_all,
     told,
 )
-from chart_client.observed import AuditRecord, Authorisation, Flow
+from chart_client.observed import AuditRecord, Flow
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
@@ -34,9 +33,22 @@ def list_authorisations(
     server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
     """Those that hold now: your own, of all owners for operators."""
-    with session(server, token, as_json=as_json) as client:
-        found = list(client.authorisations.list())
-    _show(found, as_json=as_json)
+    show_all(
+        server,
+        token,
+        lambda client: client.authorisations.list(),
+        ("id", "owner", "address", "service", "at most", "priority"),
+        lambda one: (
+            one.id,
+            one.owner,
+            one.client_address,
+            one.service,
+            format_bps(one.max_guaranteed_bps),
+            one.max_priority,
+        ),
+        "no authorisations",
+        as_json=as_json,
+    )
 
 
 @authorisation.command("create")
@@ -74,23 +86,6 @@ def delete_authorisation(
     """Take one back; flows that run lose it."""
     with session(server, token, as_json=as_json) as client:
         client.authorisations.delete(authorisation_id)
-
-
-def _show(found: list[Authorisation], *, as_json: bool) -> None:
-    print_all(
-        found,
-        ("id", "owner", "address", "service", "at most", "priority"),
-        lambda one: (
-            one.id,
-            one.owner,
-            one.client_address,
-            one.service,
-            format_bps(one.max_guaranteed_bps),
-            one.max_priority,
-        ),
-        "no authorisations",
-        as_json=as_json,
-    )
 
 
 def audit(
