@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from support.laboratory import established
-from support.waiting import until
+from support.waiting import poll, until
 
 from chart.lab.network import Lab
 from chart.lab.programs import program
@@ -36,28 +36,36 @@ def explain(platform: Platform, request_id: str) -> dict[str, Any]:
 def test_a_command_runs_at_its_rate_and_is_explained(platform: Platform, rest: httpx.Client, lab: Lab) -> None:
     bulk = str(program("lab/bulk"))
     receiver = lab.popen("delta", [bulk, "receive", "--listen", f"0.0.0.0:{PORT}"], stderr=subprocess.DEVNULL)
-    transfer = [bulk, "send", "--connect", f"{lab.address('delta')}:{PORT}", "--duration-s", "14"]
-    run = [CHART, "run", "--rate", "10M", "--to", "delta", "--service", "guaranteed", "--json"]
+    # Sends until it is told on its standard input that enough was seen.
+    transfer = ["sh", "-c", f"{bulk} send --connect {lab.address('delta')}:{PORT} --duration-s 240 & read _; kill $!"]
+    run = [CHART, "run", "--rate", "10M", "--to", "delta", "--service", "guaranteed", "--wait", "60", "--json"]
     command = lab.popen(
-        "alpha", [*run, "--server", platform.settings.gateway_url, "--", *transfer], stderr=subprocess.PIPE
+        "alpha",
+        [*run, "--server", platform.settings.gateway_url, "--", *transfer],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
+        assert command.stderr is not None
+        told = command.stderr.readline()
+        assert told.startswith("{"), told + command.communicate(timeout=30)[1]
         until(lambda: "trinity" in established(lab, "alpha", f"dport = :{PORT}"), "the flow is under its rate")
         (request,) = fetch(rest, "/v1/rate-requests", lifecycle="ACTIVE")["items"]
+        assert request["id"] == json.loads(told)["id"]
         assert request["request"]["cgroup_id"]
+
         # The first reports still cover the flow's start.
-        explained: list[dict[str, Any]] = []
-        while not explained or (explained[-1]["cause"] and len(explained) < 3):
-            explained.append(explain(platform, request["id"]))
-        found = explained[-1]
-        assert found["cause"] is None, explained
+        def at_its_rate(said: dict[str, Any]) -> object:
+            measured_bps, rate_bps = said["measured_bps"], said["kernel_rate_bps"]
+            return said["cause"] is None and measured_bps and rate_bps and measured_bps >= 0.9 * rate_bps
+
+        found = poll(lambda: explain(platform, request["id"]), at_its_rate, limit_s=30)
+        assert at_its_rate(found), found
         assert found["granted_bps"] == RATE_BPS
         assert found["kernel_rate_bps"] >= RATE_BPS, "the guaranteed rate, and what is left over on top"
-        assert found["measured_bps"] >= 0.9 * found["kernel_rate_bps"]
         assert found["bottleneck"] == "bravo:to-charlie"
-        _, err = command.communicate(timeout=30)
+        _, err = command.communicate(input="\n", timeout=30)
         assert command.returncode == 0, err
-        assert json.loads(err.splitlines()[0])["id"] == request["id"], err
     finally:
         for process in (command, receiver):
             process.kill()

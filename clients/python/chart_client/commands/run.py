@@ -112,6 +112,9 @@ def run(
     service: Annotated[str, typer.Option(help="guaranteed or variable.")] = "variable",
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0, max=600, help="Seconds until the command starts without the rate.")
+    ] = ENFORCE_LIMIT_S,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the request as JSON on stderr before the start.")
     ] = False,
@@ -135,7 +138,7 @@ def run(
                     cgroup_id=folder.stat().st_ino,
                     description=f"chart run: {' '.join(command)}"[:500],
                 )
-                status = _run_granted(client, request, command, folder, network, as_json=as_json)
+                status = _run_granted(client, request, command, folder, network, wait_s=wait_s, as_json=as_json)
     except NotPossibleError as error:
         console.print("[red]chart run:[/red] ", str(error), sep="")
         raise typer.Exit(1) from error
@@ -147,11 +150,18 @@ def run(
 
 
 def _run_granted(
-    client: Client, request: RateRequest, command: list[str], folder: Path, network: Network, *, as_json: bool
+    client: Client,
+    request: RateRequest,
+    command: list[str],
+    folder: Path,
+    network: Network,
+    *,
+    wait_s: float,
+    as_json: bool,
 ) -> int:
     try:
         try:
-            request = client.rate_requests.wait_enforced(request.id, timeout_s=ENFORCE_LIMIT_S)
+            request = client.rate_requests.wait_enforced(request.id, timeout_s=wait_s)
         except NotEnforcedError as error:
             # Traffic never depends on CHART: the command runs under its default control.
             console.print("[yellow]chart run:[/yellow] ", str(error), "; running without the rate", sep="")
