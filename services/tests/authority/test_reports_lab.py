@@ -52,7 +52,7 @@ def test_a_wrong_next_hop_heals_by_a_report(place: World) -> None:
         assert poll(lambda name=name, keys=keys: place.keys(name) >= keys, limit_s=20), place.logs()  # type: ignore[misc]
     flow = Flow(place.lab, seconds=60)
     try:
-        assert poll(lambda: place.status("mid").get("authority", {}).get("reports_healed", limit_s=0) >= 1, 30), (
+        assert poll(lambda: place.status("mid").get("authority", {}).get("reports_healed", 0) >= 1, limit_s=30), (
             place.status("mid"), place.logs(),
         )  # fmt: skip
         before = place.count("mid", "accepted")
