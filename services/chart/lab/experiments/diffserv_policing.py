@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from chart.lab.errors import LabError, NoisyMachineError
+from chart.lab.errors import LabError
 from chart.lab.experiments import agents, noise, traffic
 from chart.lab.experiments.framework import (
     Experiment,
@@ -125,12 +125,13 @@ def run_once(depth_bytes: int, control: str, seed: int, duration_s: float) -> Ru
 
 def run_quietly(depth_bytes: int, control: str, seed: int, duration_s: float, *, judge_noise: bool) -> Run:
     """The same, tried again when the machine was noisy. Raises NoisyMachineError when it always is."""
-    for _ in range(ATTEMPTS):
-        found = run_once(depth_bytes, control, seed, duration_s)
-        if found.complaint is None or not judge_noise:
-            return found
-        noise.await_quiet()
-    raise NoisyMachineError(f"a bucket of {depth_bytes} octets with {control}: {found.complaint}")
+    return noise.undisturbed(
+        lambda: run_once(depth_bytes, control, seed, duration_s),
+        lambda run: run.complaint,
+        f"a bucket of {depth_bytes} octets with {control}",
+        attempts=ATTEMPTS,
+        judge_noise=judge_noise,
+    )
 
 
 def evaluate(runs: Sequence[Run]) -> Iterator[Figure]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
-from chart.lab.errors import NoisyMachineError
 from chart.lab.experiments import agents, noise, traffic
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, interleaved, temporary_lab
 from chart.lab.topology import Topology
@@ -120,16 +120,15 @@ def run(settings: Settings, report: Report) -> Outcome:
     runs: list[PairRun] = []
     for number, pair in interleaved(PAIRS, repeat):
         report(pair, len(runs) / (repeat * len(PAIRS)))
-        complaint: str | None = None
-        for _ in range(ATTEMPTS):
-            result = run_pair(base, pair, settings.seed * 1000 + number, duration_s)
-            complaint = result.noise.complaint()
-            if complaint is None or not settings.judge_noise:
-                break
-            noise.await_quiet()
-        else:
-            raise NoisyMachineError(f"{pair}: {complaint}")
-        runs.append(result)
+        runs.append(
+            noise.undisturbed(
+                partial(run_pair, base, pair, settings.seed * 1000 + number, duration_s),
+                lambda one: one.noise.complaint(),
+                pair,
+                attempts=ATTEMPTS,
+                judge_noise=settings.judge_noise,
+            )
+        )
     details = [{"pair": run.pair, "goodput_bps": run.goodput_bps} for run in runs]
     return Outcome(evaluate(runs), table(runs), details, lambda path: plot(runs, path))
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from chart.lab.errors import LabError, NoisyMachineError, UnfinishedError
+from chart.lab.errors import LabError, UnfinishedError
 from chart.lab.experiments import noise
 from chart.lab.experiments.framework import Settings
 from chart.lab.experiments.itm_run import Run, Scenario, run_once
@@ -29,14 +29,13 @@ def quiet_run(settings: Settings, scenario: Scenario, name: str, seed: int) -> R
 
     Raises NoisyMachineError when it stays so.
     """
-    complaint: str | None = None
-    for _ in range(ATTEMPTS):
-        run = run_once(settings, scenario, name, seed)
-        complaint = run.noise.complaint() if run.noise else None
-        if complaint is None or not settings.judge_noise:
-            return run
-        noise.await_quiet()
-    raise NoisyMachineError(f"{scenario.part}, {name}: {complaint}")
+    return noise.undisturbed(
+        lambda: run_once(settings, scenario, name, seed),
+        lambda run: run.noise.complaint() if run.noise else None,
+        f"{scenario.part}, {name}",
+        attempts=ATTEMPTS,
+        judge_noise=settings.judge_noise,
+    )
 
 
 def earlier(path: Path) -> dict[str, dict[str, Any]]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from chart.lab.errors import NoisyMachineError
 from chart.lab.network import Lab
+
+Measured = TypeVar("Measured")
 
 # Cores that others may use on average; interrupt work of the lab's own packets is billed to whoever runs.
 OTHER_LIMIT_CORES = 0.35
@@ -127,3 +131,25 @@ def await_quiet(limit_s: float = 60.0) -> bool:
             return True
         if time.monotonic() > deadline:
             return False
+
+
+def undisturbed(
+    measure: Callable[[], Measured],
+    complaint: Callable[[Measured], str | None],
+    what: str,
+    *,
+    attempts: int,
+    judge_noise: bool,
+) -> Measured:
+    """A measurement that the machine's noise did not spoil, or the first one if noise is not to be judged.
+
+    Raises NoisyMachineError after so many spoilt ones, with ``what`` and the last complaint.
+    """
+    told: str | None = None
+    for _ in range(attempts):
+        measured = measure()
+        told = complaint(measured)
+        if told is None or not judge_noise:
+            return measured
+        await_quiet()
+    raise NoisyMachineError(f"{what}, {attempts} attempts: {told}")

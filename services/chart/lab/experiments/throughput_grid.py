@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
-from chart.lab.errors import LabError, NoisyMachineError
+from chart.lab.errors import LabError
 from chart.lab.experiments import agents, grid_report, noise, signal_lab, traffic
 from chart.lab.experiments.framework import (
     Experiment,
@@ -123,14 +123,13 @@ def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: fl
 
 def run_quietly(base: Topology, cell: Cell, control: str, seed: int, settings: Settings) -> Run:
     """A run that the machine's noise did not spoil; raises NoisyMachineError after several spoilt ones."""
-    complaint: str | None = None
-    for _ in range(ATTEMPTS):
-        run = run_once(base, cell, control, seed, settings.duration_s or DURATION_S, in_band=settings.in_band)
-        complaint = run.noise.complaint()
-        if complaint is None or not settings.judge_noise:
-            return run
-        noise.await_quiet()
-    raise NoisyMachineError(f"{cell} with {control}, {ATTEMPTS} attempts: {complaint}")
+    return noise.undisturbed(
+        lambda: run_once(base, cell, control, seed, settings.duration_s or DURATION_S, in_band=settings.in_band),
+        lambda run: run.noise.complaint(),
+        f"{cell} with {control}",
+        attempts=ATTEMPTS,
+        judge_noise=settings.judge_noise,
+    )
 
 
 class KeptCells:

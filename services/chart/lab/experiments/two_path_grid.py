@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
-from chart.lab.errors import LabError, NoisyMachineError
+from chart.lab.errors import LabError
 from chart.lab.experiments import agents, noise, traffic
 from chart.lab.experiments.framework import (
     Experiment,
@@ -130,12 +130,13 @@ def run_quietly(
     base: Topology, point: Point, control: str, rate_mbit: float, seed: int, duration_s: float, *, judge_noise: bool
 ) -> Run:
     """The same, tried again when the machine was noisy. Raises NoisyMachineError when it always is."""
-    for _ in range(ATTEMPTS):
-        found = run_once(base, point, control, rate_mbit, seed, duration_s)
-        if found.complaint is None or not judge_noise:
-            return found
-        noise.await_quiet()
-    raise NoisyMachineError(f"{point} with {control}: {found.complaint}")
+    return noise.undisturbed(
+        lambda: run_once(base, point, control, rate_mbit, seed, duration_s),
+        lambda run: run.complaint,
+        f"{point} with {control}",
+        attempts=ATTEMPTS,
+        judge_noise=judge_noise,
+    )
 
 
 def evaluate(runs: Sequence[Run]) -> Iterator[Figure]:
