@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from datetime import UTC, datetime
+from typing import Literal, TypedDict
 
 import httpx
 import pytest
@@ -18,9 +19,15 @@ from chart_client.transport import Transport
 from chart_client.units import format_bps, parse_rate
 
 
+class Asked(TypedDict):
+    guaranteed_bps: int
+    destination_port: int
+    protocol: Literal["tcp", "udp"]
+
+
 def test_life_of_a_request(gateway: Running) -> None:
     with Client() as chart:
-        asked = {"guaranteed_bps": 60_000_000, "destination_port": 5201, "protocol": "tcp"}
+        asked: Asked = {"guaranteed_bps": 60_000_000, "destination_port": 5201, "protocol": "tcp"}
         assert chart.rate_requests.preview("alpha", "delta", **asked).granted
         request = chart.rate_requests.create("alpha", "delta", **asked, duration_s=600)
         assert chart.rate_requests.wait_enforced(request.id).enforcement == "ENFORCED"

@@ -187,6 +187,7 @@ def test_node_state_metrics_and_a_clean_end(world: World) -> None:
             "the node state names what the kernel took",
             10,
         )
+    assert state
     assert [(i.link_id, i.interface, i.capacity_bps, i.up) for i in state.interfaces] == [
         (world.link, "to-peer", 100_000_000, True)
     ]

@@ -272,7 +272,9 @@ class Streams:
 
     def publish(self, topic: str, key: str, value: Message | None, traceparent: str = "") -> None:
         """Write one record and wait for the broker's word."""
-        headers = [("type", value.DESCRIPTOR.full_name.encode())] if value is not None else []
+        headers: list[tuple[str, str | bytes | None]] = []
+        if value is not None:
+            headers.append(("type", value.DESCRIPTOR.full_name.encode()))
         if traceparent:
             headers.append(("traceparent", traceparent.encode()))
         self._producer.produce(
@@ -303,8 +305,9 @@ class Streams:
                 record = consumer.poll(0.1)
                 if record is None or record.error() or key_part not in (record.key() or b"").decode():
                     continue
-                headers = dict(record.headers() or [])
-                return message.FromString(record.value() or b""), (headers.get("traceparent") or b"").decode()
+                traceparent = dict(record.headers() or []).get("traceparent") or b""
+                assert isinstance(traceparent, bytes)
+                return message.FromString(record.value() or b""), traceparent.decode()
             raise AssertionError(f"nothing on {topic} for {key_part} within {limit_s:g} s")
 
         try:

@@ -127,7 +127,7 @@ async def test_rates_survive_kill_and_replicas_take_over(kafka_bootstrap: str, t
                 return len(answer.nodes) == len(NODES)
 
             await eventually(second_has_all, 5)
-            await channel.close()
+            await channel.close(None)
     finally:
         one.stop()
         two.stop()

@@ -90,8 +90,8 @@ async def broker(kafka: KafkaServer) -> AsyncIterator[KafkaBroker]:
 @pytest.fixture
 async def archive(archiver: ArchiverProcess) -> AsyncIterator[archive_pb2_grpc.ArchiveAsyncStub]:
     channel = rpc.channel(archiver.target)
-    yield archive_pb2_grpc.ArchiveStub(channel)  # type: ignore[misc]
-    await channel.close()
+    yield archive_pb2_grpc.ArchiveStub(channel)
+    await channel.close(None)
 
 
 def measurement(destination: str, value: float, at_us: int) -> measurement_pb2.Measurement:

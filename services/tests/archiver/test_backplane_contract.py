@@ -70,8 +70,8 @@ async def broker(kafka: KafkaServer) -> AsyncIterator[KafkaBroker]:
 @pytest.fixture
 async def archive(target: str) -> AsyncIterator[archive_pb2_grpc.ArchiveAsyncStub]:
     channel = rpc.channel(target)
-    yield archive_pb2_grpc.ArchiveStub(channel)  # type: ignore[misc]
-    await channel.close()
+    yield archive_pb2_grpc.ArchiveStub(channel)
+    await channel.close(None)
 
 
 async def publish(broker: KafkaBroker, destination: str, values: list[tuple[int, float]]) -> None:

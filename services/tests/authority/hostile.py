@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 import jwt
+from authority.impostors import Findings
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from impostors import Findings
 from jwt.algorithms import OKPAlgorithm
 from support.authority import OtherAuthority, Place
 from support.waiting import eventually

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from forgeries import FLOW, packet
+from authority.forgeries import FLOW, packet
 from support.authority import Place
 
 from chart.common import qos, record_mac

@@ -143,7 +143,7 @@ async def test_keys_are_for_their_two_ends_only(place: Place) -> None:
     with psycopg.connect(place.settings.database_url) as connection:
         everything = json.dumps(
             [
-                connection.execute(f"SELECT to_jsonb(t) FROM {table} t").fetchall()  # type: ignore[arg-type]
+                connection.execute(f"SELECT to_jsonb(t) FROM {table} t").fetchall()
                 for table in ("key_epoch", "audit", "outbox", "enrolment", "certificate")
             ]
         )

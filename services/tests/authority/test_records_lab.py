@@ -64,7 +64,7 @@ def forge(bootstrap: str, node: str) -> None:
     false = record_mac.header(node, 1, secrets.token_bytes(32), STATES, node, payload)
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for code in (None, "junk", false):
-        headers = [("type", b"chart.v1.NodeState")]
+        headers: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.NodeState")]
         if code is not None:
             headers.append((record_mac.HEADER, code.encode()))
         producer.produce(STATES, payload, key=node, headers=headers)

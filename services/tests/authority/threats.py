@@ -18,13 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import hostile
 import httpx
-import impostors
 import psycopg
-from forgeries import FLOW, Attack
-from load import Load, measure, read_keys
-from replica import Replica
+from authority import hostile, impostors
+from authority.forgeries import FLOW, Attack
+from authority.load import Load, measure, read_keys
+from authority.replica import Replica
 from support.authority import OtherAuthority, settings_of
 from support.postgres import PostgresServer
 from support.waiting import eventually
@@ -270,8 +269,7 @@ class Threats:
         with psycopg.connect(database_url) as connection:
             tables = ("audit", "outbox", "key_epoch", "enrolment", "certificate", "authorisation")
             texts += [
-                str(connection.execute(f"SELECT to_jsonb(t) FROM authority.{table} t").fetchall())  # type: ignore[arg-type]
-                for table in tables
+                str(connection.execute(f"SELECT to_jsonb(t) FROM authority.{table} t").fetchall()) for table in tables
             ]
         # Forged tokens of a few letters are no secrets.
         secrets = {secret for secret in self.secrets if len(secret) >= 16}

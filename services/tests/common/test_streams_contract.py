@@ -98,7 +98,8 @@ class TestBroker:
             await asyncio.gather(*(streams.broker.publish(streams.work, key, report) for key, report in reports))
             records = await take(subscription, len(reports))
         for key in {key for key, _ in reports}:
-            sequences = [record.value.sequence for record in records if record.key == key and record.value is not None]
+            values = [record.value for record in records if record.key == key]
+            sequences = [value.sequence for value in values if isinstance(value, link_load_pb2.LinkLoadReport)]
             assert sequences == sorted(sequences)
             assert len(sequences) == 30
         assert len({record.partition for record in records}) > 1

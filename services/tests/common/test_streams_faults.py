@@ -89,7 +89,7 @@ async def test_state_survives_a_broker_that_is_killed_and_comes_back(
     assert state.ready
     # "lost" may have been accepted although it was not acknowledged; nothing else is new.
     assert {key for key, _ in state.items()} - {"lost"} == {f"key{number}" for number in range(100)} | {"new"}
-    seen = []
+    seen: list[str] = []
     while not seen or seen[-1] != "new":
         key, _ = await asyncio.wait_for(anext(changes), 10)
         seen.append(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget the re-exports
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

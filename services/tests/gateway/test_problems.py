@@ -118,7 +118,7 @@ async def test_waiting_for_another_revision(place: World) -> None:
     assert (asked.wait_us, f'"{asked.known_revision}"') == (10_000_000, created.headers["etag"])
     assert answer.status_code in (200, 304)
     # Without a revision that is known, or without a time, there is nothing to wait for.
-    for parameters, more in (({"wait_s": 10}, {}), ({}, known), ({"wait_s": 10}, {"If-None-Match": '"x"'})):  # type: ignore[var-annotated]
+    for parameters, more in (({"wait_s": 10}, {}), ({}, known), ({"wait_s": 10}, {"If-None-Match": '"x"'})):
         await place.client.get(path, params=parameters, headers={**headers, **more})
         assert place.reservations.looked.wait_us == 0
     refused = await place.client.get(path, params={"wait_s": 11}, headers=headers)

@@ -108,8 +108,12 @@ async def test_estimates_on_kafka_survive_a_kill(kafka_bootstrap: str, tmp_path:
         assert offsets_of(found) == offsets
     finally:
         server.stop()
-        for near in NODES:
+        for node in NODES:
             await asyncio.gather(
-                *(broker.publish("chart.estimate.v1", f"{near},{far},{METRIC}", None) for far in NODES if far != near)
+                *(
+                    broker.publish("chart.estimate.v1", f"{node},{other},{METRIC}", None)
+                    for other in NODES
+                    if other != node
+                )
             )
         await broker.close()

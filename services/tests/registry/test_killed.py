@@ -44,7 +44,7 @@ async def test_no_answered_change_is_lost(kafka: KafkaServer, postgres: Postgres
         while not stop.is_set():
             node = topology_pb2.Node(id=f"n{worker}-{number % 20}", description=str(number))
             try:
-                answer = await stub.PutNode(registry_pb2.PutNodeRequest(node=node), timeout=2)  # type: ignore[misc]
+                answer = await stub.PutNode(registry_pb2.PutNodeRequest(node=node), timeout=2)
             except aio.AioRpcError:
                 await asyncio.sleep(0)
                 continue

@@ -45,12 +45,16 @@ class Registry:
         node = topology_pb2.Node(id=identity, **fields)
         request = registry_pb2.PutNodeRequest(node=node, expected_revision=expected)
         with rpc.refusals():
-            return await self.stub.PutNode(request, metadata=((rpc.ACTOR_METADATA, "alice"),))
+            answer: registry_pb2.PutNodeResponse = await self.stub.PutNode(
+                request, metadata=((rpc.ACTOR_METADATA, "alice"),)
+            )
+            return answer
 
     async def put_link(self, identity: str, to_node: str) -> registry_pb2.PutLinkResponse:
         link = topology_pb2.Link(id=identity, to_node=to_node, capacity_bps=10**8)
         with rpc.refusals():
-            return await self.stub.PutLink(registry_pb2.PutLinkRequest(link=link))
+            answer: registry_pb2.PutLinkResponse = await self.stub.PutLink(registry_pb2.PutLinkRequest(link=link))
+            return answer
 
 
 @pytest_asyncio.fixture
@@ -103,11 +107,17 @@ async def test_weights_of_customers_stay_when_a_change_does_not_name_them(regist
         call = registry_pb2.PutPolicyRequest(policy=stated, keep_customer_weights=keep)
         return dict((await registry.stub.PutPolicy(call)).policy.customer_weights)
 
+    def published() -> policy_pb2.Policy | None:
+        found = registry.policies.get("weighed")
+        return found if isinstance(found, policy_pb2.Policy) else None
+
     assert await put(True, enforcement=enforce) == {}
     assert await put(False, enforcement=enforce, customer_weights={"gold": 3}) == {"gold": 3}
     assert await put(True, enforcement=observe) == {"gold": 3}
-    await eventually(lambda: registry.policies.get("weighed").enforcement == observe)
-    assert dict(registry.policies.get("weighed").customer_weights) == {"gold": 3}
+    await eventually(lambda: (now := published()) is not None and now.enforcement == observe)
+    now = published()
+    assert now is not None
+    assert dict(now.customer_weights) == {"gold": 3}
     assert await put(False, enforcement=observe) == {}
 
 

@@ -11,6 +11,8 @@ from chart.common.rpc_errors import RefusalError
 from chart.registry import service
 from chart.v1 import policy_pb2, sensing_configuration_pb2, topology_pb2
 
+OFF, OBSERVE = policy_pb2.ENFORCEMENT_MODE_OFF, policy_pb2.ENFORCEMENT_MODE_OBSERVE
+
 
 def node(**fields: object) -> topology_pb2.Node:
     return topology_pb2.Node(**{"id": "bravo", **fields})  # type: ignore[arg-type]
@@ -101,7 +103,7 @@ def test_a_wrong_link_is_refused_by_field(fields: dict[str, object], at_fault: s
 
 
 def test_a_policy_without_controller_gets_nec() -> None:
-    stored = service.policy(policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OBSERVE", revision=9))
+    stored = service.policy(policy_pb2.Policy(id="default", enforcement=OBSERVE, revision=9))
     assert stored.link_controller == "nec"
     assert stored.revision == 0
 
@@ -111,18 +113,18 @@ def test_a_policy_without_controller_gets_nec() -> None:
     [
         (policy_pb2.Policy(id="default"), "enforcement"),
         (policy_pb2.Policy(id="default", enforcement=7), "enforcement"),  # type: ignore[arg-type]
-        (policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", link_controller="red"), "link_controller"),
-        (policy_pb2.Policy(id="a b", enforcement="ENFORCEMENT_MODE_OFF"), "id"),
+        (policy_pb2.Policy(id="default", enforcement=OFF, link_controller="red"), "link_controller"),
+        (policy_pb2.Policy(id="a b", enforcement=OFF), "id"),
         (
-            policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", max_guaranteed_bps=10**14),
+            policy_pb2.Policy(id="default", enforcement=OFF, max_guaranteed_bps=10**14),
             "max_guaranteed_bps",
         ),
         (
-            policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", customer_weights={"gold": 10_001}),
+            policy_pb2.Policy(id="default", enforcement=OFF, customer_weights={"gold": 10_001}),
             "customer_weights.gold",
         ),
         (
-            policy_pb2.Policy(id="default", enforcement="ENFORCEMENT_MODE_OFF", customer_weights={"x" * 64: 1}),
+            policy_pb2.Policy(id="default", enforcement=OFF, customer_weights={"x" * 64: 1}),
             "customer_weights",
         ),
     ],

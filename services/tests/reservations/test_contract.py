@@ -80,7 +80,7 @@ async def test_request_is_granted_confirmed_enforced_and_released(platform: Plat
         return any(span["name"] == "grant confirmed" and span["trace_id"] == trace_id for span in spans)
 
     await eventually(confirmed)
-    await channel.close()
+    await channel.close(None)
 
 
 async def test_parallel_creates_at_two_replicas_never_over_commit(platform: Platform, replica: Replica) -> None:
@@ -104,7 +104,7 @@ async def test_parallel_creates_at_two_replicas_never_over_commit(platform: Plat
         await eventually(lambda: all(one.id in platform.grants for one in granted))
     finally:
         for channel, _ in channels:
-            await channel.close()
+            await channel.close(None)
         other.process.stop()
 
 
@@ -115,7 +115,7 @@ async def test_kill_in_the_middle_of_creates_loses_nothing(platform: Platform) -
     async def ask_on(kill: int, number: int) -> None:
         """Keep asking, as an application does, until the process is gone."""
         channel = grpc.aio.insecure_channel(one.target)
-        stub: reservations_pb2_grpc.ReservationsAsyncStub = reservations_pb2_grpc.ReservationsStub(channel)  # type: ignore[assignment]
+        stub = reservations_pb2_grpc.ReservationsStub(channel)
         try:
             for turn in range(100):
                 request = pb.CreateRateRequestRequest(
@@ -125,13 +125,13 @@ async def test_kill_in_the_middle_of_creates_loses_nothing(platform: Platform) -
         except grpc.aio.AioRpcError:
             pass
         finally:
-            await channel.close()
+            await channel.close(None)
 
     for kill in range(3):
         one.start()
         before = len(acknowledged)
         tasks = [asyncio.create_task(ask_on(kill, number)) for number in range(8)]
-        await eventually(lambda before=before: len(acknowledged) >= before + 20)  # type: ignore[misc]
+        await eventually(lambda before=before: len(acknowledged) >= before + 20)
         one.process.kill()
         await asyncio.gather(*tasks)
     one.start()
@@ -146,7 +146,7 @@ async def test_kill_in_the_middle_of_creates_loses_nothing(platform: Platform) -
         again = await create_again(stub, acknowledged[0])
         assert again.replayed
         assert again.rate_request.id == acknowledged[0].id
-        await channel.close()
+        await channel.close(None)
     finally:
         one.process.stop()
 
@@ -170,7 +170,7 @@ async def test_idempotency_key(platform: Platform, replica: Replica) -> None:
         await create(stub, 2 * MEGA, "k1")
     assert caught.value.refusal.code == "idempotency-key-reused"
     assert platform.scalar("SELECT count(*) FROM reservations.rate_request") == 1
-    await channel.close()
+    await channel.close(None)
 
 
 async def test_silent_and_failing_nodes_are_named_and_late_confirmation_heals(platform: Platform) -> None:
@@ -200,7 +200,7 @@ async def test_silent_and_failing_nodes_are_named_and_late_confirmation_heals(pl
         await eventually(lambda: platform.grants.get(made.id).generation > grant.generation)  # type: ignore[union-attr]
         assert (await state()).enforcement == rr.ENFORCEMENT_ENFORCED
     finally:
-        await channel.close()
+        await channel.close(None)
         one.process.stop()
 
 
@@ -224,7 +224,7 @@ async def test_pages_owner_and_filters(platform: Platform, replica: Replica) -> 
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
     ended = pb.ListRateRequestsRequest(lifecycle=rr.LIFECYCLE_RELEASED)
     assert list((await stub.ListRateRequests(ended)).rate_requests) == []
-    await channel.close()
+    await channel.close(None)
 
 
 async def test_preview_says_what_commit_does(platform: Platform, replica: Replica) -> None:
@@ -243,6 +243,7 @@ async def test_preview_says_what_commit_does(platform: Platform, replica: Replic
             end_us=chance.choice([0, (start_us or now_us) + length_us]),
         )
         preview = await stub.PreviewRateRequest(pb.PreviewRateRequestRequest(specification=specification))
+        refusal: pb.Refusal | None = None
         try:
             with rpc.refusals():
                 request = pb.CreateRateRequestRequest(specification=specification, owner="alice")
@@ -251,7 +252,6 @@ async def test_preview_says_what_commit_does(platform: Platform, replica: Replic
             refusal = error.refusal
             outcomes.add("refused")
         else:
-            refusal = None
             assert preview.granted_bps == made.granted_bps
             assert list(preview.link_ids) == list(made.link_ids)
             outcomes.add("granted" if made.granted_bps == specification.guaranteed_bps else "less")
@@ -261,4 +261,4 @@ async def test_preview_says_what_commit_does(platform: Platform, replica: Replic
         if refusal is not None:
             assert preview.refusal == refusal
     assert outcomes == {"granted", "less", "refused"}
-    await channel.close()
+    await channel.close(None)

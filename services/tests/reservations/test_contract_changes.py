@@ -40,7 +40,7 @@ async def world(kafka_bootstrap: str, postgres: PostgresServer, tmp_path: Path) 
         try:
             yield platform, stub
         finally:
-            await channel.close()
+            await channel.close(None)
             replica.process.stop()
 
 
@@ -64,7 +64,7 @@ def check_profiles(platform: Platform) -> None:
         for link_id, kind, level, number, cells in connection.execute("SELECT * FROM profile").fetchall():
             stored.track(link_id, Kind(kind)).put((level, number), Block.unpack(cells))
         rows = connection.execute("SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment").fetchall()
-        made.add(LinkCommitment(*row[:4], Kind(row[4])) for row in rows)
+        made.add(LinkCommitment(link_id, rate, start, end, Kind(kind)) for link_id, rate, start, end, kind in rows)
     for link_id in LINKS:
         for start, length in ((now_s, 1), (now_s, 1 << 30), (now_s + 3000, 600), (now_s + 3600, 7200)):
             peaks = [one.track(link_id).peak_bps(start, start + length) for one in (stored, made)]

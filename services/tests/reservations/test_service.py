@@ -14,7 +14,13 @@ from chart.reservations.network import NetworkLink
 from chart.reservations.service import Outcome, Reservation, Timing
 from chart.reservations.validation import CheckedRequest
 from chart.v1 import rate_request_pb2 as rr
-from chart.v1.flow_grant_pb2 import SERVICE_TYPE_GUARANTEED, SERVICE_TYPE_VARIABLE, FlowSelector
+from chart.v1.flow_grant_pb2 import (
+    SERVICE_TYPE_GUARANTEED,
+    SERVICE_TYPE_UNSPECIFIED,
+    SERVICE_TYPE_VARIABLE,
+    FlowSelector,
+    ServiceType,
+)
 from chart.v1.grant_status_pb2 import (
     GRANT_STATE_APPLIED,
     GRANT_STATE_FAILED,
@@ -29,10 +35,16 @@ S = 1_000_000
 TIMING = Timing()
 
 
-def made(start_us: int = NOW_US, end_us: int = FOREVER_US, **fields: int) -> Outcome:
+def made(
+    start_us: int = NOW_US,
+    end_us: int = FOREVER_US,
+    *,
+    maximum_bps: int = 0,
+    service_type: ServiceType.ValueType = SERVICE_TYPE_UNSPECIFIED,
+) -> Outcome:
     links = (NetworkLink("a:x", "a", "b", 10**8), NetworkLink("b:x", "b", "c", 10**8))
     granted = Granted(10**7, links, links[0], 8 * 10**7)
-    specification = rr.RateRequestSpecification(guaranteed_bps=10**7, **fields)
+    specification = rr.RateRequestSpecification(guaranteed_bps=10**7, maximum_bps=maximum_bps, service=service_type)
     checked = CheckedRequest(specification, FlowSelector(), Ask("a", "c", 10**7, 0, start_us, end_us))
     return service.create("r1", "alice", checked, granted, NOW_US, "00-trace", TIMING)
 
@@ -192,10 +204,10 @@ def test_maximum_at_the_guaranteed_rate_takes_no_available_rate() -> None:
 
 
 def test_a_guaranteed_rate_is_that_rate_and_who_lost_it_has_the_available_one() -> None:
-    one = made(service=SERVICE_TYPE_GUARANTEED).reservation
+    one = made(service_type=SERVICE_TYPE_GUARANTEED).reservation
     assert not service.grant_record(one).with_available_rate
     assert service.grant_record(dataclasses.replace(one, granted_bps=0)).with_available_rate
-    assert service.grant_record(made(service=SERVICE_TYPE_VARIABLE).reservation).with_available_rate
+    assert service.grant_record(made(service_type=SERVICE_TYPE_VARIABLE).reservation).with_available_rate
 
 
 @given(

@@ -64,7 +64,8 @@ def result(parameters: dict[str, str], *values: Value | None) -> tuple[float, st
 )
 def test_functions(parameters: dict[str, str], values: tuple[Value, ...], expected: tuple[float, str, str]) -> None:
     number, unit, metric = result(parameters, *values)
-    assert (pytest.approx(expected[0]), *expected[1:]) == (number, unit, metric)
+    assert number == pytest.approx(expected[0])
+    assert (unit, metric) == expected[1:]
 
 
 def test_it_is_as_old_as_its_oldest_input() -> None:

@@ -93,8 +93,8 @@ async def broker(kafka: KafkaServer) -> AsyncIterator[KafkaBroker]:
 @pytest.fixture
 async def stub(pod: PodProcess) -> AsyncIterator[sensor_pod_pb2_grpc.SensorPodAsyncStub]:
     channel = rpc.channel(pod.target, deadline_s=20)
-    yield sensor_pod_pb2_grpc.SensorPodStub(channel)  # type: ignore[misc]
-    await channel.close()
+    yield sensor_pod_pb2_grpc.SensorPodStub(channel)
+    await channel.close(None)
 
 
 def ping(pod: PodProcess, identity: str, period_ms: int = 200) -> sensing_configuration_pb2.SensingConfiguration:

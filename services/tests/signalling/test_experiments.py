@@ -44,7 +44,8 @@ def capture_file(path: Path, packets: list[tuple[float, bytes]]) -> Path:
 def test_a_capture_is_read_with_its_signals(tmp_path: Path) -> None:
     path = capture_file(tmp_path / "c.pcap", [(1.25, signal_packet()), (1.5, bare_packet())])
     first, second = signal_capture.read(path)
-    assert (first.at_s, first.length, first.ports) == (pytest.approx(1.25), 76, (40000, 5001))
+    assert first.at_s == pytest.approx(1.25)
+    assert (first.length, first.ports) == (76, (40000, 5001))
     assert first.signal is not None
     assert first.signal.signal.qos == ASKED
     assert second.signal is None

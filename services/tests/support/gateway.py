@@ -127,7 +127,8 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
 
     def _free_bps(self) -> int:
         active = [one for one in self.requests.values() if one.lifecycle == rr.LIFECYCLE_ACTIVE]
-        return CAPACITY_BPS - sum(one.granted_bps for one in active)
+        granted_bps: int = sum(one.granted_bps for one in active)
+        return CAPACITY_BPS - granted_bps
 
     def _admit(self, asked: Any) -> None:
         for name in ("source", "destination"):
@@ -416,7 +417,7 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
     """A gateway in this process; ``client`` speaks to it without a network."""
     broker = LocalBroker()
     registry, reservations, tunnels = MemoryRegistry(broker), MemoryReservations(broker), MemoryTunnels()
-    registrations = [
+    registrations: list[rpc.Registration] = [
         ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, registry),
         ("chart.v1.Reservations", reservations_grpc.add_ReservationsServicer_to_server, reservations),
         ("chart.v1.Archive", archive_pb2_grpc.add_ArchiveServicer_to_server, MemoryArchive()),

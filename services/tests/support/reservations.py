@@ -37,7 +37,7 @@ class Replica:
 
     def stub(self) -> tuple[grpc.aio.Channel, reservations_pb2_grpc.ReservationsAsyncStub]:
         channel = rpc.channel(self.target, deadline_s=15)
-        return channel, reservations_pb2_grpc.ReservationsStub(channel)  # type: ignore[return-value]
+        return channel, reservations_pb2_grpc.ReservationsStub(channel)
 
     def start(self) -> None:
         def ready() -> bool:

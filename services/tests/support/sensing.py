@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+from grpc import aio
 
 from chart.archiver import alerts
 from chart.common.rpc_errors import RefusalError, conflict, invalid, not_found
@@ -18,7 +21,17 @@ from chart.v1 import (
 )
 
 AT_US = 1_700_000_000_000_000
-PAIR = {"source_node": "alpha", "destination_node": "delta", "metric": "rtt_us"}
+
+
+class Pair(TypedDict):
+    """Between which nodes, and what."""
+
+    source_node: str
+    destination_node: str
+    metric: str
+
+
+PAIR: Pair = {"source_node": "alpha", "destination_node": "delta", "metric": "rtt_us"}
 SNAPSHOT_ID = "01KAJ3Z0Q3D5X6W5K3T4Z8Y7VN"
 
 
@@ -140,7 +153,7 @@ class MemoryPod(sensor_pod_pb2_grpc.SensorPodServicer):
         return answer
 
 
-REGISTRATIONS = (
+REGISTRATIONS: tuple[tuple[str, Callable[[Any, aio.Server], None], Callable[[], Any]], ...] = (
     ("chart.v1.Inference", inference_pb2_grpc.add_InferenceServicer_to_server, MemoryInference),
     ("chart.v1.SensorPod", sensor_pod_pb2_grpc.add_SensorPodServicer_to_server, MemoryPod),
 )

@@ -161,7 +161,7 @@ async def test_a_tunnel_is_held_at_its_target_and_the_service_may_be_killed(
 
 async def target_follows_a_grant(
     broker: KafkaBroker,
-    stub: tunnels_pb2_grpc.TunnelsStub,
+    stub: tunnels_pb2_grpc.TunnelsAsyncStub,
     stated: tunnels_pb2.TunnelSettings,
     tunnel: SimulatedTunnel,
 ) -> None:
@@ -194,7 +194,7 @@ async def target_follows_a_grant(
     await eventually(is_the_operators)
 
 
-async def refusals(stub: tunnels_pb2_grpc.TunnelsStub, stated: tunnels_pb2.TunnelSettings) -> None:
+async def refusals(stub: tunnels_pb2_grpc.TunnelsAsyncStub, stated: tunnels_pb2.TunnelSettings) -> None:
     wrong = tunnels_pb2.TunnelSettings()
     wrong.CopyFrom(stated)
     wrong.target_bps = 17 * MEGA
