@@ -28,7 +28,7 @@ class Factorisation:
         return observations.count >= 6 and int(observations.measured.sum()) >= 4 * observations.count
 
     def complete(self, observations: Observations, seed: int) -> Completion:
-        """All pairs."""
+        """All pairs that measurements connect."""
         rows, columns = np.nonzero(observations.measured)
         values = np.maximum(observations.values[rows, columns], observations.floor)
         scale = float(np.median(values))
@@ -39,7 +39,7 @@ class Factorisation:
             product = (product + product.T) / 2
         degree = observations.measured.sum(1) + 1.0
         spread = SPREAD * np.sqrt(1 / degree[:, None] + 1 / degree[None, :])
-        return Completion(np.log(product), spread)
+        return Completion(np.where(observations.connected(), np.log(product), np.nan), spread)
 
 
 def _descend(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -59,6 +61,24 @@ class Observations:
     def measured(self) -> Flags:
         """Which pairs are known."""
         return np.isfinite(self.values)
+
+    def connected(self) -> Flags:
+        """Which pairs lie in one group: measurements connect them, through whatever other nodes or routers, or another
+        metric does. How groups that nothing connects lie to each other cannot be known.
+        """
+        links = self.measured.copy()
+        for known in (self.aid, self.composed):
+            if known is not None:
+                links |= np.isfinite(known)
+        rows, columns = np.nonzero(links)
+        size = self.count
+        if self.routers is not None:
+            seeing, seen = np.nonzero(np.isfinite(self.routers.values))
+            rows, columns = np.concatenate([rows, seeing]), np.concatenate([columns, self.count + seen])
+            size += self.routers.values.shape[1]
+        graph = coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(size, size))
+        group = connected_components(graph, directed=False)[1][: self.count]
+        return np.asarray(group[:, None] == group[None, :])
 
     def pairs(self) -> tuple[Indices, Indices]:
         """Rows and columns of every pair once: the upper triangle, or all but the diagonal for a directed metric."""

@@ -91,7 +91,7 @@ class Signature:
         spreads[rows, columns] = spread
         if observations.symmetric:
             logs[columns, rows], spreads[columns, rows] = logs[rows, columns], spreads[rows, columns]
-        return Completion(logs, spreads)
+        return Completion(np.where(observations.connected(), logs, np.nan), spreads)
 
 
 def _near_weights(truth: Floats, ordinary: Flags) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from chart.inference.estimator import Inference, Method, held_out, methods
 from chart.inference.factorisation import Factorisation
 from chart.inference.features import symmetric_features
 from chart.inference.landmarks import LandmarkBounds
-from chart.inference.observations import Completion, Floats, Observations, observe
+from chart.inference.observations import Completion, Floats, Observations, Routers, observe
 from chart.inference.signature import Signature
 
 
@@ -113,6 +115,26 @@ def test_factorisation_finds_a_low_rank() -> None:
     known = whole.without(rows[hide], columns[hide])
     completion = Factorisation().complete(known, 0)
     assert median_error(whole, np.exp(completion.logs), known) < 0.05
+
+
+@pytest.mark.parametrize("method", [Factorisation(), Signature()], ids=lambda method: method.name)
+def test_how_groups_that_nothing_connects_lie_to_each_other_is_not_guessed(method: Method) -> None:
+    product = np.outer(np.arange(1.0, 25), np.arange(1.0, 25))
+    product[:12, 12:] = product[12:, :12] = np.nan
+    apart = observe(names(24), product, symmetric=False, floor=1e-3)
+    logs = method.complete(apart, 0).logs
+    assert np.isfinite(logs[:12, :12][~np.eye(12, dtype=bool)]).all()
+    assert np.isnan(logs[:12, 12:]).all()
+    assert np.isnan(logs[12:, :12]).all()
+    # One measured pair is enough; so is another metric, or a router that both saw.
+    product[3, 20] = 80
+    assert observe(names(24), product, symmetric=False, floor=1e-3).connected().all()
+    aid = np.full_like(product, np.nan)
+    aid[20, 3] = 1
+    assert replace(apart, aid=aid).connected().all()
+    seen = np.full((24, 2), np.nan)
+    seen[3, 1] = seen[20, 1] = 5
+    assert replace(apart, routers=Routers(seen, np.array([-1, -1]))).connected().all()
 
 
 def line_network() -> Network:
