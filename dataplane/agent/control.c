@@ -86,7 +86,8 @@ static void answer_status(struct control *control, struct cJSON *answer) {
     struct cJSON *array = cJSON_AddArrayToObject(answer, "flows");
     size_t count = datapath_flows(datapath, &flows);
     for (size_t i = 0; i < count; i++)
-        add_flow(array, &flows[i]);
+        if (!datapath_flow_is_plain(&flows[i]))
+            add_flow(array, &flows[i]);
     array = cJSON_AddArrayToObject(answer, "grants");
     add_grants(array, datapath);
     control_statuses(control->agent, answer);
@@ -95,6 +96,8 @@ static void answer_status(struct control *control, struct cJSON *answer) {
 /* The first cause why a flow does not have its rate. */
 static const char *explain(struct control *control, const struct datapath_flow *flow,
                            const struct decide_observed *seen) {
+    if (datapath_flow_is_plain(flow))
+        return "no grant matches it: it runs under its own congestion control";
     if (agent_is_off(control->agent))
         return "the agent is switched off locally (chart-agent --on takes it back)";
     if (datapath_mode(agent_datapath(control->agent)) != DECIDE_MODE_ENFORCE)
@@ -127,7 +130,9 @@ static void answer_explain(struct control *control, const char *wanted, struct c
         cJSON_AddStringToObject(object, "cause", explain(control, &flows[i], &seen));
     }
     if (cJSON_GetArraySize(array) == 0)
-        cJSON_AddStringToObject(answer, "note", "no sending TCP flow of this node that a grant matches has this name");
+        cJSON_AddStringToObject(
+            answer, "note",
+            "no sending TCP flow of this node has this name; one without a grant is known from 1 MiB on");
 }
 
 static struct cJSON *answer(struct control *control, const char *text, size_t length) {

@@ -50,7 +50,8 @@ struct datapath_link_counters {
     uint32_t legacy_flows;
 };
 
-/* A TCP flow of this node's processes that a grant matches. */
+/* A TCP flow of this node's processes: one that a grant matches or whose rate was agreed in band, or a plain one that
+ * has sent CHART_PLAIN_FLOW_BYTES. */
 struct datapath_flow {
     char request_id[DECIDE_ID_LEN];
     /* As the sender sees it, "10.0.0.1:5001" or "[fe80::1]:5001". */
@@ -72,7 +73,12 @@ struct datapath_flow {
     /* Segments of any kind, and the octets of a TCP header now. */
     uint32_t sent_packets;
     uint32_t header_bytes;
+    uint8_t dscp;
 };
+
+static inline bool datapath_flow_is_plain(const struct datapath_flow *flow) {
+    return !flow->request_id[0] && !flow->in_band;
+}
 
 int datapath_open(const struct datapath_options *options, struct datapath **ret);
 /* Every flow back on its own control, every program detached, the maps cleared. */

@@ -25,8 +25,9 @@ static void write_address(const uint32_t *address, uint16_t port, char *ret, siz
 
 static int take_record(struct datapath *datapath, const struct chart_flow_record *record) {
     struct datapath_entry *entry = datapath_find_number(datapath, record->grant);
-    datapath->walk_given_back += record->grant == 0 && !record->in_band && strcmp(record->control, CHART_TRINITY) == 0;
-    if (!entry && !record->in_band)
+    bool given_back = record->grant == 0 && !record->in_band && strcmp(record->control, CHART_TRINITY) == 0;
+    datapath->walk_given_back += given_back;
+    if (given_back)
         return 0;
     if (datapath->n_flows == datapath->flows_size) {
         size_t size = datapath->flows_size ? 2 * datapath->flows_size : FLOWS_FIRST_SIZE;
@@ -51,6 +52,7 @@ static int take_record(struct datapath *datapath, const struct chart_flow_record
         .retransmitted_packets = record->retransmitted_packets,
         .sent_packets = record->sent_packets,
         .header_bytes = record->header_bytes,
+        .dscp = (uint8_t)record->dscp,
     };
     if (entry)
         memcpy(flow->request_id, entry->grant.request_id, sizeof(flow->request_id));

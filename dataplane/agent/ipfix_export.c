@@ -23,7 +23,7 @@
         {"packetDeltaCount", 8, 0}
 #define TAIL                                                                                                           \
     {"sourceTransportPort", 2, 0}, {"destinationTransportPort", 2, 0}, {"protocolIdentifier", 1, 0},                   \
-        {"flowEndReason", 1, 0}, FB_IESPEC_NULL
+        {"flowEndReason", 1, 0}, {"ipClassOfService", 1, 0}, FB_IESPEC_NULL
 
 static fbInfoElementSpec_t ipv4_elements[] = {
     HEAD, {"sourceIPv4Address", 4, 0}, {"destinationIPv4Address", 4, 0}, TAIL};
@@ -42,6 +42,7 @@ struct __attribute__((packed)) tail {
     uint16_t destination_port;
     uint8_t protocol;
     uint8_t end_reason;
+    uint8_t class_of_service;
 };
 struct __attribute__((packed)) ipv4_record {
     struct head head;
@@ -140,7 +141,8 @@ int ipfix_export_add(struct ipfix_export *ipfix, const struct messages_flow_reco
     struct tail tail = {.source_port = (uint16_t)record->source_port,
                         .destination_port = (uint16_t)record->destination_port,
                         .protocol = TCP,
-                        .end_reason = record->final ? FLOW_ENDED : STILL_ACTIVE};
+                        .end_reason = record->final ? FLOW_ENDED : STILL_ACTIVE,
+                        .class_of_service = (uint8_t)(record->dscp << 2)};
     struct ipv4_record ipv4 = {.head = head, .tail = tail};
     struct ipv6_record ipv6 = {.head = head, .tail = tail};
     struct in_addr source, destination;

@@ -88,6 +88,7 @@ struct messages_flow_record {
     uint64_t delivered_bytes;
     uint64_t retransmitted_bytes;
     uint32_t min_rtt_us;
+    uint8_t dscp;
     bool final;
     /* Since the record before: packets, and octets with the headers of IP and TCP. */
     int64_t since_us;

@@ -150,5 +150,6 @@ int messages_send_flow_record(struct streams *streams, const struct messages_flo
     message.retransmitted_bytes = record->retransmitted_bytes;
     message.min_rtt_us = record->min_rtt_us;
     message.final = record->final;
+    message.dscp_plus_one = record->dscp + 1u;
     return send_message(streams, STREAMS_FLOW_RECORD, record->node, &message.base, NULL);
 }

@@ -23,6 +23,7 @@ struct flow {
     int64_t seen_at_us;
     int64_t told_at_us;
     uint64_t round;
+    bool plain;
 };
 
 int records_split(const char *endpoint, char *ret_address, size_t size, uint32_t *ret_port) {
@@ -60,6 +61,7 @@ static void tell(struct records *records, struct flow *flow, int64_t now_us, boo
                                           .delivered_bytes = flow->last.delivered_bytes,
                                           .retransmitted_bytes = flow->last.retransmitted_packets * PAYLOAD_BYTES,
                                           .min_rtt_us = flow->last.min_rtt_us,
+                                          .dscp = flow->last.dscp,
                                           .final = final,
                                           .since_us = flow->told_at_us};
     uint32_t header_bytes = flow->last.header_bytes + (flow->last.local[0] == '[' ? IPV6_HEADER : IPV4_HEADER);
@@ -87,6 +89,7 @@ static int sweep_flow(const char *key, void *value, void *context) {
     (void)key;
     if (flow->round != sweep->records->round) {
         tell(sweep->records, flow, sweep->now_us, true);
+        sweep->records->n_plain -= flow->plain;
         free(flow);
         return 1;
     }
@@ -101,12 +104,15 @@ int records_walk(struct records *records, const struct datapath_flow *flows, siz
 
     records->round++;
     for (size_t i = 0; i < n_flows; i++) {
+        bool plain = datapath_flow_is_plain(&flows[i]);
         struct flow *flow;
 
         if (!flows[i].sending)
             continue;
         snprintf(key, sizeof(key), "%" PRIu64, flows[i].cookie);
         flow = strmap_get(&records->flows, key);
+        if (!flow && plain && records->n_plain >= RECORDS_PLAIN_MAX)
+            continue;
         if (!flow) {
             flow = calloc(1, sizeof(*flow));
             if (!flow || strmap_put(&records->flows, key, flow, NULL)) {
@@ -115,6 +121,9 @@ int records_walk(struct records *records, const struct datapath_flow *flows, siz
             }
             flow->started_at_us = flow->told_at_us = now_us;
         }
+        records->n_plain += plain;
+        records->n_plain -= flow->plain;
+        flow->plain = plain;
         flow->last = flows[i];
         flow->seen_at_us = now_us;
         flow->round = records->round;

@@ -9,11 +9,14 @@
 #include "strmap.h"
 
 #define RECORDS_INTERVAL_US 60000000ll
+/* Flows without a grant that are recorded at a time; who comes when there are so many is left out. */
+#define RECORDS_PLAIN_MAX 256
 
 struct records {
     const char *node;
     struct strmap flows;
     uint64_t round;
+    size_t n_plain;
     /* Takes a finished record; an error keeps nothing back, accounting is best effort. */
     int (*sink)(const struct messages_flow_record *record, void *context);
     void *context;

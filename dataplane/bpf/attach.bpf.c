@@ -229,6 +229,7 @@ static __always_inline void report(struct seq_file *seq, struct tcp_sock *tp, co
     record.min_rtt_us = tp->rtt_min.s[0].v;
     __builtin_memcpy(record.local, address->source, sizeof(record.local));
     __builtin_memcpy(record.remote, address->destination, sizeof(record.remote));
+    record.dscp = address->dscp;
     record.local_port = address->source_port;
     record.remote_port = address->destination_port;
     __builtin_memcpy(record.control, control, sizeof(record.control));
@@ -282,11 +283,12 @@ int walk_flows(struct bpf_iter__tcp *context) {
             report(context->meta->seq, tp, old, &address, control);
             return 0;
         }
-        if (is_trinity(control)) {
-            struct chart_socket_flow nobody = {};
+        struct chart_socket_flow nobody = {};
+        bool given_back = is_trinity(control);
+        if (given_back)
             give_back(tp, old, config);
+        if (given_back || tp->bytes_sent >= CHART_PLAIN_FLOW_BYTES)
             report(context->meta->seq, tp, &nobody, &address, control);
-        }
         if (old)
             bpf_sk_storage_delete(&flows, tp);
         return 0;

@@ -137,8 +137,13 @@ struct chart_flow_record {
     /* Segments of any kind, and the octets of a TCP header now. */
     __u32 sent_packets;
     __u32 header_bytes;
+    __u32 dscp;
+    __u32 unused;
     char control[CHART_CONTROL_NAME_LEN];
 };
+
+/* A flow without a grant is reported from so many octets on: what carries little is no news to anybody. */
+#define CHART_PLAIN_FLOW_BYTES (1 << 20)
 
 /* Map `links` (hash: interface index). Made by the agent with zeros, counted by the classifier. Octets of IP. */
 struct chart_link {

@@ -19,8 +19,8 @@
 #define T0 1700000000000000ll
 #define HEADER 16
 #define TEMPLATE_SET 2
-#define RECORD_IPV4 46
-#define RECORD_IPV6 70
+#define RECORD_IPV4 47
+#define RECORD_IPV6 71
 
 static int collector;
 static char address[32];
@@ -101,6 +101,7 @@ static struct messages_flow_record flow(const char *source, const char *destinat
                                          .since_us = T0,
                                          .ended_at_us = T0 + 2500000,
                                          .new_packets = 1000,
+                                         .dscp = 46,
                                          .new_bytes = 1500000,
                                          .final = true};
 }
@@ -128,7 +129,7 @@ static void templates_then_records(void **state) {
     assert_int_equal(ipfix_export_flush(ipfix, T0, why), 0);
     set = next_set(TEMPLATE_SET, &inner, &templates);
     assert_int_equal(get16(set), 256);
-    assert_int_equal(get16(set + 2), 10);
+    assert_int_equal(get16(set + 2), 11);
     /* flowStartMilliseconds, 8 octets. */
     assert_int_equal(get16(set + 4), 152);
     assert_int_equal(get16(set + 6), 8);
@@ -145,6 +146,7 @@ static void templates_then_records(void **state) {
     assert_int_equal(get16(set + 42), 5201);
     assert_int_equal(set[44], 6);
     assert_int_equal(set[45], 3);
+    assert_int_equal(set[46], 46 << 2);
     set = set_of(length, 257, &inner);
     assert_non_null(set);
     assert_int_equal(inner, RECORD_IPV6);

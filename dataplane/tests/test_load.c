@@ -134,6 +134,7 @@ static struct datapath_flow flow(uint64_t cookie, uint64_t sent_bytes) {
                                   .sent_bytes = sent_bytes,
                                   .delivered_bytes = sent_bytes - 10,
                                   .retransmitted_packets = 2,
+                                  .dscp = 46,
                                   .min_rtt_us = 1234};
 }
 
@@ -159,6 +160,7 @@ static void a_flow_that_ends_is_recorded_once(void **state) {
     assert_int_equal(told.last.source_port, 5001);
     assert_int_equal(told.last.destination_port, 80);
     assert_string_equal(told.request, "r1");
+    assert_int_equal(told.last.dscp, 46);
     records_walk(&records, &flows[1], 1, T0 + 3 * SECOND);
     assert_int_equal(told.n, 1);
     records_close(&records, T0 + 4 * SECOND);
@@ -183,6 +185,33 @@ static void a_long_flow_is_recorded_every_minute_and_receivers_are_not(void **st
     records_close(&records, T0 + 123 * SECOND);
 }
 
+static void so_many_flows_without_a_grant_are_recorded(void **state) {
+    (void)state;
+    struct told told = {0};
+    struct records records = {.node = "alpha", .sink = take, .context = &told};
+    struct datapath_flow flows[RECORDS_PLAIN_MAX + 2];
+
+    for (size_t i = 0; i < RECORDS_PLAIN_MAX + 2; i++) {
+        flows[i] = flow(i, 1000);
+        flows[i].request_id[0] = '\0';
+    }
+    records_walk(&records, flows, RECORDS_PLAIN_MAX, T0);
+    assert_int_equal(records.n_plain, RECORDS_PLAIN_MAX);
+    /* Whichever way round they come: those that are known stay. */
+    records_walk(&records, flows + 1, RECORDS_PLAIN_MAX + 1, T0 + SECOND);
+    assert_int_equal(told.n, 1);
+    assert_true(told.last.final);
+    assert_string_equal(told.request, "");
+    assert_int_equal(records.n_plain, RECORDS_PLAIN_MAX - 1);
+    /* One that gets a grant makes room. */
+    snprintf(flows[1].request_id, sizeof(flows[1].request_id), "r1");
+    records_walk(&records, flows + 1, RECORDS_PLAIN_MAX + 1, T0 + 2 * SECOND);
+    assert_int_equal(told.n, 1);
+    assert_int_equal(records.n_plain, RECORDS_PLAIN_MAX);
+    records_close(&records, T0 + 3 * SECOND);
+    assert_int_equal(told.n, 1 + RECORDS_PLAIN_MAX + 1);
+}
+
 static void endpoints(void **state) {
     (void)state;
     static const char *const wrong[] = {"", ":80", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:70000", "[]:1"};
@@ -203,6 +232,7 @@ int main(void) {
         cmocka_unit_test(a_grant_is_in_use_for_a_while_after_its_last_packet),
         cmocka_unit_test(a_flow_that_ends_is_recorded_once),
         cmocka_unit_test(a_long_flow_is_recorded_every_minute_and_receivers_are_not),
+        cmocka_unit_test(so_many_flows_without_a_grant_are_recorded),
         cmocka_unit_test(endpoints),
     };
 

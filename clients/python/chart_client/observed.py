@@ -57,6 +57,7 @@ class Flow(Model):
     delivered_bytes: int
     retransmitted_bytes: int
     min_rtt_us: int | None = None
+    dscp: int | None = None
     sent_bps: float
     delivered_bps: float
     granted_bps: int | None = None

@@ -244,6 +244,17 @@ def test_explain_names_the_first_cause(lab: Lab, sender: Node, transfer: Transfe
     sender.run("--off")
     told = json.loads(sender.run("--explain", f":{PORT}", "--json").stdout)
     assert "switched off" in told["flows"][0]["cause"]
+    sender.run("--on")
+    sender.grant()
+
+    # One without a grant is told of when it has sent a mebibyte.
+    def explained() -> list[str]:
+        told = json.loads(sender.run("--explain", f":{PORT}", "--json").stdout)
+        return [flow["cause"] for flow in told["flows"]]
+
+    plain = ["no grant matches it: it runs under its own congestion control"]
+    assert poll(explained, lambda causes: causes == plain, 5) == plain
+    assert sender.status()["flows"] == []
 
 
 def test_a_broken_rate_file_is_named_and_the_old_grants_stay(lab: Lab, sender: Node, transfer: Transfer) -> None:

@@ -21,19 +21,30 @@ COLLECTOR_PORT = 4739
 # Headers of IP and TCP with a time stamp on full segments, acknowledgements of the handshake, nothing retransmitted.
 MOST_WITH_HEADERS = 1.06
 
+# No grant matches what goes there; premium by its code point.
+PLAIN_PORT = PORT + 1
+PREMIUM_TOS = 46 << 2
+
 SINK = f"""
-import socket
-listener = socket.create_server(("", {PORT}))
-connection = listener.accept()[0]
-while connection.recv(1 << 20):
-    pass
+import socket, threading
+def take(listener):
+    connection = listener.accept()[0]
+    while connection.recv(1 << 20):
+        pass
+for port in ({PORT}, {PLAIN_PORT}):
+    threading.Thread(target=take, args=[socket.create_server(("", port))]).start()
 """
 # Stays open for some seconds: the agent looks at flows once a second.
 SOURCE = f"""
 import socket, sys, time
-connection = socket.create_connection((sys.argv[1], {PORT}))
-connection.sendall(bytes({SENT_BYTES}))
-time.sleep(2.5)
+opened = []
+for port, tos in (({PORT}, 0), ({PLAIN_PORT}, {PREMIUM_TOS})):
+    connection = socket.socket()
+    connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+    connection.connect((sys.argv[1], port))
+    connection.sendall(bytes({SENT_BYTES}))
+    opened.append(connection)
+time.sleep(3.5)
 """
 
 
@@ -52,16 +63,17 @@ def collector(lab: Lab, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def test_a_collector_reads_what_a_flow_sent(lab: Lab, collector: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_collector_reads_what_flows_sent(lab: Lab, collector: subprocess.Popen[str], tmp_path: Path) -> None:
     agent = Node(lab, "alpha")
     agent.grant(RATE_BPS)
     agent.start("--ipfix", f"{lab.address('bravo')}:{COLLECTOR_PORT}")
-    sink = lab.popen("bravo", ["/usr/bin/python3", "-c", SINK])
+    sink = lab.popen("bravo", ["/usr/bin/python3", "-c", SINK], stdout=subprocess.DEVNULL)
     try:
-        until(lambda: f":{PORT}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "the receiver listens")
+        until(lambda: f":{PLAIN_PORT}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "the receiver listens")
         lab.exec("alpha", ["/usr/bin/python3", "-c", SOURCE, lab.address("bravo")], timeout_s=60)
-        until(lambda: agent.status()["ipfix"]["sent"] == 1, "the end of the flow is told")
+        until(lambda: agent.status()["ipfix"]["sent"] == 2, "the ends of the flows are told")
         assert agent.status()["ipfix"]["lost"] == 0
+        assert agent.status()["flows"] == []
     finally:
         agent.stop()
         sink.kill()
@@ -71,11 +83,15 @@ def test_a_collector_reads_what_a_flow_sent(lab: Lab, collector: subprocess.Pope
     told = subprocess.run(
         ["nfdump", "-R", str(tmp_path / "flows"), "-o", "csv"], capture_output=True, text=True, check=True, timeout=30
     )
-    (flow,) = [row for row in csv.DictReader(told.stdout.splitlines()) if row["pr"] == "TCP"]
-    assert (flow["sa"], flow["da"], flow["dp"]) == (lab.address("alpha"), lab.address("bravo"), str(PORT))
-    assert SENT_BYTES <= int(flow["ibyt"]) <= MOST_WITH_HEADERS * SENT_BYTES
-    assert int(flow["ipkt"]) >= SENT_BYTES / 1448
-    assert 2.0 <= float(flow["td"]) <= 60
+    flows = {row["dp"]: row for row in csv.DictReader(told.stdout.splitlines()) if row["pr"] == "TCP"}
+    assert set(flows) == {str(PORT), str(PLAIN_PORT)}
+    for flow in flows.values():
+        assert (flow["sa"], flow["da"]) == (lab.address("alpha"), lab.address("bravo"))
+        assert SENT_BYTES <= int(flow["ibyt"]) <= MOST_WITH_HEADERS * SENT_BYTES
+        assert int(flow["ipkt"]) >= SENT_BYTES / 1448
+        assert 2.0 <= float(flow["td"]) <= 60
+    assert int(flows[str(PORT)]["stos"]) == 0
+    assert int(flows[str(PLAIN_PORT)]["stos"]) == PREMIUM_TOS
 
 
 def test_a_collector_that_is_away_costs_records_and_nothing_else(lab: Lab) -> None:

@@ -69,7 +69,7 @@ async def test_they_come_from_the_streams(place: World) -> None:
     )
     await place.broker.publish("chart.audit.v1", "alpha", audit(2, detail_json="no json"))
     await place.broker.publish("chart.flow-record.v1", "alpha", flow(60, 60_000_000, request_id=made["id"]))
-    await place.broker.publish("chart.flow-record.v1", "alpha", flow(60, 30_000_000, port=5002))
+    await place.broker.publish("chart.flow-record.v1", "alpha", flow(60, 30_000_000, port=5002, dscp_plus_one=47))
     await eventually(
         lambda: len(place.gateway.observed.flows()) == 2 and len(list(place.gateway.observed.audit())) == 2
     )
@@ -79,6 +79,7 @@ async def test_they_come_from_the_streams(place: World) -> None:
     assert [one["action"] for one in history] == ["rate-request.create"]
     flows = (await place.client.get("/v1/flows", headers=headers)).json()["items"]
     assert [(one["request_id"], one["granted_bps"]) for one in flows] == [(made["id"], 1_000_000), (None, None)]
+    assert [one["dscp"] for one in flows] == [None, 46]
     assert flows[0]["source_address"] == "10.0.0.1"
     assert flows[0]["protocol"] == "tcp"
     assert flows[0]["delivered_bps"] == 8_000_000

@@ -1856,6 +1856,11 @@ export interface components {
             /** Min Rtt Us */
             min_rtt_us: number | null;
             /**
+             * Dscp
+             * @description Of the packets that it sends; null: its node does not say.
+             */
+            dscp: number | null;
+            /**
              * Sent Bps
              * @description Mean since the record before, or since the flow began.
              */

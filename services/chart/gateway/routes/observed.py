@@ -136,6 +136,7 @@ def _flow(gateway: Gateway, flow: ObservedFlow) -> observed.Flow:
         delivered_bytes=record.delivered_bytes,
         retransmitted_bytes=record.retransmitted_bytes,
         min_rtt_us=record.min_rtt_us or None,
+        dscp=record.dscp_plus_one - 1 if record.dscp_plus_one else None,
         sent_bps=flow.sent_bps,
         delivered_bps=flow.delivered_bps,
         granted_bps=request.granted_bps if request is not None else None,

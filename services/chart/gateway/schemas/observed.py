@@ -45,6 +45,7 @@ class Flow(Output):
     delivered_bytes: int
     retransmitted_bytes: int
     min_rtt_us: int | None
+    dscp: int | None = Field(description="Of the packets that it sends; null: its node does not say.")
     sent_bps: float = Field(description="Mean since the record before, or since the flow began.")
     delivered_bps: float
     granted_bps: int | None = Field(description="Guaranteed rate of its request; null without one.")

@@ -107,6 +107,13 @@ export function FlowsPage() {
         cell: ({ min_rtt_us }) => formatMs(min_rtt_us),
       },
       {
+        id: "dscp",
+        header: "DSCP",
+        align: "right",
+        value: ({ dscp }) => dscp,
+        cell: ({ dscp }) => dscp ?? "–",
+      },
+      {
         id: "at",
         header: "Told",
         align: "right",

@@ -175,7 +175,7 @@ function Before({ values }: { values: Values }) {
         title={`${found.possible ? "Could match" : "Would match"} ${found.flows.length} of the flows that run now`}
       >
         {found.possible ? (
-          <Text size="sm">Senders do not tell the code point of a flow: those that carry it match.</Text>
+          <Text size="sm">Not every node tells the code point of its flows: those that carry it match.</Text>
         ) : null}
         <List size="sm">
           {found.flows.slice(0, SHOWN).map((flow) => (

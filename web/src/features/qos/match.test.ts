@@ -12,6 +12,7 @@ const flow = (change: object = {}) =>
     source_port: 40_000,
     destination_address: "10.1.0.7",
     destination_port: 5001,
+    dscp: 0,
     ended: false,
     ...change,
   }) as Flow;
@@ -31,7 +32,12 @@ describe("what a rule would match", () => {
     expect(within("200.1.1.7", "0.0.0.0/0")).toBe(true);
     expect(within("10.0.0.1", "10.0.0.1")).toBe(true);
     expect(within("fd00::1", "fd00::1/128")).toBe(true);
+    expect(within("fd00::9", "fd00::1/64")).toBe(true);
+    expect(within("fd00:0:0:1::9", "fd00::1/64")).toBe(false);
+    expect(within("10.0.0.1", "fd00::/8")).toBe(false);
+    expect(within("::ffff:10.0.0.1", "10.0.0.0/8")).toBe(true);
     expect(within("300.1.1.1", "10.0.0.0/8")).toBe(false);
+    expect(within("10.0.0.1", "alpha")).toBe(false);
   });
 
   it("is what runs between its ends with its protocol and ports", () => {
@@ -49,8 +55,15 @@ describe("what a rule would match", () => {
     expect(matching({ ...RULE, source: "c" }, flows, NODES).flows).toHaveLength(0);
   });
 
-  it("says when it cannot know", () => {
-    expect(matching({ ...RULE, dscp: 46 }, [flow()], NODES)).toMatchObject({ possible: true });
-    expect(matching(RULE, [flow()], NODES).possible).toBe(false);
+  it("tells code points apart, and says when it cannot know", () => {
+    const [plain, premium, silent] = [flow(), flow({ dscp: 46 }), flow({ dscp: null })];
+    const rule = { ...RULE, dscp: 46 };
+    expect(matching(rule, [plain, premium], NODES)).toEqual({ flows: [premium], possible: false });
+    expect(matching(rule, [plain, premium, silent], NODES)).toEqual({
+      flows: [premium, silent],
+      possible: true,
+    });
+    expect(matching({ ...RULE, dscp: 0 }, [plain, premium], NODES).flows).toEqual([plain]);
+    expect(matching(RULE, [plain, silent], NODES)).toEqual({ flows: [plain, silent], possible: false });
   });
 });

@@ -1,4 +1,6 @@
 /** Which flows a rule would match, as the classifier decides it. Pure. */
+import ipaddr from "ipaddr.js";
+
 import type { Flow, NetworkNode } from "../../api/types";
 
 export interface Rule {
@@ -10,21 +12,15 @@ export interface Rule {
   dscp: number | null;
 }
 
-/** IPv4 "a.b.c.d" as a number; null when it is none. */
-function ipv4(text: string): number | null {
-  const parts = text.split(".").map(Number);
-  if (parts.length !== 4 || parts.some((part) => !Number.isInteger(part) || part < 0 || part > 255))
-    return null;
-  return parts.reduce((sum, part) => sum * 256 + part, 0);
-}
-
-/** Whether an address lies in a prefix ("10.0.0.0/24", or one address). */
+/** Whether an address lies in a prefix ("10.0.0.0/24", "fd00::/64", or one address); of IPv4 in IPv6 it is IPv4's. */
 export function within(address: string, prefix: string): boolean {
-  const [base = "", length] = prefix.split("/");
-  const [one, net] = [ipv4(address), ipv4(base)];
-  if (one === null || net === null) return address === base;
-  const size = 2 ** (32 - Number(length ?? 32));
-  return Math.floor(one / size) === Math.floor(net / size);
+  if (!ipaddr.isValid(address)) return false;
+  const one = ipaddr.process(address);
+  if (ipaddr.isValidCIDR(prefix)) {
+    const net = ipaddr.parseCIDR(prefix);
+    return one.kind() === net[0].kind() && one.match(net);
+  }
+  return ipaddr.isValid(prefix) && one.toNormalizedString() === ipaddr.process(prefix).toNormalizedString();
 }
 
 const ofNode = (address: string, node: NetworkNode | undefined): boolean =>
@@ -32,7 +28,7 @@ const ofNode = (address: string, node: NetworkNode | undefined): boolean =>
 
 export interface Matched {
   flows: Flow[];
-  /** The flows are those that could match: what they carry of it is not in the records. */
+  /** Some of them could match only: their nodes do not tell the code point. */
   possible: boolean;
 }
 
@@ -46,9 +42,10 @@ export function matching(rule: Rule, flows: Flow[], nodes: NetworkNode[]): Match
       ofNode(flow.destination_address, destination) &&
       (rule.protocol === null || flow.protocol === rule.protocol) &&
       (rule.sourcePort === null || flow.source_port === rule.sourcePort) &&
-      (rule.destinationPort === null || flow.destination_port === rule.destinationPort),
+      (rule.destinationPort === null || flow.destination_port === rule.destinationPort) &&
+      (rule.dscp === null || flow.dscp === null || flow.dscp === rule.dscp),
   );
-  return { flows: found, possible: rule.dscp !== null };
+  return { flows: found, possible: rule.dscp !== null && found.some((flow) => flow.dscp === null) };
 }
 
 /** Differentiated services code points by name (RFC 4594). */
