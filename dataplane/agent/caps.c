@@ -2,12 +2,9 @@
 #include "caps.h"
 
 #include <errno.h>
-#include <sys/capability.h>
 #include <sys/prctl.h>
 
-int caps_drop(void) {
-    static const cap_value_t kept[] = {CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN};
-    const int n_kept = sizeof(kept) / sizeof(kept[0]);
+int caps_drop(const cap_value_t *kept, int n_kept) {
     int error = 0;
     /* The bounding set first: dropping from it needs CAP_SETPCAP. */
     for (cap_value_t cap = 0; cap_valid(cap); cap++) {

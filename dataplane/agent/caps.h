@@ -1,5 +1,7 @@
-/* Privileges: after its start the agent keeps what changing maps, walking flows and configuring interfaces needs. */
+/* Privileges: after its start a program keeps what it goes on needing. */
 #pragma once
 
-/* Keep only CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, set no_new_privs. 0 or a negative errno. */
-int caps_drop(void);
+#include <sys/capability.h>
+
+/* Keep only these capabilities, set no_new_privs. 0 or a negative errno. */
+int caps_drop(const cap_value_t *kept, int n_kept);

@@ -125,6 +125,8 @@ static void walk(void *context) {
 }
 
 static int open_parts(struct agent *agent) {
+    /* What changing maps, walking flows and configuring interfaces needs. */
+    static const cap_value_t kept[] = {CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN};
     const struct agent_options *options = &agent->options.agent;
     const struct datapath_options datapath_options = {
         .cgroup_path = options->cgroup_path,
@@ -148,7 +150,7 @@ static int open_parts(struct agent *agent) {
     error = loop_add_timer(&agent->loop, WALK_PERIOD_US, walk, agent);
     if (error)
         return error;
-    error = caps_drop();
+    error = caps_drop(kept, sizeof(kept) / sizeof(kept[0]));
     if (error)
         log_error("cannot drop privileges: %s", strerror(-error));
     return error;
