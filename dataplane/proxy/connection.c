@@ -11,6 +11,8 @@ enum connection_due connection_due(const struct connection *connection, const st
         return waited_us >= limits->accept_us ? DUE_UNACCEPTED : DUE_NOTHING;
     case CONNECTION_OPEN:
         return waited_us >= limits->idle_us ? DUE_IDLE : DUE_NOTHING;
+    case CONNECTION_BREAKING:
+        return waited_us >= limits->break_us ? DUE_BROKEN : DUE_NOTHING;
     case CONNECTION_CLOSING:
         return waited_us >= limits->close_us ? DUE_CLOSED : DUE_NOTHING;
     case CONNECTION_FREE:

@@ -18,6 +18,8 @@
 #define ACCEPT_US 15000000u
 /* Afterwards the kernel goes on alone. */
 #define CLOSE_US 60000000u
+/* A reset waits for so long, at most, that what was sent before it arrives. */
+#define BREAK_US 5000000u
 
 static uint64_t tag_of(const struct proxy *proxy, uint64_t tag, const struct connection *connection) {
     uint64_t index = (uint64_t)(connection - proxy->connections);
@@ -31,6 +33,7 @@ static uint32_t *gauge_of(struct proxy *proxy, enum connection_state state) {
         return &proxy->counters.held;
     case CONNECTION_OPEN:
         return &proxy->counters.open;
+    case CONNECTION_BREAKING:
     case CONNECTION_CLOSING:
         return &proxy->counters.closing;
     case CONNECTION_FREE:
@@ -95,6 +98,22 @@ static void put_again(struct proxy *proxy, struct connection *connection) {
     proxy->last_again = index;
 }
 
+static void serve_breaking(struct proxy *proxy, struct connection *connection) {
+    struct pump *rest = connection->host_broke ? &connection->onwards : &connection->back;
+    uint64_t *total = connection->host_broke ? &proxy->counters.onward_bytes : &proxy->counters.back_bytes;
+    uint64_t before = rest->bytes;
+    bool passed = pump_rest(rest, &proxy->pipes);
+    *total += rest->bytes - before;
+    if (passed && sockets_all_arrived(rest->to))
+        reset(proxy, connection, RESET_PEER);
+}
+
+static void break_off(struct proxy *proxy, struct connection *connection, bool host_broke) {
+    connection->host_broke = host_broke;
+    enter(proxy, connection, CONNECTION_BREAKING);
+    serve_breaking(proxy, connection);
+}
+
 static void pass_on(struct proxy *proxy, struct connection *connection) {
     uint64_t onward_bytes = connection->onwards.bytes, back_bytes = connection->back.bytes;
     enum pump_result onwards = pump_run(&connection->onwards, &proxy->pipes);
@@ -106,7 +125,7 @@ static void pass_on(struct proxy *proxy, struct connection *connection) {
     if (onward_bytes || back_bytes)
         connection->since_us = proxy->now_us;
     if (onwards == PUMP_RESET || back == PUMP_RESET)
-        reset(proxy, connection, RESET_PEER);
+        break_off(proxy, connection, onwards == PUMP_RESET ? !connection->onwards.to_broke : connection->back.to_broke);
     else if (onwards == PUMP_DONE && back == PUMP_DONE)
         enter(proxy, connection, CONNECTION_CLOSING);
     else if (onwards == PUMP_MORE || back == PUMP_MORE)
@@ -138,6 +157,12 @@ static void serve_connection(struct proxy *proxy, uint32_t place, bool of_host, 
     broken = broken && sockets_error(of_host ? connection->host : connection->onward);
     if (connection->state == CONNECTION_OPEN && !broken)
         pass_on(proxy, connection);
+    else if (connection->state == CONNECTION_CLOSING && broken)
+        finish(proxy, connection, true); /* the other end may still wait for the last octets */
+    else if (connection->state == CONNECTION_OPEN)
+        break_off(proxy, connection, of_host);
+    else if (connection->state == CONNECTION_BREAKING && !broken)
+        serve_breaking(proxy, connection);
     else if (broken)
         reset(proxy, connection, RESET_PEER);
 }
@@ -249,7 +274,8 @@ static void serve_again(struct proxy *proxy) {
 }
 
 static void tick(struct proxy *proxy) {
-    const struct connection_limits limits = {proxy->options->connect_us, ACCEPT_US, proxy->options->idle_us, CLOSE_US};
+    const struct connection_limits limits = {proxy->options->connect_us, ACCEPT_US, proxy->options->idle_us, BREAK_US,
+                                             CLOSE_US};
     for (uint32_t i = 0; proxy->used && i < proxy->options->connections; i++) {
         struct connection *connection = &proxy->connections[i];
         if (connection->state == CONNECTION_CLOSING && sockets_all_arrived(connection->host) &&
@@ -257,6 +283,8 @@ static void tick(struct proxy *proxy) {
             finish(proxy, connection, true);
             continue;
         }
+        if (connection->state == CONNECTION_BREAKING)
+            serve_breaking(proxy, connection);
         switch (connection_due(connection, &limits, proxy->now_us)) {
         case DUE_UNANSWERED:
             let_pass(proxy, connection, PASSED_UNANSWERED);
@@ -266,6 +294,9 @@ static void tick(struct proxy *proxy) {
             break;
         case DUE_IDLE:
             reset(proxy, connection, RESET_IDLE);
+            break;
+        case DUE_BROKEN:
+            reset(proxy, connection, RESET_PEER);
             break;
         case DUE_CLOSED:
             finish(proxy, connection, true);

@@ -3,6 +3,7 @@
  *   held       the host's first packet waits in the queue while the proxy connects onward
  *   accepting  the server has answered: the packet was let through to the proxy's listener, the host is being answered
  *   open       octets pass in both directions
+ *   breaking   one end has reset it; what it said before is on its way to the other, which is then reset, too
  *   closing    both ends were told of the end; the last octets are under way
  *
  * When the server refuses or does not answer, the held packet goes on as if there were no proxy: the host gets the

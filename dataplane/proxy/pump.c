@@ -85,6 +85,24 @@ static bool drain(struct pump *pump, size_t *moved) {
     return true;
 }
 
+bool pump_rest(struct pump *pump, struct pipes *pipes) {
+    size_t moved;
+    if (pump->finished || (pump->pipe[0] < 0 && take_pipe(pump, pipes) < 0))
+        return true;
+    do {
+        moved = 0;
+        /* What cannot be read any more is not there; what cannot be sent any more is lost. */
+        bool read = fill(pump, &moved);
+        if (!drain(pump, &moved))
+            return true;
+        pump->ended |= !read;
+    } while (moved);
+    if (pump->waiting)
+        return false;
+    give_pipe(pump, pipes);
+    return true;
+}
+
 enum pump_result pump_run(struct pump *pump, struct pipes *pipes) {
     size_t total = 0, moved;
     if (pump->finished)
@@ -93,8 +111,12 @@ enum pump_result pump_run(struct pump *pump, struct pipes *pipes) {
         return PUMP_RESET;
     do {
         moved = 0;
-        if (!fill(pump, &moved) || !drain(pump, &moved))
+        if (!fill(pump, &moved))
             return PUMP_RESET;
+        if (!drain(pump, &moved)) {
+            pump->to_broke = true;
+            return PUMP_RESET;
+        }
         total += moved;
     } while (moved && total < SHARE_BYTES);
     if (!pump->waiting)

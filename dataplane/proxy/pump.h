@@ -27,6 +27,7 @@ struct pump {
     uint64_t bytes; /* passed on so far */
     bool ended;     /* from has said all */
     bool finished;  /* and to was told so */
+    bool to_broke;  /* after PUMP_RESET: which end did */
 };
 
 enum pump_result {
@@ -41,5 +42,7 @@ void pump_init(struct pump *pump, int from, int to);
 void pump_close(struct pump *pump, struct pipes *pipes);
 /* Passes on what there is, up to about a megabyte, so that no connection keeps the others waiting. */
 enum pump_result pump_run(struct pump *pump, struct pipes *pipes);
+/* After `from` broke: passes on what it had said before, never the end. Whether nothing is left to pass on. */
+bool pump_rest(struct pump *pump, struct pipes *pipes);
 
 #endif

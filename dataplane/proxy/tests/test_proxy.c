@@ -16,15 +16,16 @@
 
 static void test_each_state_has_its_limit(void **unused) {
     (void)unused;
-    const struct connection_limits limits = {.connect_us = 10, .accept_us = 20, .idle_us = 30, .close_us = 40};
+    const struct connection_limits limits = {
+        .connect_us = 10, .accept_us = 20, .idle_us = 30, .break_us = 40, .close_us = 50};
     static const struct {
         enum connection_state state;
         uint64_t limit_us;
         enum connection_due due;
     } cases[] = {
         {CONNECTION_HELD, 10, DUE_UNANSWERED}, {CONNECTION_ACCEPTING, 20, DUE_UNACCEPTED},
-        {CONNECTION_OPEN, 30, DUE_IDLE},       {CONNECTION_CLOSING, 40, DUE_CLOSED},
-        {CONNECTION_FREE, 50, DUE_NOTHING},
+        {CONNECTION_OPEN, 30, DUE_IDLE},       {CONNECTION_BREAKING, 40, DUE_BROKEN},
+        {CONNECTION_CLOSING, 50, DUE_CLOSED},  {CONNECTION_FREE, 60, DUE_NOTHING},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct connection connection = {.state = cases[i].state, .since_us = 1000};

@@ -132,9 +132,23 @@ static void test_a_gone_receiver_is_a_reset(void **state) {
     close(line->sink);
     line->sink = open("/dev/null", O_RDONLY);
     assert_int_equal(pump_run(&line->pump, &line->pipes), PUMP_RESET);
+    assert_true(line->pump.to_broke);
     /* What waits in a pipe must not reach another connection. */
     pump_close(&line->pump, &line->pipes);
     assert_int_equal(line->pipes.count, 0);
+}
+
+static void test_what_was_said_before_a_break_arrives_without_an_end(void **state) {
+    struct line *line = *state;
+    char got[16];
+    assert_int_equal(write(line->source, "last", 4), 4);
+    close(line->source);
+    line->source = open("/dev/null", O_RDONLY);
+    assert_true(pump_rest(&line->pump, &line->pipes));
+    assert_int_equal(read(line->sink, got, sizeof(got)), 4);
+    assert_int_equal(read(line->sink, got, sizeof(got)), -1);
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(line->pump.bytes, 4);
 }
 
 int main(void) {
@@ -144,6 +158,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_idle_connections_hold_no_pipe, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_slow_receiver_holds_the_sender_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_gone_receiver_is_a_reset, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_said_before_a_break_arrives_without_an_end, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

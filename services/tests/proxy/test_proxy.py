@@ -17,8 +17,10 @@ from support.waiting import poll
 
 from chart.common import qos
 from chart.lab.experiments import agents
+from chart.lab.experiments import proxy as experiment
 from chart.lab.experiments.signal_lab import Signals, ask, elements
 from chart.lab.network import Lab
+from chart.lab.topology import Impairment
 
 pytestmark = pytest.mark.lab
 
@@ -29,9 +31,10 @@ KEPT_CAPABILITIES = {10, 12, 13}  # NET_BIND_SERVICE, NET_ADMIN, NET_RAW
 Serve = Callable[..., subprocess.Popen[str]]
 
 # Prints one line of JSON per connection: who came, what came and how it ended. `answer`: octets sent after the end of
-# what came; `reset`: resets after the first octet; `wait`: reads nothing until a line comes on standard input.
+# what came; `reset`: resets after the first octet, when `last` octets of its own have arrived; `wait`: reads nothing
+# until a line comes on standard input.
 SERVER = """
-import hashlib, json, socket, struct, sys
+import fcntl, hashlib, json, socket, struct, sys, termios, time
 told = json.loads(sys.argv[1])
 family = socket.AF_INET6 if ":" in told["address"] else socket.AF_INET
 listener = socket.create_server((told["address"], told["port"]), family=family)
@@ -46,6 +49,9 @@ while True:
             digest.update(block)
             count += len(block)
             if told.get("reset"):
+                connection.sendall(bytes(told.get("last", 0)))
+                while any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))):
+                    time.sleep(0.01)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 break
         else:
@@ -104,6 +110,14 @@ def serve(lab: Lab) -> Iterator[Serve]:
         process.communicate()
 
 
+@pytest.fixture
+def lossless(lab: Lab) -> Iterator[None]:
+    """The long link without its losses, so that ordinary TCP is soon done."""
+    lab.impair(experiment.LONG_LINK, Impairment(loss=0.0))
+    yield
+    lab.impair(experiment.LONG_LINK, Impairment(loss=0.02))
+
+
 def client_command(address: str, port: int = PORT, **how: object) -> list[str]:
     return [PYTHON, "-c", CLIENT, json.dumps({"address": address, "port": port, **how})]
 
@@ -125,19 +139,19 @@ def heard(server: subprocess.Popen[str]) -> dict[str, Any]:
 def test_addresses_octets_and_both_ends_of_a_connection(
     lab: Lab, proxies: dict[str, Proxy], serve: Serve, server: str
 ) -> None:
-    process = serve(server, answer=1_000_000)
-    client = connect(lab, server, octets=6_000_000)
+    process = serve(server, answer=500_000)
+    client = connect(lab, server, octets=2_000_000)
     seen = heard(process)
     assert client["end"] == "end"
     assert seen["peer"] == client["local"], "the server sees the client's own address and port"
-    assert (seen["octets"], seen["sha256"]) == (6_000_000, client["sha256"])
+    assert (seen["octets"], seen["sha256"]) == (2_000_000, client["sha256"])
     # The answer came after the client had ended its half.
-    assert client["got"] == 1_000_000
+    assert client["got"] == 500_000
     for node in ("near", "far"):
         samples = poll(proxies[node].metrics, lambda now: now['connections{state="closing"}'] == 0, 5)
         assert samples["connections_taken_total"] == 1, node
-        assert samples['bytes_total{direction="onward"}'] == 6_000_000
-        assert samples['bytes_total{direction="back"}'] == 1_000_000
+        assert samples['bytes_total{direction="onward"}'] == 2_000_000
+        assert samples['bytes_total{direction="back"}'] == 500_000
         assert samples['connections{state="open"}'] == 0
         assert samples['resets_total{reason="peer"}'] == 0
 
@@ -148,6 +162,13 @@ def test_a_refused_connection_is_refused(lab: Lab, proxies: dict[str, Proxy], se
     assert proxies["near"].metrics()['passed_total{reason="refused"}'] == 1
 
 
+def test_what_was_said_before_a_reset_arrives(lab: Lab, proxies: dict[str, Proxy], serve: Serve, server: str) -> None:
+    serve(server, reset=True, last=300_000)
+    client = connect(lab, server, octets=1)
+    assert client["got"] == 300_000
+    assert client["end"] == "ConnectionResetError"
+
+
 def test_a_reset_is_passed_on(lab: Lab, proxies: dict[str, Proxy], serve: Serve, server: str) -> None:
     serve(server, reset=True)
     client = connect(lab, server, octets=50_000_000)
@@ -156,6 +177,7 @@ def test_a_reset_is_passed_on(lab: Lab, proxies: dict[str, Proxy], serve: Serve,
     assert samples['resets_total{reason="peer"}'] == 1
 
 
+@pytest.mark.usefixtures("lossless")
 def test_a_server_that_does_not_read_holds_the_client_back(lab: Lab, proxies: dict[str, Proxy], serve: Serve) -> None:
     address, octets = lab.address("server"), 80_000_000
     process = serve(address, wait=True)
@@ -207,6 +229,7 @@ def test_killed_the_hosts_go_on_without_it(lab: Lab, proxies: dict[str, Proxy], 
     assert near.left() == []
 
 
+@pytest.mark.usefixtures("lossless")
 def test_ended_in_order_it_lets_connections_end(lab: Lab, proxies: dict[str, Proxy], serve: Serve) -> None:
     near, address = proxies["near"], lab.address("server")
     process = serve(address)
