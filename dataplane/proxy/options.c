@@ -48,6 +48,8 @@ static const struct option_row table[] = {
      "routing table of its own, also its rule's priority; default: 18450"},
     {"--mark", "NUMBER", NUMBER(NUMBER_MARK, 1, UINT32_MAX), "packet mark of its own; default: 0x43485052"},
     {"--no-ipv6", NULL, OTHER(VALUE_NONE, OPTIONS_RUN), "IPv4 alone"},
+    {"--new-ports", NULL, OTHER(VALUE_NONE, OPTIONS_RUN),
+     "connect onward from other ports of the hosts: where connections are tracked (NAT, stateful rules)"},
     {"--connections", "N", NUMBER(NUMBER_CONNECTIONS, 1, 65536),
      "most at a time, what is above goes on without the proxy; default: 4096"},
     {"--buffer-kib", "KIB", NUMBER(NUMBER_BUFFER, 16, 65536),
@@ -183,10 +185,12 @@ static const char *take(struct options *options, const struct option_row *row, c
         set_number(options, row->number, number);
         return NULL;
     case VALUE_NONE:
-        if (row->action == OPTIONS_RUN)
-            options->ipv6 = false;
-        else
+        if (row->action != OPTIONS_RUN)
             options->action = row->action;
+        else if (strcmp(row->name, "--new-ports") == 0)
+            options->new_ports = true;
+        else
+            options->ipv6 = false;
         return NULL;
     }
     return NULL;

@@ -26,7 +26,7 @@ struct options {
     size_t host_count;
     uint16_t port, queue;
     uint32_t table, mark;
-    bool ipv6;
+    bool ipv6, new_ports;
     uint32_t connections, buffer_bytes;
     uint64_t connect_us, idle_us, keepalive_us, drain_us;
     const char *metrics; /* ADDRESS:PORT, or NULL */

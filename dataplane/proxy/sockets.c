@@ -114,9 +114,9 @@ static int connect_from(const struct options *options, const struct flow *flow, 
 }
 
 int sockets_connect(const struct options *options, const struct flow *flow, uint8_t dscp) {
-    int descriptor = connect_from(options, flow, dscp, true);
+    int descriptor = connect_from(options, flow, dscp, !options->new_ports);
     /* The last connection between the same ports has not been forgotten yet. */
-    if (descriptor == -EADDRINUSE || descriptor == -EADDRNOTAVAIL)
+    if (!options->new_ports && (descriptor == -EADDRINUSE || descriptor == -EADDRNOTAVAIL))
         descriptor = connect_from(options, flow, dscp, false);
     return descriptor;
 }

@@ -13,8 +13,8 @@ int sockets_listen(const struct options *options, int family);
 /* What both sides of a connection have in common. Closing one resets it, unless sockets_close does: so both hosts learn
  * at once of a proxy that was killed. 0 or a negative errno. */
 int sockets_tune(const struct options *options, int descriptor);
-/* Begins to connect to the server from the client's own address, and port where that is free. A descriptor or a
- * negative errno. */
+/* Begins to connect to the server from the client's own address, and from its port where that is free and wanted. A
+ * descriptor or a negative errno. */
 int sockets_connect(const struct options *options, const struct flow *flow, uint8_t dscp);
 /* Why the connection broke; 0: it did not. */
 int sockets_error(int descriptor);

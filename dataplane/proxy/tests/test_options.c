@@ -43,10 +43,10 @@ static void test_everything_is_taken(void **unused) {
     (void)unused;
     struct options options;
     char *said;
-    int error =
-        READ(&options, &said, "--interface", "lan0", "--interface", "wan0", "--host", "10.0.0.0/24", "--host",
-             "fd00::1", "--port", "1000", "--queue", "0", "--table", "300", "--mark", "0x10", "--connections", "10",
-             "--buffer-kib", "64", "--connect-s", "3", "--idle-s", "60", "--drain-s", "0", "--metrics", "127.0.0.1:1");
+    int error = READ(&options, &said, "--interface", "lan0", "--interface", "wan0", "--host", "10.0.0.0/24", "--host",
+                     "fd00::1", "--port", "1000", "--queue", "0", "--table", "300", "--mark", "0x10", "--connections",
+                     "10", "--buffer-kib", "64", "--connect-s", "3", "--idle-s", "60", "--drain-s", "0", "--new-ports",
+                     "--metrics", "127.0.0.1:1");
     assert_int_equal(error, 0);
     assert_string_equal(said, "");
     assert_int_equal(options.interface_count, 2);
@@ -65,6 +65,7 @@ static void test_everything_is_taken(void **unused) {
     assert_int_equal(options.idle_us, 60000000);
     assert_int_equal(options.drain_us, 0);
     assert_true(options.ipv6);
+    assert_true(options.new_ports);
     free(said);
 }
 

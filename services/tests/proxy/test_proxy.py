@@ -272,6 +272,36 @@ def test_only_the_hosts_that_were_named(lab: Lab, proxies: dict[str, Proxy], ser
     assert near.metrics()["connections_taken_total"] == (server != IPV6["server"])
 
 
+@pytest.fixture
+def tracking(lab: Lab) -> Iterator[None]:
+    """near tracks connections and drops what fits none, as a stateful packet filter does."""
+    rules = [
+        ["-t", "filter", change, chain, "-m", "conntrack", "--ctstate", "INVALID", "-j", "DROP"]
+        for change in ("-A", "-D")
+        for chain in ("INPUT", "OUTPUT", "FORWARD")
+    ]
+    for rule in rules[:3]:
+        lab.exec("near", ["iptables", "-w", *rule])
+    yield
+    for rule in rules[3:]:
+        lab.exec("near", ["iptables", "-w", *rule])
+
+
+@pytest.mark.usefixtures("tracking")
+def test_beside_a_packet_filter_that_tracks_connections(lab: Lab, proxies: dict[str, Proxy], serve: Serve) -> None:
+    near, address = proxies["near"], lab.address("server")
+    near.stop()
+    near.start("--new-ports")
+    process = serve(address, answer=100_000)
+    client = connect(lab, address, octets=500_000)
+    assert (client["end"], client["got"]) == ("end", 100_000)
+    seen = heard(process)
+    assert seen["octets"] == 500_000
+    assert seen["peer"][0] == client["local"][0]
+    assert seen["peer"][1] != client["local"][1]
+    assert near.metrics()["connections_taken_total"] == 1
+
+
 def controls(lab: Lab, node: str) -> list[str]:
     """The congestion control of every flow from a node to the server."""
     told = lab.exec(node, ["ss", "-Htin", "state", "established", "dport", "=", f":{PORT}"]).stdout
