@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import psycopg
 import pytest
 from support.authority import csr, empty, new_key, running, settings_of
 from support.postgres import PostgresServer
-from support.vault import VaultServer
+from support.vault import VaultServer, launch_or_skip
 from support.waiting import eventually
+
+from chart.platform.vault import Administrator, VaultUnavailableError
+from chart.platform.vault_setup import KEYS_FILE, set_up
 
 pytestmark = pytest.mark.contract
 
@@ -122,3 +126,32 @@ async def test_without_a_good_secret_id_held_keys_go_on_until_there_is_a_new_one
         assert (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"] == held
         file.write_text(secret_id())
         assert (await alpha.get("/v1/keys/alpha/charlie")).status_code == 200
+
+
+def test_the_job_of_compose_sets_up_a_new_vault_opens_a_sealed_one_and_says_what_is_missing(tmp_path: Path) -> None:
+    state, approle = tmp_path / "state", tmp_path / "approle"
+    for folder in (state, approle):
+        folder.mkdir()
+    server = launch_or_skip(tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+
+        def client() -> Administrator:
+            made = Administrator(server.address)
+            stack.callback(made.close)
+            return made
+
+        first = client()
+        assert set_up(first, state, approle, "chart.local")
+        role_id = (approle / "role-id").read_text()
+        assert [path.stat().st_mode & 0o777 for path in (state / KEYS_FILE, approle / "secret-id")] == [0o600, 0o600]
+
+        first.seal()
+        assert not set_up(client(), state, approle, "chart.local")
+        assert (approle / "role-id").read_text() == role_id
+        login = {"role_id": role_id, "secret_id": (approle / "secret-id").read_text()}
+        assert "chart-authority" in client().ask("POST", "auth/approle/login", login)["auth"]["token_policies"]
+
+        (state / KEYS_FILE).unlink()
+        with pytest.raises(VaultUnavailableError, match=r"vault\.json.*restore that file"):
+            set_up(client(), state, approle, "chart.local")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,13 @@ class VaultServer:
         self.role_id = self.secret_id = ""
         self.keys = vault.VaultKeys("", "")
 
+    def launch(self) -> None:
+        """Start as it comes: without any state, or sealed."""
+        self._process.start(self._answers)
+
     def start(self) -> None:
         """Start, initialise, open and set up."""
-        self._process.start(self._answers)
+        self.launch()
         self.keys = self.administrator.initialise()
         self.unseal()
         self.role_id, self.secret_id = vault.configure(self.administrator, self._domain, life="4s")
@@ -68,11 +73,20 @@ class VaultServer:
             return False
 
 
+def launch_or_skip(directory: Path) -> VaultServer:
+    """A Vault without any state; the test is skipped, with the reason, where there is none."""
+    return _server_or_skip(directory, VaultServer.launch)
+
+
 def start_or_skip(directory: Path) -> VaultServer:
     """A running Vault; the test is skipped, with the reason, where there is none."""
+    return _server_or_skip(directory, VaultServer.start)
+
+
+def _server_or_skip(directory: Path, start: Callable[[VaultServer], None]) -> VaultServer:
     try:
         server = VaultServer(directory)
     except vault.VaultUnavailableError as error:
         pytest.skip(f"the tests against a real Vault need one: {error}")
-    server.start()
+    start(server)
     return server
