@@ -200,18 +200,25 @@ int options_parse(int argc, char **argv, FILE *errors, struct options *ret) {
         .action = OPTIONS_RUN, .agent.sensor_port = SENSOR_PORT, .agent.edge_depth_ms = EDGE_DEPTH_MS};
     for (int i = 1; i < argc; i++) {
         const struct option_row *row = NULL;
+        /* `--name value` and `--name=value`; a value may have further equals signs. */
+        size_t length = strcspn(argv[i], "=");
+        const char *value = argv[i][length] ? argv[i] + length + 1 : NULL;
         for (size_t k = 0; k < N_ROWS; k++)
-            if (strcmp(argv[i], table[k].name) == 0)
+            if (strlen(table[k].name) == length && memcmp(argv[i], table[k].name, length) == 0)
                 row = &table[k];
         if (!row) {
             fprintf(errors, "chart-agent: unknown option %s (see --help)\n", argv[i]);
             return -EINVAL;
         }
-        if (row->argument && i + 1 == argc) {
+        if (!row->argument && value) {
+            fprintf(errors, "chart-agent: %s takes no value\n", row->name);
+            return -EINVAL;
+        }
+        if (row->argument && !value && ++i == argc) {
             fprintf(errors, "chart-agent: %s needs %s\n", row->name, row->argument);
             return -EINVAL;
         }
-        int error = take(&options, row, row->argument ? argv[++i] : NULL, errors);
+        int error = take(&options, row, row->argument && !value ? argv[i] : value, errors);
         if (error)
             return error;
     }

@@ -45,6 +45,28 @@ static void a_whole_line(void **state) {
     free(errors);
 }
 
+static void values_behind_equals_signs(void **state) {
+    (void)state;
+    const char *const words[] = {"--node=alpha", "--state-dir=/s", "--cgroup=/c", "--link=a:b=eth0:1", NULL};
+    const char *const told[][2] = {{"--off=1", "takes no value"},
+                                   {"--nod=alpha", "unknown option --nod=alpha"},
+                                   {"--node", "--node needs"},
+                                   {"=", "unknown option ="}};
+    struct options options;
+    char *errors;
+    assert_int_equal(parse(words, &options, &errors), 0);
+    assert_string_equal(options.agent.node, "alpha");
+    assert_string_equal(options.agent.links[0].id, "a:b");
+    assert_string_equal(options.agent.links[0].interface, "eth0");
+    free(errors);
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        const char *const wrong[] = {told[i][0], NULL};
+        assert_int_equal(parse(wrong, &options, &errors), -EINVAL);
+        assert_non_null(strstr(errors, told[i][1]));
+        free(errors);
+    }
+}
+
 static void edges(void **state) {
     (void)state;
     const char *const words[] = {"--node",          "alpha",  "--state-dir", "/s",     "--cgroup",      "/c",
@@ -106,10 +128,8 @@ static void help_names_every_option(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_line),
-        cmocka_unit_test(edges),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(help_names_every_option),
+        cmocka_unit_test(a_whole_line),       cmocka_unit_test(values_behind_equals_signs), cmocka_unit_test(edges),
+        cmocka_unit_test(mistakes_are_named), cmocka_unit_test(help_names_every_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
