@@ -142,6 +142,7 @@ class KafkaSubscription:
         }
         if self._group is not None:
             configuration["partition.assignment.strategy"] = "cooperative-sticky"
+            configuration["on_commit"] = self._note_commit
             # A member that died is replaced before a lease of 10 s ends. The broker waits at most the last of these for
             # members that no longer answer, such as the former selves of all of them after it was away itself.
             configuration["session.timeout.ms"] = 6_000
@@ -366,17 +367,23 @@ class KafkaSubscription:
             _log.error("a dead letter could not be written", topic=topic, offset=offset, reason=str(error))
 
     async def commit(self, record: Record) -> None:
-        """See `Subscription.commit`. After the share moved to another member this has no effect."""
+        """See `Subscription.commit`. After the share moved to another member this has no effect.
+
+        It is sent, not waited for: a commit that is on its way while the share moves may never be answered, and the
+        move in turn waits for the next fetch. Closing waits for those that are on their way.
+        """
         if self._group is None or self._consumer is None:
             msg = "commit needs a group and an open subscription"
             raise ValueError(msg)
         done = [TopicPartition(record.topic, record.partition, record.offset + 1)]
         try:
-            await asyncio.to_thread(self._consumer.commit, offsets=done, asynchronous=False)
+            self._consumer.commit(offsets=done, asynchronous=True)
         except KafkaException as error:
-            _log.warning(
-                "not committed, the record may be delivered again", group=self._group, reason=error.args[0].str()
-            )
+            self._note_commit(error.args[0], done)
+
+    def _note_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
+        if error is not None:
+            _log.warning("not committed, the record may be delivered again", group=self._group, reason=error.str())
 
 
 def _note_error(error: KafkaError) -> None:

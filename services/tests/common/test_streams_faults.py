@@ -12,7 +12,7 @@ import pytest_asyncio
 from support.kafka import KafkaServer, fresh_catalogue
 from support.waiting import Limit, eventually
 
-from chart.common.streams import KafkaBroker, StreamUnavailable
+from chart.common.streams import KafkaBroker, StreamUnavailable, Subscription
 from chart.v1 import link_load_pb2, policy_pb2
 
 pytestmark = pytest.mark.contract
@@ -131,6 +131,29 @@ async def test_a_group_goes_on_after_a_restart_without_losing_a_record(streams: 
     assert not worker.done()
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
+
+
+async def test_a_commit_that_is_not_answered_keeps_nobody_from_reading(streams: Streams, kafka: KafkaServer) -> None:
+    async def publish(sequence: int) -> None:
+        await streams.broker.publish(streams.work, "n", link_load_pb2.LinkLoadReport(node="n", sequence=sequence))
+
+    async def sequence_of(subscription: Subscription) -> int:
+        record = await asyncio.wait_for(anext(aiter(subscription)), 60)
+        assert isinstance(record.value, link_load_pb2.LinkLoadReport)
+        return record.value.sequence
+
+    await publish(1)
+    async with streams.broker.subscribe([streams.work], group="patient", start="earliest") as subscription:
+        record = await asyncio.wait_for(anext(aiter(subscription)), 30)
+        kafka.pause()
+        try:
+            await asyncio.wait_for(subscription.commit(record), 1)
+        finally:
+            kafka.resume()
+        await publish(2)
+        # The broker may have forgotten the member meanwhile: then the first is delivered again.
+        while await sequence_of(subscription) != 2:
+            pass
 
 
 async def test_a_broker_that_hangs_is_noticed_within_the_delivery_timeout(streams: Streams, kafka: KafkaServer) -> None:
