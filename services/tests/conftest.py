@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from support.kafka import KafkaServer
 from support.postgres import PostgresServer
+from support.waiting import STEAL_LIMIT_CORES
 
 from chart.common import migrate, telemetry, topics
 from chart.common.settings import BaseServiceSettings
 from chart.lab.experiments import noise
-
-STEAL_LIMIT_CORES = 0.005
 
 
 @pytest.hookimpl(wrapper=True)
