@@ -21,6 +21,7 @@ from chart.authority.context import Authority
 from chart.authority.identity import Identity, microseconds, of_short
 from chart.authority.keystore import KeyStore, KeyStoreError, KeyStoreUnavailable
 from chart.authority.settings import AuthoritySettings
+from chart.common.files import write_private
 from chart.common.problems import ProblemError
 
 EVERY_S = 1.0
@@ -57,7 +58,7 @@ def publish_authority(settings: AuthoritySettings, authority: x509.Certificate) 
     path = settings.home / "ca.pem"
     pem = authority.public_bytes(serialization.Encoding.PEM)
     if not path.exists() or path.read_bytes() != pem:
-        tls.write_private(path, pem)
+        write_private(path, pem)
         path.chmod(0o644)
     return path
 
@@ -112,8 +113,8 @@ async def _make_identities(authority: Authority, names: Iterable[str], folder: P
         enrolment = await certificates.make_enrolment(authority, holder.short, life_s, "authority")
         issued = await certificates.issue(authority, csr, token=enrolment.token, holder=None)
         # The key first: whoever sees the new certificate finds its key.
-        tls.write_private(path.with_suffix(".key"), tls.key_pem(key))
-        tls.write_private(path, issued.certificate.encode())
+        write_private(path.with_suffix(".key"), tls.key_pem(key))
+        write_private(path, issued.certificate.encode())
         _log.info("made a certificate for a service of this machine", identity=holder.short, file=str(path))
 
 

@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import ipaddress
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from chart.authority.keystore import KEY_OCTETS, GeneratedKey, IssuedCertificate, KeyStoreError, Signature
+from chart.common.files import write_private
 
 NONCE_OCTETS = 12
 AUTHORITY_LIFE_DAYS = 3650
@@ -217,13 +217,7 @@ def _private_file(path: Path, make: Any) -> bytes:
         KeyStoreError: others may read it.
     """
     if not path.exists():
-        draft = path.with_suffix(".new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(make())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(path)
+        write_private(path, make())
     if path.stat().st_mode & 0o077:
         msg = f"{path} can be read by others: chmod 600 it, and replace what it protects if others had access"
         raise KeyStoreError(msg)

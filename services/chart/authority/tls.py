@@ -7,10 +7,8 @@ the TLS extension of ASGI names it, and closes connections that do not send a wh
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives import serialization
@@ -53,16 +51,6 @@ def load(context: ssl.SSLContext, certificate_pem: str, key: ec.EllipticCurvePri
         file.write(certificate_pem.encode() + key_pem(key))
         file.flush()
         context.load_cert_chain(file.name)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file by one that only its owner may read, at once as a whole."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    draft.rename(path)
 
 
 class PeerProtocol(HttpToolsProtocol):

@@ -13,19 +13,11 @@ import sys
 import time
 from pathlib import Path
 
+from chart.common.files import write_private
 from chart.platform.vault import Administrator, VaultKeys, VaultUnavailableError, configure
 
 KEYS_FILE = "vault.json"
 READY_LIMIT_S = 30.0
-
-
-def write_private(path: Path, text: str) -> None:
-    """A file that only its owner reads, there whole or not at all."""
-    waiting = path.with_name(f".{path.name}.new")
-    descriptor = os.open(waiting, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    waiting.replace(path)
 
 
 def read_keys(path: Path) -> VaultKeys:
@@ -55,7 +47,7 @@ def set_up(vault: Administrator, state: Path, approle: Path, domain: str) -> boo
         vault.use(keys.root_token)
     else:
         keys = vault.initialise()
-        write_private(keys_file, json.dumps({"unseal": keys.unseal, "root_token": keys.root_token}))
+        write_private(keys_file, json.dumps({"unseal": keys.unseal, "root_token": keys.root_token}).encode())
     if status["sealed"]:
         vault.unseal(keys)
     end = time.monotonic() + READY_LIMIT_S
@@ -69,8 +61,8 @@ def set_up(vault: Administrator, state: Path, approle: Path, domain: str) -> boo
                 raise
             time.sleep(0.2)
     role_id, secret_id = configure(vault, domain)
-    write_private(approle / "secret-id", secret_id)
-    write_private(approle / "role-id", role_id)
+    write_private(approle / "secret-id", secret_id.encode())
+    write_private(approle / "role-id", role_id.encode())
     return not status["initialized"]
 
 
