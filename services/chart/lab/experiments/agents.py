@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from chart.lab.errors import LabError
 from chart.lab.network import Lab
+from chart.lab.processes import end_process
 from chart.lab.programs import program
 from chart.lab.topology import all_ends
 
@@ -79,12 +80,7 @@ def running(lab: Lab, options: Mapping[str, Sequence[str]]) -> Iterator[None]:
         yield
     finally:
         for _, process, output in processes:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(process)
             output.close()
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 from chart.lab import linkem
 from chart.lab.errors import LabError
 from chart.lab.network import Lab
+from chart.lab.processes import end_process
 from chart.lab.programs import program
 
 PORT = 7400
@@ -122,14 +123,8 @@ class Tunnel:
         """Ends both ends, the origin first."""
         for role in ("origin", "destination"):
             process = self.processes.pop(role, None)
-            if process is None:
-                continue
-            process.terminate()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            if process is not None:
+                end_process(process)
 
 
 def traffic(lab: Lab, node: str, role: str, *arguments: str) -> subprocess.Popen[str]:

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO
 
-from chart.lab.errors import LabError, NoisyMachineError
+from chart.lab.errors import LabError
 from chart.lab.experiments import agents, noise, traffic
 from chart.lab.experiments.framework import (
     Experiment,
@@ -29,6 +29,7 @@ from chart.lab.experiments.framework import (
     temporary_lab,
 )
 from chart.lab.network import Lab
+from chart.lab.processes import end_process
 from chart.lab.programs import program
 from chart.lab.topology import Link, Node, Topology
 
@@ -100,12 +101,7 @@ def proxies(lab: Lab) -> Iterator[None]:
         yield
     finally:
         for process, output in running:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(process)
             output.close()
 
 
@@ -131,12 +127,13 @@ def run_once(kind: str, cell: Topology, seed: int, duration_s: float) -> Run:
 
 def run_quietly(kind: str, cell: Topology, seed: int, duration_s: float, *, judge_noise: bool) -> Run:
     """The same, tried again when the machine was noisy. Raises NoisyMachineError when it always is."""
-    for _ in range(ATTEMPTS):
-        found = run_once(kind, cell, seed, duration_s)
-        if found.complaint is None or not judge_noise:
-            return found
-        noise.await_quiet()
-    raise NoisyMachineError(f"{LABELS[kind]}: {found.complaint}")
+    return noise.undisturbed(
+        lambda: run_once(kind, cell, seed, duration_s),
+        lambda run: run.complaint,
+        LABELS[kind],
+        attempts=ATTEMPTS,
+        judge_noise=judge_noise,
+    )
 
 
 def evaluate(runs: Sequence[Run]) -> Iterator[Figure]:

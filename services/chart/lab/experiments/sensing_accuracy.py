@@ -24,6 +24,7 @@ from chart.lab.errors import LabError, NoisyMachineError
 from chart.lab.experiments import noise
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, temporary_lab
 from chart.lab.network import Lab
+from chart.lab.processes import end_process
 from chart.lab.programs import program
 
 RATES_MBIT = (10.0, 45.0, 100.0, 240.0)
@@ -108,12 +109,7 @@ def _process(lab: Lab, node: str, command: Sequence[str], ready: str = "") -> It
             raise LabError(f"{command[0]} in node {node}: {told.strip() or 'ended'}")
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process)
         if process.stderr is not None:
             process.stderr.close()
 

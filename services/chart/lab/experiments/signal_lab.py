@@ -18,12 +18,12 @@ from typing import IO, Any
 
 from chart.lab.errors import LabError
 from chart.lab.network import Lab
+from chart.lab.processes import end_process
 from chart.lab.programs import program
 from chart.lab.topology import Topology, all_ends, first_hops, node_address, node_networks
 
 AGENT = "dataplane/chart-agent"
 START_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 10.0
 ALL_SERVICES = ("available", "guaranteed", "maximum", "variable")
 
 
@@ -196,12 +196,8 @@ class Element:
 
     def stop(self) -> None:
         """Ends the agent in order, when it still runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        if self.process is not None:
+            end_process(self.process)
         if self._output is not None:
             self._output.close()
             self._output = None
