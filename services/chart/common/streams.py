@@ -56,7 +56,9 @@ class Subscription(AbstractAsyncContextManager["Subscription"], Protocol):
         ...
 
     async def commit(self, record: Record) -> None:
-        """Remember for the group that this record and those before it in its partition are done."""
+        """Remember for the group that this record and those before it in its partition are done. On its way when this
+        returns: what is not known when the reader dies is delivered again.
+        """
         ...
 
     @property

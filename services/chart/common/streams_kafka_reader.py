@@ -369,8 +369,8 @@ class KafkaSubscription:
     async def commit(self, record: Record) -> None:
         """See `Subscription.commit`. After the share moved to another member this has no effect.
 
-        It is sent, not waited for: a commit that is on its way while the share moves may never be answered, and the
-        move in turn waits for the next fetch. Closing waits for those that are on their way.
+        It is sent, not waited for: who waits does not fetch, and who does not fetch is not told of a move of the share
+        and loses its place in the group. Closing waits for those that are on their way.
         """
         if self._group is None or self._consumer is None:
             msg = "commit needs a group and an open subscription"
