@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 
 from chart.platform import demo, laboratory
+from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = str(ROOT / "platform" / "compose" / "compose")
@@ -68,12 +69,10 @@ def cgroup_mount() -> str:
     Raises:
         ComposeTestError: nowhere.
     """
-    for line in Path("/proc/self/mounts").read_text(encoding="ascii").splitlines():
-        _, where, kind, *_ = line.split()
-        if kind == "cgroup2":
-            return where
-    msg = "no cgroup v2 hierarchy is mounted: mount -t cgroup2 none /sys/fs/cgroup/unified"
-    raise ComposeTestError(msg)
+    try:
+        return str(cgroup2_mount(Path("/proc/mounts").read_text(encoding="utf-8")))
+    except NotPossibleError as error:
+        raise ComposeTestError(str(error)) from error
 
 
 def make_cgroups() -> None:

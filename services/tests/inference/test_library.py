@@ -254,6 +254,16 @@ def test_order_of_nodes_does_not_matter(method: Method, tolerance: float, starts
     assert errors[1] == pytest.approx(errors[0], rel=tolerance)
 
 
+def part_of_a_product() -> Observations:
+    """Three tenths of the pairs of 40 nodes, whose values have rank one."""
+    random = np.random.default_rng(6)
+    product = np.outer(random.lognormal(0, 1, 40), random.lognormal(0, 1, 40))
+    whole = observe(names(40), product, symmetric=False, floor=1e-3)
+    rows, columns = whole.pairs()
+    hide = random.random(len(rows)) < 0.7
+    return whole.without(rows[hide], columns[hide])
+
+
 class Constant:
     """Says the same of all pairs."""
 
@@ -267,13 +277,8 @@ class Constant:
 
 
 def test_the_method_is_chosen_by_held_out_pairs() -> None:
-    random = np.random.default_rng(6)
-    product = np.outer(random.lognormal(0, 1, 40), random.lognormal(0, 1, 40))
-    whole = observe(names(40), product, symmetric=False, floor=1e-3)
-    rows, columns = whole.pairs()
-    hide = random.random(len(rows)) < 0.7
     inference = Inference(known_methods=[Constant(), Factorisation()])
-    inference.fit(whole.without(rows[hide], columns[hide]))
+    inference.fit(part_of_a_product())
     assert inference.method == "factorisation"
     assert [trial.method for trial in inference.trials] == ["factorisation", "constant"]
     assert inference.trials[0].median_error < inference.trials[1].median_error
@@ -295,13 +300,8 @@ class Half:
 
 
 def test_what_the_chosen_method_cannot_tell_the_next_best_says() -> None:
-    random = np.random.default_rng(6)
-    product = np.outer(random.lognormal(0, 1, 40), random.lognormal(0, 1, 40))
-    whole = observe(names(40), product, symmetric=False, floor=1e-3)
-    rows, columns = whole.pairs()
-    hide = random.random(len(rows)) < 0.7
     inference = Inference(known_methods=[Half(), Constant()])
-    inference.fit(whole.without(rows[hide], columns[hide]))
+    inference.fit(part_of_a_product())
     said = inference.predict()
     assert said.method == inference.method == "half"
     assert said.methods == ("half", "constant")
