@@ -4,6 +4,9 @@
  * One thread waits with ppoll until spin_us before the next departure and spins the rest; an idle link costs nothing.
  * With coalesce_us a link that carries many packets for long wakes up once in that time and lets all pass that are due:
  * up to that much later than they should, for a fraction of the processor's time.
+ * With --realtime the memory is locked, and while packets come the processors do not go to sleep (PM QoS, see
+ * Documentation/power/pm_qos_interface.rst of the kernel): waking one takes 50 to 100 us on a virtual machine, which
+ * every packet on an otherwise idle link would be late by.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +41,9 @@
 /* A link is busy from this many packets per second on, over about LOAD_WINDOWS; a probe train is too short for that. */
 #define BUSY_PACKETS_PER_S 6000.0
 #define LOAD_WINDOWS 64
+/* Processors stay awake for so long after a packet: trains of probes are tens of milliseconds apart. */
+#define AWAKE_NS 100000000ULL
+#define LATENCY_DEVICE "/dev/cpu_dma_latency"
 
 struct options {
     const char *left, *right, *control_path, *series_path;
@@ -57,7 +64,10 @@ struct emulator {
     uint64_t spin_ns; /* of the current window: the link's, or 0 */
     uint64_t coalesce_ns, window_packets;
     double packets_per_s;
-    bool busy; /* many packets for long, and the link coalesces */
+    bool busy;   /* many packets for long, and the link coalesces */
+    bool exact;  /* processors are kept awake while packets come */
+    int latency; /* open while they are */
+    uint64_t last_packet_ns;
 };
 
 static volatile sig_atomic_t stop_requested;
@@ -76,6 +86,24 @@ static uint64_t now(void) {
 static int write_packet(void *context, const struct packet *packet) {
     int descriptor = *(int *)context;
     return write(descriptor, packet->data, packet->length) < 0 ? -errno : 0;
+}
+
+/* The kernel keeps its promise of latency for as long as the descriptor is open. */
+static void stay_awake(struct emulator *emulator) {
+    static const int32_t none_us = 0;
+    emulator->latency = open(LATENCY_DEVICE, O_WRONLY | O_CLOEXEC);
+    if (emulator->latency >= 0 && write(emulator->latency, &none_us, sizeof(none_us)) == sizeof(none_us))
+        return;
+    fprintf(stderr,
+            "linkem: cannot keep the processors awake (" LATENCY_DEVICE ": %s), departures will be less exact\n",
+            strerror(errno));
+    emulator->exact = false;
+}
+
+static void may_sleep(struct emulator *emulator) {
+    if (emulator->latency >= 0)
+        close(emulator->latency);
+    emulator->latency = -1;
 }
 
 /* Reads packets until none is left, a batch is full or a departure is due. Returns how many came. */
@@ -141,6 +169,13 @@ static unsigned wait_for_work(struct emulator *emulator) {
     if (emulator->series && emulator->series_next_ns < wake_ns)
         wake_ns = emulator->series_next_ns;
     uint64_t now_ns = now();
+    if (emulator->latency >= 0 && emulator->last_packet_ns + AWAKE_NS < wake_ns) {
+        wake_ns = emulator->last_packet_ns + AWAKE_NS;
+        if (wake_ns <= now_ns) {
+            may_sleep(emulator);
+            return LEFT | RIGHT;
+        }
+    }
     /* On a busy link arrivals wake nobody. */
     size_t skipped = emulator->busy ? 2 : 0;
     if (emulator->busy)
@@ -200,6 +235,11 @@ static void run(struct emulator *emulator) {
         readable = LEFT | RIGHT;
         next_ns = earliest(emulator);
         now_ns = now();
+        if (came > 0) {
+            emulator->last_packet_ns = now_ns;
+            if (emulator->exact && emulator->latency < 0)
+                stay_awake(emulator);
+        }
         /* Commands are looked at once per millisecond at least, however busy the link is. */
         if (now_ns - polled_ns > 1000000 || (came == 0 && next_ns > now_ns + emulator->spin_ns)) {
             readable = wait_for_work(emulator);
@@ -355,14 +395,18 @@ static int start(struct emulator *emulator, const struct options *options) {
     return 0;
 }
 
-static void prefer_realtime(void) {
+static void prefer_realtime(struct emulator *emulator) {
     struct sched_param priority = {.sched_priority = 1};
+    /* Links that coalesce do not ask for exact departures. */
+    emulator->exact = emulator->coalesce_ns == 0;
+    if (mlockall(MCL_CURRENT) < 0)
+        fprintf(stderr, "linkem: memory is not locked (%s), departures will be less exact\n", strerror(errno));
     if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &priority) < 0)
         fprintf(stderr, "linkem: no realtime priority (%s), departures will be less exact\n", strerror(errno));
 }
 
 int main(int argc, char **argv) {
-    static struct emulator emulator = {.left = -1, .right = -1, .control = {.listener = -1}};
+    static struct emulator emulator = {.left = -1, .right = -1, .control = {.listener = -1}, .latency = -1};
     struct options options = {.spin_us = 25, .mtu = 1500, .queue_packets = 10000, .series_interval_ms = 10};
     int status = parse_options(argc, argv, &options);
     if (status)
@@ -376,8 +420,9 @@ int main(int argc, char **argv) {
     if (status)
         return status;
     if (options.realtime)
-        prefer_realtime();
+        prefer_realtime(&emulator);
     run(&emulator);
+    may_sleep(&emulator);
     control_close(&emulator.control);
     unlink(options.control_path);
     if (emulator.series)

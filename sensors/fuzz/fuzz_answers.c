@@ -1,5 +1,6 @@
 /* What comes back to a sensor: answers of a responder (signed, so that all is reached), ICMP replies, and chirps with
  * any arrival times. First byte: which. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -7,6 +8,7 @@
 #include "analysis.h"
 #include "icmp.h"
 #include "session.h"
+#include "train_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -35,6 +37,17 @@ static void try_answer(const uint8_t *data, size_t size) {
         (void)wire_decode_train(bytes, &header, entries, TRAIN_PACKETS_MAX);
 }
 
+static void try_train(const struct train_packet *packets, size_t count) {
+    struct train_plan plan = {.packet_bytes = 1400, .packets = count};
+
+    for (size_t k = 0; k < count; k++)
+        plan.departures_us[k] = packets[k].sent_us;
+    if (train_judge(&plan, packets, 60e6) == TRAIN_OFF_PLAN || !(train_packet_us(&plan, packets) < INFINITY))
+        abort();
+    if (count > 1)
+        (void)train_judge_burst(packets, count);
+}
+
 static void try_chirp(const uint8_t *data, size_t size) {
     static const struct chirp_settings SETTINGS = {1.5, 5};
     struct train_packet packets[TRAIN_PACKETS_MAX];
@@ -46,6 +59,7 @@ static void try_chirp(const uint8_t *data, size_t size) {
         arrived_us += data[1] * 16 + data[2] - 128;
         packets[k] = (struct train_packet){data[3] % 8 != 0, sent_us, arrived_us};
     }
+    try_train(packets, count);
     if (chirp_analyse(packets, count, 11200, &SETTINGS).estimate_bps < 0)
         abort();
 }

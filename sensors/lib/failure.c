@@ -16,6 +16,8 @@ const char *failure_kind_name(enum failure_kind kind) {
         return "unreachable";
     case FAILURE_PERMISSION:
         return "permission";
+    case FAILURE_SPOILT:
+        return "spoilt";
     case FAILURE_OTHER:
         break;
     }

@@ -10,6 +10,7 @@ enum failure_kind {
     FAILURE_USAGE = 2,
     FAILURE_UNREACHABLE = 3,
     FAILURE_PERMISSION = 4,
+    FAILURE_SPOILT = 5, /* too few trains were left whole by the processors of this or that host: try again */
 };
 
 struct failure {
@@ -17,7 +18,7 @@ struct failure {
     char message[256];
 };
 
-/* Name of a kind as written in error records: "other", "usage", "unreachable", "permission". */
+/* Name of a kind as written in error records: "other", "usage", "unreachable", "permission", "spoilt". */
 const char *failure_kind_name(enum failure_kind kind);
 
 /* Fill a failure; returns -1 so that callers may `return failure_set(...)`. */

@@ -2,6 +2,7 @@
 #include "pacing.h"
 
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -16,6 +17,8 @@ static int64_t read_clock(clockid_t clock) {
 
 void pacing_prepare(void) {
     prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+    /* Best effort: without CAP_IPC_LOCK the limit (RLIMIT_MEMLOCK) may be too low. */
+    (void)mlockall(MCL_CURRENT);
 }
 
 bool pacing_begin_precise(struct pacing_priority *ret_before) {

@@ -10,7 +10,8 @@
 /* The last part of a wait is spent spinning. */
 #define PACING_SPIN_NS 100000
 
-/* Set timer slack to 1 ns for this thread. */
+/* Set timer slack to 1 ns for this thread, and lock what is in memory: a page of a program that waited for long may
+ * have gone, and reading it again takes milliseconds in the middle of a train. */
 void pacing_prepare(void);
 /* Lowest real-time priority: above ordinary processes, below a link emulator or anything else that asked for more. */
 #define PACING_PRIORITY 1

@@ -4,6 +4,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+void record_count_train(struct record *record, enum train_state state) {
+    record->trains_sent++;
+    record->trains_spoilt += state != TRAIN_CLEAN;
+    record->spoilt_at_sender += state == TRAIN_OFF_PLAN;
+}
+
 void record_add(struct record *record, const char *name, double value, const char *unit) {
     struct record_metric *metric = &record->metrics[record->metric_count];
 
@@ -34,6 +40,11 @@ static void add_counts(cJSON *object, const struct record *record) {
     add_integer(object, "probes_sent", (int64_t)record->probes_sent);
     add_integer(object, "probes_lost", (int64_t)record->probes_lost);
     add_integer(object, "probe_bytes", (int64_t)record->probe_bytes);
+    if (record->trains_sent) {
+        add_integer(object, "trains_sent", (int64_t)record->trains_sent);
+        add_integer(object, "trains_spoilt", (int64_t)record->trains_spoilt);
+        add_integer(object, "spoilt_at_sender", (int64_t)record->spoilt_at_sender);
+    }
     add_integer(object, "started_at_us", (int64_t)record->started_at_us);
     add_integer(object, "ended_at_us", (int64_t)record->ended_at_us);
 }
@@ -92,5 +103,7 @@ void record_print_text(FILE *out, const struct record *record) {
         fprintf(out, "%-24s %14.3f %s\n", record->metrics[i].name, record->metrics[i].value, record->metrics[i].unit);
     fprintf(out, "%" PRIu64 " probes, %" PRIu64 " lost, %" PRIu64 " bytes\n", record->probes_sent, record->probes_lost,
             record->probe_bytes);
+    if (record->trains_sent)
+        fprintf(out, "%" PRIu64 " trains, %" PRIu64 " spoilt\n", record->trains_sent, record->trains_spoilt);
     fflush(out);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "failure.h"
+#include "train_check.h"
 
 #define RECORD_METRICS_MAX 32
 #define RECORD_NAME_BYTES 40
@@ -25,11 +26,17 @@ struct record {
     size_t metric_count;
     uint64_t probes_sent;
     uint64_t probes_lost;
-    uint64_t probe_bytes; /* sent by this sensor, IP headers included */
+    /* Trains that came back, and those of them that were not believed (train_check.h); written when any came back. */
+    uint64_t trains_sent;
+    uint64_t trains_spoilt;
+    uint64_t spoilt_at_sender; /* of those spoilt, the ones that did not leave as planned */
+    uint64_t probe_bytes;      /* sent by this sensor, IP headers included */
     int64_t started_at_us;
     int64_t ended_at_us;
 };
 
+/* Count a train that came back. */
+void record_count_train(struct record *record, enum train_state state);
 void record_add(struct record *record, const char *name, double value, const char *unit);
 /* The result as an object; the caller may add members and hands it to record_write(). */
 cJSON *record_to_json(const struct record *record);

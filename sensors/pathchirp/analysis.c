@@ -22,6 +22,15 @@
 /* Loss this many gaps before or after the turning point makes it doubtful. */
 #define DOUBT_BEFORE 2
 #define DOUBT_AFTER 3
+/* What stands in the queue at the end of a chirp that never made one: this many of the last packets' spacings, or this
+ * long, at most. */
+#define LEFT_PACKETS 2.0
+#define LEFT_MIN_US 100.0
+#define LAST_POINTS 3u
+/* Estimates farther from the median stand apart. A median deviation is so much of a standard deviation. */
+#define APART_DEVIATIONS 3.0
+#define APART_SHARE 0.25
+#define MEDIAN_DEVIATION 0.6745
 
 /* What is left of a chirp after merging: `count` points and the gaps between each and its successor. */
 struct series {
@@ -36,7 +45,7 @@ struct series {
 };
 
 const char *chirp_verdict_name(enum chirp_verdict verdict) {
-    static const char *const NAMES[] = {"within", "below", "above", "reordered", "incomplete"};
+    static const char *const NAMES[] = {"within", "below", "above", "reordered", "disturbed", "incomplete"};
 
     return NAMES[verdict];
 }
@@ -226,6 +235,20 @@ static bool loss_around(const struct series *series, size_t turning) {
     return false;
 }
 
+/* Whether a queue stands at the end: the least of the last delays above the least of all. */
+static bool queue_is_left(const struct series *series) {
+    size_t gaps = series->count - 1;
+    double least_us = INFINITY, last_us = INFINITY;
+    double spacing_us = (series->arrived_us[gaps] - series->arrived_us[gaps - LAST_POINTS]) / LAST_POINTS;
+
+    for (size_t k = 0; k < series->count; k++) {
+        least_us = fmin(least_us, series->queue_us[k]);
+        if (k + LAST_POINTS >= series->count)
+            last_us = fmin(last_us, series->queue_us[k]);
+    }
+    return last_us - least_us > fmax(LEFT_MIN_US, LEFT_PACKETS * spacing_us);
+}
+
 /* Excursion segmentation; returns the gap at which the last, unterminated excursion begins (the number of gaps when
  * there is none) and marks the estimates of finished excursions. */
 static size_t segment(const struct series *series, double packet_bits, const struct chirp_settings *settings,
@@ -280,6 +303,33 @@ struct chirp_result chirp_analyse(const struct train_packet *packets, size_t cou
     }
     result.estimate_bps = weighted / weights;
     result.verdict = turning == 0 ? CHIRP_BELOW : turning >= gaps ? CHIRP_ABOVE : CHIRP_WITHIN;
+    if (result.verdict == CHIRP_ABOVE && queue_is_left(&series))
+        result.verdict = CHIRP_DISTURBED;
     result.doubtful = loss_around(&series, turning);
     return result;
+}
+
+double chirp_mean(const double *estimates_bps, size_t count, size_t *ret_left_out) {
+    double sorted[CHIRP_ESTIMATES_MAX];
+    double median_bps, limit_bps;
+    double sum = 0;
+    size_t used = 0;
+
+    *ret_left_out = 0;
+    if (count == 0 || count > CHIRP_ESTIMATES_MAX)
+        return NAN;
+    memcpy(sorted, estimates_bps, count * sizeof(*sorted));
+    median_bps = statistics_percentile(sorted, count, 0.5);
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = fabs(estimates_bps[i] - median_bps);
+    limit_bps =
+        fmax(APART_DEVIATIONS / MEDIAN_DEVIATION * statistics_percentile(sorted, count, 0.5), APART_SHARE * median_bps);
+    for (size_t i = 0; i < count; i++) {
+        if (fabs(estimates_bps[i] - median_bps) > limit_bps)
+            continue;
+        sum += estimates_bps[i];
+        used++;
+    }
+    *ret_left_out = count - used;
+    return sum / (double)used;
 }

@@ -16,6 +16,8 @@
  * can lie right before the turning point and pull it down.
  * - Timestamp noise: an increase counts only when it exceeds both 1 us and what the low-rate half of the same chirp
  * shows as usual difference, and never more than a tenth of the gap.
+ * - A chirp in which the queue never grew by itself and yet stands at the end was hit by something else (a processor
+ *   that was away, a burst) that covers its turning point: it says nothing, where the original takes the highest rate.
  * - Loss: the original drops a chirp that lost a packet, which leaves nothing at 5 % loss. Delays of the packets that
  *   arrived are still right. Only a fall of the queue over a gap with loss is ambiguous: the lost packet may never have
  *   entered the queue. That fall is taken back, up to the service time of the lost packets; and when packets were lost
@@ -28,6 +30,9 @@
 
 #include "exchange.h"
 
+/* Estimates of one run. */
+#define CHIRP_ESTIMATES_MAX 64
+
 struct chirp_settings {
     double decrease_factor; /* F: an excursion ends when the queue fell below its peak divided by this; > 1 */
     unsigned busy_period;   /* L: shorter excursions (in gaps) are noise; > 2 */
@@ -38,6 +43,7 @@ enum chirp_verdict {
     CHIRP_BELOW,      /* the queue grew from the first gap on: the estimate is an upper bound */
     CHIRP_ABOVE,      /* the queue never grew: the estimate is a lower bound */
     CHIRP_REORDERED,  /* no estimate */
+    CHIRP_DISTURBED,  /* ended with a queue that the chirp did not make: no estimate */
     CHIRP_INCOMPLETE, /* too few packets arrived: no estimate */
 };
 
@@ -48,6 +54,11 @@ struct chirp_result {
     double noise_us;
     unsigned coalesced; /* packets that were merged into the last of their batch */
 };
+
+/* Mean of the estimates of several chirps (pathChirp's smoothing) without those that stand apart from all others: more
+ * than three standard deviations from the median, as the median deviation tells them (Hampel, "The Influence Curve and
+ * Its Role in Robust Estimation", JASA 1974), and more than a quarter of it. NaN for none. */
+double chirp_mean(const double *estimates_bps, size_t count, size_t *ret_left_out);
 
 const char *chirp_verdict_name(enum chirp_verdict verdict);
 /* Analyse a chirp of `count` packets of `packet_bits` each (IP packet). */

@@ -1,4 +1,5 @@
 /* One run of pathchirp; see chirp.h. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +7,10 @@
 #include "analysis.h"
 #include "chirp.h"
 #include "exchange.h"
+#include "occupancy.h"
 #include "pacing.h"
 #include "plan.h"
+#include "train_check.h"
 
 #define LARGEST_PACKET_BYTES 1400u
 #define WIDE_CHIRPS 3
@@ -41,6 +44,9 @@ struct run {
     double estimates_bps[NARROW_MAX];
     size_t doubtful_count;
     double doubtful_bps[NARROW_MAX];
+    struct occupancy occupancy;
+    bool occupancy_known;
+    struct occupancy_result occupancy_result;
 };
 
 static uint32_t packet_bytes(const struct chirp_parameters *parameters, double expected_bps) {
@@ -78,7 +84,8 @@ static bool affordable(const struct run *run, const struct chirp_plan *plan, uns
     return bytes <= run->parameters->limit_bytes && ends_ns <= run->deadline_ns;
 }
 
-static void print_chirp(const struct run *run, unsigned at, const struct chirp_result *result, unsigned lost) {
+static void print_chirp(const struct run *run, unsigned at, const struct chirp_result *result, enum train_state state,
+                        unsigned lost) {
     const struct train_flight *flight = &run->flights[at];
     cJSON *object = cJSON_CreateObject();
     cJSON *sent = cJSON_CreateArray();
@@ -88,6 +95,7 @@ static void print_chirp(const struct run *run, unsigned at, const struct chirp_r
         cJSON_AddItemToObject(object, "id", cJSON_Duplicate(run->record->id, false));
     cJSON_AddNumberToObject(object, "chirp", flight->train);
     cJSON_AddStringToObject(object, "verdict", chirp_verdict_name(result->verdict));
+    cJSON_AddStringToObject(object, "state", train_state_name(state));
     cJSON_AddNumberToObject(object, "estimate_bps", round(result->estimate_bps));
     cJSON_AddBoolToObject(object, "doubtful", result->doubtful);
     cJSON_AddNumberToObject(object, "low_bps", round(run->plans[at].low_bps));
@@ -109,13 +117,14 @@ static void print_chirp(const struct run *run, unsigned at, const struct chirp_r
     record_write(stdout, object);
 }
 
-/* Send up to `wanted` chirps over a range, fetch and analyse them; returns how many came back. */
+/* Send up to `wanted` chirps over a range, fetch, judge and analyse them; returns how many came back and were not
+ * spoilt. */
 static int run_batch(struct run *run, double low_bps, double high_bps, unsigned wanted, struct failure *failure) {
     const struct chirp_parameters *parameters = run->parameters;
     struct chirp_settings settings = {parameters->decrease_factor, (unsigned)parameters->busy_period};
     uint32_t bytes = packet_bytes(parameters, run->expected_bps);
     unsigned sent = 0;
-    int fetched = 0;
+    int whole = 0;
 
     for (; sent < wanted; sent++) {
         struct train_flight *flight = &run->flights[sent];
@@ -137,6 +146,8 @@ static int run_batch(struct run *run, double low_bps, double high_bps, unsigned 
     exchange_collect(&run->exchange, run->flights, sent, FETCH_TRIES);
     for (unsigned i = 0; i < sent; i++) {
         struct train_flight *flight = &run->flights[i];
+        struct chirp_result *result = &run->results[whole];
+        enum train_state state;
         unsigned arrived = 0;
 
         for (size_t k = 0; k < flight->plan.packets; k++)
@@ -144,14 +155,32 @@ static int run_batch(struct run *run, double low_bps, double high_bps, unsigned 
         /* Without its arrivals nothing is known about a chirp, neither rate nor loss. */
         if (!flight->fetched)
             continue;
-        run->results[fetched] = chirp_analyse(flight->packets, flight->plan.packets, 8.0 * bytes, &settings);
+        *result = chirp_analyse(flight->packets, flight->plan.packets, 8.0 * bytes, &settings);
+        state = train_judge(&flight->plan, flight->packets, run->expected_bps);
+        if (state == TRAIN_CLEAN && result->verdict == CHIRP_DISTURBED)
+            state = TRAIN_HELD;
+        record_count_train(run->record, state);
         run->record->probes_sent += flight->plan.packets;
         run->record->probes_lost += flight->plan.packets - arrived;
         if (parameters->common.verbose)
-            print_chirp(run, i, &run->results[fetched], (unsigned)flight->plan.packets - arrived);
-        fetched++;
+            print_chirp(run, i, result, state, (unsigned)flight->plan.packets - arrived);
+        if (state == TRAIN_CLEAN)
+            occupancy_add(&run->occupancy, flight->packets, flight->plan.packets, 8.0 * bytes);
+        whole += state == TRAIN_CLEAN;
     }
-    return fetched;
+    return whole;
+}
+
+/* A failure for want of chirps that can be believed; its kind tells whose fault it is. */
+static int too_few(const struct run *run, const char *what, struct failure *failure) {
+    const struct record *record = run->record;
+
+    if (2 * record->trains_spoilt < record->trains_sent || record->trains_spoilt == 0)
+        return failure_set(failure, FAILURE_OTHER, "%s (loss, reordering, or the limits are too low)", what);
+    return failure_set(failure, FAILURE_SPOILT,
+                       "%s: %" PRIu64 " of %" PRIu64 " chirps were spoilt (%" PRIu64
+                       " did not leave as planned, the others were held up), a processor was away",
+                       what, record->trains_spoilt, record->trains_sent, record->spoilt_at_sender);
 }
 
 static bool has_estimate(const struct chirp_result *result) {
@@ -168,6 +197,7 @@ static int compare(const void *a, const void *b) {
 /* Wide chirps: the median of their estimates is what the narrow ones are built around. */
 static int find_range(struct run *run, double low_bps, struct failure *failure) {
     double high_bps = run->parameters->high_bps;
+    bool found = false;
 
     for (unsigned move = 0; move <= MOVES_MAX; move++) {
         double found_bps[BATCH_MAX];
@@ -187,15 +217,17 @@ static int find_range(struct run *run, double low_bps, struct failure *failure) 
         if (count == 0)
             continue;
         qsort(found_bps, (size_t)count, sizeof(found_bps[0]), compare);
+        found = true;
         run->expected_bps = found_bps[count / 2];
         if (2 * below <= (unsigned)count)
             return 0;
         high_bps = fmin(run->parameters->high_bps, low_bps * MOVE_FACTOR);
         low_bps /= MOVE_FACTOR;
     }
-    if (run->expected_bps > 0 && run->record->probes_sent)
-        return 0;
-    return failure_set(failure, FAILURE_UNREACHABLE, "no chirp came through");
+    if (run->record->probes_sent == 0)
+        return failure_set(failure, FAILURE_UNREACHABLE, "no chirp came through");
+    /* What is known then is the range alone; with loss narrow chirps may still come through whole. */
+    return found || run->record->trains_spoilt == 0 ? 0 : too_few(run, "no wide chirp was whole", failure);
 }
 
 /* Keep a batch's estimates; true when the range has to move because too many turned at its edge. */
@@ -228,12 +260,14 @@ static int measure(struct run *run, struct failure *failure) {
     size_t smoothing = run->parameters->smoothing;
     unsigned moves = 0;
     unsigned sent = 0;
+    bool up = false, down = false, unsettled = false;
 
     while (run->estimate_count < smoothing && sent < NARROW_MAX) {
         double low_bps = run->expected_bps / NARROW_BELOW;
         double high_bps = fmin(run->parameters->high_bps, run->expected_bps * NARROW_ABOVE);
         unsigned wanted = (unsigned)(smoothing - run->estimate_count) + 1;
         unsigned before = run->chirps;
+        double expected_bps = run->expected_bps;
         int fetched;
 
         if (high_bps < 5 * low_bps)
@@ -247,7 +281,10 @@ static int measure(struct run *run, struct failure *failure) {
         /* Out of bytes or time. */
         if (run->chirps == before)
             break;
-        if (keep_estimates(run, fetched) && moves < MOVES_MAX) {
+        unsettled = keep_estimates(run, fetched);
+        up = up || run->expected_bps > expected_bps;
+        down = down || run->expected_bps < expected_bps;
+        if (unsettled && moves < MOVES_MAX) {
             moves++;
             run->estimate_count = 0;
             run->doubtful_count = 0;
@@ -256,19 +293,37 @@ static int measure(struct run *run, struct failure *failure) {
     /* Doubtful ones only where the others are too few. */
     for (size_t i = 0; run->estimate_count < smoothing && i < run->doubtful_count; i++)
         run->estimates_bps[run->estimate_count++] = run->doubtful_bps[i];
+    run->occupancy_known = occupancy_estimate(&run->occupancy, &run->occupancy_result);
+    if (run->occupancy_known)
+        return 0;
     if (run->estimate_count == 0)
-        return failure_set(failure, FAILURE_OTHER,
-                           "no chirp could be judged (loss, reordering, or the limits are too low)");
+        return too_few(run, "no chirp could be judged", failure);
+    /* Chirps that send the range up and down again contradict each other. */
+    if (unsettled && up && down)
+        return failure_set(failure, FAILURE_SPOILT, "chirps contradict each other, the range of rates does not settle");
     return 0;
 }
 
-static double smoothed_bps(const struct run *run) {
-    size_t count = fmin((double)run->estimate_count, (double)run->parameters->smoothing);
-    double sum = 0;
+/* What all chirps together show of the path's occupancy; where they do not show it, the mean of the last estimates.
+ * Neither when what was spoilt leaves too few of them. */
+static int conclude(struct run *run, struct failure *failure) {
+    size_t count = (size_t)fmin((double)run->estimate_count, (double)run->parameters->smoothing);
+    size_t left_out;
+    double mean_bps = chirp_mean(run->estimates_bps + run->estimate_count - count, count, &left_out);
+    struct record *record = run->record;
+    uint64_t used = run->occupancy_known ? record->trains_sent - record->trains_spoilt : count - left_out;
 
-    for (size_t i = run->estimate_count - count; i < run->estimate_count; i++)
-        sum += run->estimates_bps[i];
-    return sum / (double)count;
+    if (!run->occupancy_known)
+        record->trains_spoilt += left_out;
+    if (record->trains_spoilt && 2 * used < run->parameters->smoothing)
+        return failure_set(failure, FAILURE_SPOILT,
+                           "only %" PRIu64 " of the %" PRIu64 " estimates wanted: %" PRIu64 " of %" PRIu64
+                           " chirps were spoilt (%" PRIu64 " did not leave as planned), a processor was away",
+                           used, run->parameters->smoothing, record->trains_spoilt, record->trains_sent,
+                           record->spoilt_at_sender);
+    record_add(record, "available_bandwidth_bps",
+               round(run->occupancy_known ? run->occupancy_result.available_bps : mean_bps), "bps");
+    return 0;
 }
 
 int chirp_run(const struct chirp_parameters *parameters, const struct keyring *keyring, struct record *record,
@@ -290,7 +345,7 @@ int chirp_run(const struct chirp_parameters *parameters, const struct keyring *k
         if (result == 0)
             result = measure(run, failure);
         if (result == 0)
-            record_add(record, "available_bandwidth_bps", round(smoothed_bps(run)), "bps");
+            result = conclude(run, failure);
         *ret_range = run->range;
         exchange_close(&run->exchange);
     }

@@ -1,4 +1,5 @@
 /* One run of pathrate; see pathrate.h. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "pathrate.h"
 #include "sensor.h"
 #include "statistics.h"
+#include "train_check.h"
 #include "wire.h"
 
 #define FETCH_TRIES 4u
@@ -84,15 +86,20 @@ static bool affordable(const struct run *run) {
     return bytes <= run->parameters->limit_bytes && ends_ns + run->exchange.rtt_ns <= run->deadline_ns;
 }
 
-/* The sample of one train; false when it lost packets or order. */
+/* The sample of one train; false when it lost packets or order, or was spoilt. */
 static bool sample_train(struct run *run, unsigned first, unsigned length, struct pathrate_sample *sample) {
     const struct train_packet *packets = run->flight.packets + first;
     double base_us = (double)(run->flight.arrived_at_ns - run->flight.sent_at_ns - run->origin_ns) / 1000;
+    enum train_state state;
     double dispersion_us;
 
     for (unsigned k = 0; k < length; k++)
         if (!packets[k].arrived || (k > 0 && packets[k].arrived_us < packets[k - 1].arrived_us))
             return false;
+    state = train_judge_burst(packets, length);
+    record_count_train(run->record, state);
+    if (state != TRAIN_CLEAN)
+        return false;
     dispersion_us = packets[length - 1].arrived_us - packets[0].arrived_us;
     if (dispersion_us <= 0)
         return false;
@@ -161,6 +168,15 @@ static double interval_us(const struct run *run, double rate_bps, unsigned lengt
     return fmax(run->parameters->interval_ms * 1e3, 8.0 * run->packet_bytes * length / (SHARE * rate_bps) * 1e6);
 }
 
+static int spoilt(const struct run *run, struct failure *failure) {
+    const struct record *record = run->record;
+
+    return failure_set(failure, FAILURE_SPOILT,
+                       "%" PRIu64 " of %" PRIu64 " trains were spoilt (%" PRIu64
+                       " did not leave as planned, the others were held up), a processor was away",
+                       record->trains_spoilt, record->trains_sent, record->spoilt_at_sender);
+}
+
 static int measure(struct run *run, unsigned *ret_length, double *ret_adr_bps, struct failure *failure) {
     const struct pathrate_parameters *parameters = run->parameters;
     double rate_bps;
@@ -169,6 +185,8 @@ static int measure(struct run *run, unsigned *ret_length, double *ret_adr_bps, s
     /* Scouts are short enough for a slow path, and their rate, whatever came between, tells the order of magnitude. */
     if (send_long(run, SCOUTS, 8, parameters->interval_ms * 1e3, failure) < 0)
         return -1;
+    if (run->long_count == 0 && run->record->trains_spoilt)
+        return spoilt(run, failure);
     if (run->long_count == 0)
         return failure_set(failure, FAILURE_UNREACHABLE, "no train came through whole and in order");
     rate_bps = statistics_percentile(run->long_bps, run->long_count, 1);
@@ -203,6 +221,8 @@ static int conclude(struct run *run, unsigned length, double adr_bps, cJSON **re
     struct pathrate_modes modes;
     cJSON *details, *array;
 
+    if (run->record->trains_spoilt > run->record->trains_sent / 2)
+        return spoilt(run, failure);
     pathrate_find_modes(run->samples, run->count, &modes);
     if (!pathrate_estimate(run->samples, run->count, adr_bps, &modes, &estimate))
         return failure_set(failure, FAILURE_OTHER,

@@ -184,6 +184,7 @@ int main(int argc, char **argv) {
     struct failure failure = {0};
     int result;
 
+    pacing_prepare();
     if (key_file)
         snprintf(parameters.key_file, sizeof(parameters.key_file), "%s", key_file);
     result = options_read_arguments(&TABLE, argc, argv, &parameters, &failure);

@@ -12,6 +12,8 @@
 #define SENDER_TOLERANCE 0.1
 #define PAIRS_MIN 10u
 #define LOOKS_MIN 30u
+/* A pair that came within this share of the time that its packets need was handed over in one go. */
+#define HASTE_SHARE 0.5
 /* A packet that waited less did not wait: hosts need that long to wake up. */
 #define NO_WAIT_US 24.0
 #define NO_WAIT_PACKET_SHARE 0.04
@@ -40,7 +42,17 @@ bool spruce_looks_help(double capacity_bps) {
     return packet_us(capacity_bps) >= LOOKS_PACKET_TIMES * no_wait_us(capacity_bps);
 }
 
-static void judge_pairs(const struct spruce_samples *samples, struct spruce_estimate *estimate) {
+enum train_state spruce_judge_pair(const struct spruce_pair *pair, double capacity_bps) {
+    double burst_us = fmax(TRAIN_JUMP_US, TRAIN_BURST_PACKETS * packet_us(capacity_bps));
+
+    if (fabs(pair->sent_us - pair->planned_us) > SENDER_TOLERANCE * pair->planned_us)
+        return TRAIN_OFF_PLAN;
+    if (pair->arrived_us < HASTE_SHARE * pair->service_us || pair->arrived_us - pair->service_us > burst_us)
+        return TRAIN_HELD;
+    return TRAIN_CLEAN;
+}
+
+static void judge_pairs(const struct spruce_samples *samples, double capacity_bps, struct spruce_estimate *estimate) {
     double sum = 0, squares = 0;
     size_t n = 0;
 
@@ -48,7 +60,7 @@ static void judge_pairs(const struct spruce_samples *samples, struct spruce_esti
         const struct spruce_pair *pair = &samples->pairs[i];
         double share;
 
-        if (fabs(pair->sent_us - pair->planned_us) > SENDER_TOLERANCE * pair->planned_us)
+        if (spruce_judge_pair(pair, capacity_bps) != TRAIN_CLEAN)
             continue;
         share = 1 - (pair->arrived_us - pair->service_us) / pair->sent_us;
         sum += share;
@@ -132,7 +144,7 @@ bool spruce_estimate(struct spruce_samples *samples, double capacity_bps, struct
     struct spruce_estimate estimate = {0};
     double pairs_weight = 0, idle_weight = 0;
 
-    judge_pairs(samples, &estimate);
+    judge_pairs(samples, capacity_bps, &estimate);
     if (estimate.pairs_used >= PAIRS_MIN)
         pairs_weight = 1 / (estimate.pairs_error * estimate.pairs_error);
     if (samples->look_count >= LOOKS_MIN && spruce_looks_help(capacity_bps)) {

@@ -23,6 +23,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "train_check.h"
+
 /* Of the time that the bottleneck needs for a packet. */
 #define SPRUCE_GAP_SHARE 0.85
 #define SPRUCE_PAIRS_MAX 500
@@ -35,6 +37,11 @@ struct spruce_pair {
     double planned_us;
     double service_us; /* what the packets behind the first need at the bottleneck */
 };
+
+/* Whether a pair says something of the path, or of a processor that was away: it must have left as planned, cannot have
+ * come faster than the bottleneck carries it, and no burst of other traffic adds more than TRAIN_BURST_PACKETS full
+ * packets (TRAIN_JUMP_US where these take less). */
+enum train_state spruce_judge_pair(const struct spruce_pair *pair, double capacity_bps);
 
 /* A packet that came at a Poisson moment. */
 struct spruce_look {
@@ -57,7 +64,7 @@ struct spruce_estimate {
     double pairs_error; /* standard error */
     double idle_share;  /* by idle moments alone */
     double idle_error;
-    size_t pairs_used; /* others left too late or too early */
+    size_t pairs_used; /* others were spoilt */
 };
 
 /* False when there are too few samples of either kind. Changes the order of the looks. */

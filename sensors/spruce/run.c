@@ -1,4 +1,5 @@
 /* One run of spruce; see spruce.h. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ static void take_pair(struct run *run, size_t first) {
     pair->planned_us = run->pair_at[first] * gap_us(run->parameters);
     pair->service_us = run->pair_at[first] * service_us(run->parameters, run->flight.plan.packet_bytes);
     run->samples.pair_count++;
+    record_count_train(run->record, spruce_judge_pair(pair, run->parameters->capacity_bps));
 }
 
 static void take_look(struct run *run, size_t k) {
@@ -221,6 +223,11 @@ static int conclude(struct run *run, cJSON **ret_details, struct failure *failur
 
     if (run->trains_us > 0)
         run->samples.own_share = run->train_bits / (run->trains_us * capacity_bps / 1e6);
+    if (run->record->trains_spoilt > run->record->trains_sent / 2)
+        return failure_set(failure, FAILURE_SPOILT,
+                           "%" PRIu64 " of %" PRIu64 " pairs were spoilt (%" PRIu64
+                           " did not leave as planned, the others were held up), a processor was away",
+                           run->record->trains_spoilt, run->record->trains_sent, run->record->spoilt_at_sender);
     if (!spruce_estimate(&run->samples, capacity_bps, &estimate))
         return failure_set(failure, run->record->probes_sent ? FAILURE_OTHER : FAILURE_UNREACHABLE,
                            "too few pairs came through in order (%zu of %u)", run->samples.pair_count, run->pairs_sent);

@@ -110,6 +110,8 @@ class Group:
     epoch: int = 0
     # Whether the sensor was asked what a run costs.
     asked: bool = False
+    # Runs in a row whose sensor could not believe what it measured.
+    spoilt: int = 0
     _owners: Counter[str] = field(default_factory=Counter)
     _periods: Smallest = field(default_factory=Smallest)
     _tolerances: Smallest = field(default_factory=Smallest)

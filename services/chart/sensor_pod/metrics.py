@@ -14,6 +14,7 @@ START_LATENESS = Histogram(
     "From a run's due time to its start",
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 30),
 )
+PLANNED = Gauge("chart_sensor_pod_planned_timestamp_seconds", "When the pod began to plan its runs, Unix time")
 CONFIGURATIONS = Gauge("chart_sensor_pod_configurations_count", "Configurations that are followed")
 GROUPS = Gauge("chart_sensor_pod_groups_count", "Groups of configurations that one run serves")
 RUNNING = Gauge("chart_sensor_pod_runs_count", "Runs under way")

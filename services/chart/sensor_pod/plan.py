@@ -21,6 +21,9 @@ class Limits:
     runs_of_exclusive_sensor: int = 1
     exclusive_sensors: frozenset[str] = EXCLUSIVE_SENSORS
     remembered_costs: int = 20_000
+    # A run that was spoilt is made again so often, after a pause that doubles from try to try.
+    spoilt_runs: int = 3
+    spoilt_pause_us: int = 2_000_000
 
     def runs_of(self, sensor: str) -> int:
         """Runs of one sensor at a time; the trains of an exclusive one leave from one process, one after the other."""
@@ -41,7 +44,7 @@ class Skip:
     key: GroupKey
     configuration_ids: tuple[str, ...]
     tickets: tuple[int, ...]
-    # "budget", "limit", "exclusion", "preempted", "workers", "overrun", "late", "declaration"
+    # "budget", "limit", "exclusion", "preempted", "workers", "overrun", "late", "declaration", "spoilt"
     reason: str
     detail: str
     count: int
@@ -73,6 +76,8 @@ class Finished:
     configuration_ids: tuple[str, ...]
     # It was ended for another: its result means nothing, and it runs again later.
     preempted: bool = False
+    # It was spoilt and is made again: its result means nothing.
+    again: Skip | None = None
 
 
 Decision = Run | Declare | Skip | Preempt | Expire

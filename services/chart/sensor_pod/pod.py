@@ -191,6 +191,7 @@ class Pod:
     async def run(self) -> None:
         """Carry out decisions until cancelled."""
         self.scheduler.release(self._now_us())
+        metrics.PLANNED.set(self._clock.now_us() / 1e6)
         try:
             while True:
                 self._news.clear()
@@ -263,6 +264,7 @@ class Pod:
             self.lateness_us.append(late_us)
         started_us = self._clock.now_us()
         sent_bytes = run.cost.probe_bytes
+        spoilt = ""
         try:
             if run.key.sensor == composition.SENSOR:
                 answer = await self._compose(run.key)
@@ -271,13 +273,17 @@ class Pod:
             with contextlib.suppress(TypeError, ValueError):
                 # A run that failed without counts may have sent everything that it declared.
                 sent_bytes = min(sent_bytes, int(answer.get("probe_bytes", sent_bytes)))
+            spoilt = service.spoilt(answer)
         except SensorError as error:
             answer = error.record()
         finally:
-            finished = self.scheduler.finished(run.id, self._now_us(), sent_bytes)
+            finished = self.scheduler.finished(run.id, self._now_us(), sent_bytes, spoilt)
             self._wake()
         metrics.PROBE_BYTES.labels(sensor=run.key.sensor).inc(sent_bytes)
         if finished.preempted:
+            return
+        if finished.again is not None:
+            await self._note_skip(finished.again)
             return
         await self._store(run.key, answer, finished.configuration_ids, finished.tickets, started_us)
 

@@ -31,7 +31,7 @@ from chart.sensor_pod.model import Configuration, GroupKey
 from chart.sensor_pod.plan import Decision, Declare, Expire, Finished, Limits, Preempt, Skip, Statistics
 
 # Reasons to wait that are the scheduler's will.
-_HELD_BACK = frozenset({"budget", "limit", "exclusion"})
+_HELD_BACK = frozenset({"budget", "limit", "exclusion", "spoilt"})
 _DUE, _RETRY, _EXPIRE, _END = range(4)
 
 
@@ -183,8 +183,11 @@ class Scheduler:
         group.asked = False
         return self._give_up(group)
 
-    def finished(self, run_id: int, now_us: int, sent_bytes: int) -> Finished:
-        """A run has ended; returns whom its result answers."""
+    def finished(self, run_id: int, now_us: int, sent_bytes: int, spoilt: str = "") -> Finished:
+        """A run has ended; returns whom its result answers.
+
+        ``spoilt`` says why the sensor could not believe what it measured: the run is then made again soon, a few times.
+        """
         run = self._runs.pop(run_id)
         self._running[run.key.sensor] -= 1
         self.budget.settle(run.budgets, run.cost.probe_bytes, sent_bytes, now_us)
@@ -201,6 +204,9 @@ class Scheduler:
         if run.preempted:
             self._again(group, run, now_us)
             return Finished((), tuple(group.configurations), preempted=True)
+        if spoilt and group.spoilt < self._limits.spoilt_runs and (group.configurations or run.tickets):
+            return self._spoilt(group, run, now_us, spoilt)
+        group.spoilt = 0
         for ticket in run.tickets:
             self._tickets.pop(ticket, None)
         answered = Finished(tuple(run.tickets), tuple(group.configurations))
@@ -432,8 +438,16 @@ class Scheduler:
         decisions.append(Preempt(run.id, run.key, detail))
         decisions.append(self._skip(self._groups[run.key], "preempted", detail))
 
-    def _again(self, group: Group, run: Run, now_us: int) -> None:
-        """A run was ended for another: whoever waited for it waits on, and it is due as it was."""
+    def _spoilt(self, group: Group, run: Run, now_us: int, reason: str) -> Finished:
+        """What the run measured means nothing: it is made again after a pause that grows from try to try."""
+        pause_us = self._limits.spoilt_pause_us << group.spoilt
+        group.spoilt += 1
+        skip = self._skip(group, "spoilt", reason)
+        self._again(group, run, now_us, now_us + pause_us)
+        return Finished((), tuple(group.configurations), again=skip)
+
+    def _again(self, group: Group, run: Run, now_us: int, not_before_us: int | None = None) -> None:
+        """A run gave nothing: whoever waited for it waits on, and it is due as it was, or a while later."""
         group.last_started_us = run.before_us
         group.tickets = run.tickets + group.tickets
         if group.tickets:
@@ -442,4 +456,10 @@ class Scheduler:
         if group.period_us is None and not group.tickets:
             self._collect(group)
         elif group.pending is None:
-            self._make_pending(group, run.due_us, max(run.deadline_us, now_us))
+            deadline_us = max(run.deadline_us, now_us)
+            if not_before_us is None:
+                self._make_pending(group, run.due_us, deadline_us)
+                return
+            pending = group.pending = Pending(next(self._order), run.due_us, max(deadline_us, not_before_us))
+            pending.wait("spoilt", "the run before was spoilt, it is made again after a pause")
+            self._timer(not_before_us, _RETRY, (group, pending.sequence))

@@ -56,6 +56,14 @@ def failure_of(answer: Mapping[str, Any]) -> str:
     return f"other: {error}"
 
 
+def spoilt(answer: Mapping[str, Any]) -> str:
+    """Why a sensor does not believe what it measured (failure kind "spoilt"); empty for any other answer."""
+    error = answer.get("error")
+    if not isinstance(error, Mapping) or error.get("kind") != "spoilt":
+        return ""
+    return str(error.get("message") or "no reason given")
+
+
 def measurements_of(
     node: str,
     key: GroupKey,

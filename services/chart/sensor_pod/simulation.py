@@ -59,6 +59,8 @@ class World:
     # Called with each run and its end, as soon as that is known.
     on_run: Callable[[Run, int], None] | None = None
     remember: bool = True
+    # Why a run was spoilt, empty when it was not.
+    spoilt: Callable[[int], str] = field(default=lambda run: "")
 
     @classmethod
     def with_one_link(
@@ -95,8 +97,10 @@ class World:
         self.now_us = until_us
 
     def _end(self, run: int, sent_bytes: int) -> None:
-        finished = self.scheduler.finished(run, self.now_us, sent_bytes)
-        if self.remember and not finished.preempted:
+        finished = self.scheduler.finished(run, self.now_us, sent_bytes, self.spoilt(run))
+        if finished.again is not None:
+            self.skips.append(finished.again)
+        elif self.remember and not finished.preempted:
             self.answers.append(finished.configuration_ids)
             self.answered.update(dict.fromkeys(finished.tickets, run))
 

@@ -161,6 +161,60 @@ def test_the_only_worker_is_freed_for_what_is_more_important_and_for_nothing_els
     assert Counter(run.key.destination_node for run in w.started)["bravo"] == 2
 
 
+def test_a_spoilt_run_is_made_again_soon_and_not_for_ever() -> None:
+    w = world()
+    w.spoilt = lambda run: "9 of 12 chirps were spoilt" if w.now_us < 200 * S else ""
+    w.scheduler.put(configuration("a", 600, sensor="pathchirp"), 0)
+    w.advance(100)
+    # Four runs within half a minute, pauses of 2, 4 and 8 s between them; the last result stands, whatever it is.
+    gaps = [after.started_us - before.started_us for before, after in itertools.pairwise(w.started)]
+    assert gaps == [3 * S, 5 * S, 9 * S]
+    assert w.answers == [("a",)]
+    assert [(skip.reason, skip.detail) for skip in w.skips] == [("spoilt", "9 of 12 chirps were spoilt")] * 3
+    assert w.scheduler.statistics.skipped == {"spoilt": 3}
+    w.advance(1800)
+    assert len(w.answers) >= 3
+    assert len(w.started) == len(w.answers) + 3
+
+
+def test_who_asks_once_gets_the_first_result_that_was_not_spoilt() -> None:
+    w = world()
+    complaints = iter(["two of three trains did not leave as planned"])
+    w.spoilt = lambda run: next(complaints, "")
+    ticket = w.scheduler.once(configuration("", 0, sensor="pathrate"), w.now_us, w.now_us + 30 * S)
+    w.advance(2)
+    second = w.scheduler.once(configuration("", 0, sensor="pathrate"), w.now_us, w.now_us + 30 * S)
+    w.advance(20)
+    assert len(w.started) == 2
+    assert w.answered == {ticket: w.started[1].id, second: w.started[1].id}
+    assert w.started[1].held_back
+    assert w.scheduler.group_count == 0
+
+
+def test_spoilt_runs_keep_to_the_budget() -> None:
+    w = world(capacity_bps=4_000_000, cost=Cost(200_000, S))  # 300 kB a minute: one run
+    w.spoilt = lambda run: "spoilt"
+    w.scheduler.put(configuration("a", 3600, sensor="pathchirp"), 0)
+    w.advance(600)
+    starts = [run.started_us for run in w.started]
+    assert len(starts) == 4
+    assert all(after - before >= WINDOW_US for before, after in itertools.pairwise(starts))
+    assert w.scheduler.statistics.delayed == {"budget": 3}
+
+
+def test_a_configuration_that_goes_takes_its_spoilt_run_with_it() -> None:
+    w = world()
+    w.spoilt = lambda run: "spoilt"
+    w.scheduler.put(configuration("a", 600), 0)
+    w.advance(7)
+    assert w.started
+    w.scheduler.remove("a", w.now_us)
+    started = len(w.started)
+    w.advance(60)
+    assert len(w.started) == started
+    assert w.scheduler.group_count == 0
+
+
 def test_room_goes_to_the_higher_priority_first() -> None:
     w = world(capacity_bps=4_000_000, cost=Cost(100_000, S))  # three runs a minute
     w.scheduler.put(configuration("low", 10, parameters=(("x", "1"),), priority=1), 0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from chart.lab.experiments import noise
 from chart.lab.experiments import sensing_accuracy as module
 from chart.lab.experiments.framework import Settings
 from chart.lab.experiments.sensing_accuracy import Cell, Measured
+from chart.lab.network import Lab
 
 
 def measured(sensor: str, rate_mbit: float, share: float | None, truth_share: float = 1.0) -> Measured:
@@ -51,3 +55,22 @@ def test_figures_are_medians_and_fast_links_have_no_goal() -> None:
 
 def test_nearly_full_links_are_judged_by_a_least_share() -> None:
     assert measured("spruce", 100, 0.03, 0.01).relative_error == pytest.approx(0.4)
+
+
+def test_a_spoilt_run_is_made_again_and_stands_when_all_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    quiet = noise.Noise(0.0, 0.0, 0.0, 0)
+    loud = noise.Noise(0.0, 1.0, 0.0, 0)
+    clean = measured("pathchirp", 100, 0.5, 0.5)
+    spoilt = replace(measured("pathchirp", 100, None, 0.5), spoilt=True)
+
+    def of(*runs: tuple[Measured, noise.Noise]) -> tuple[Measured | None, str]:
+        left = iter(runs)
+        monkeypatch.setattr(module, "measure", lambda *_: (*next(left), 0.5))
+        return module._measure_quietly(cast(Lab, None), clean.cell, tmp_path, 1e8, Settings(tmp_path))
+
+    assert of((spoilt, quiet), (clean, quiet)) == (clean, "")
+    assert of((spoilt, quiet), (spoilt, quiet), (spoilt, quiet)) == (spoilt, "")
+    assert of((clean, loud), (spoilt, quiet), (clean, quiet)) == (clean, "")
+    found, complaint = of((clean, loud), (clean, loud), (clean, loud))
+    assert found is None
+    assert "hypervisor" in complaint
