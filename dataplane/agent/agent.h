@@ -83,6 +83,7 @@ void agent_log(const char *level, const char *format, ...) __attribute__((format
 #define log_error(...) agent_log("error", __VA_ARGS__)
 
 /* The parts. streams_module (Kafka, decisions, link loads, HTB, metrics) is compiled in when streams.c is there. */
+extern const struct agent_module trinity_share_module;
 extern const struct agent_module ratefile_module;
 extern const struct agent_module control_module;
 extern const struct agent_module signal_module;

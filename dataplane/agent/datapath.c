@@ -99,6 +99,10 @@ int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, 
     return error ? error : bpf_map__reuse_fd(signal_flows, bpf_map__fd(datapath->attach->maps.signal_flows));
 }
 
+const struct trinity *datapath_trinity(const struct datapath *datapath) {
+    return &datapath->trinity;
+}
+
 int datapath_share_grants(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *node_config,
                           struct bpf_map *selectors) {
     int error = bpf_map__reuse_fd(rates, datapath->trinity.rates_fd);

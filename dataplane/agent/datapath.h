@@ -111,6 +111,10 @@ struct bpf_map;
 int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *usage,
                         struct bpf_map *flows, struct bpf_map *signal_flows);
 
+/* What agents of one kernel share. */
+struct trinity;
+const struct trinity *datapath_trinity(const struct datapath *datapath);
+
 /* For the program `police`, before it is loaded: what holds on this node, its selectors and its rates. */
 int datapath_share_grants(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *node_config,
                           struct bpf_map *selectors);
@@ -123,6 +127,9 @@ int datapath_reconcile(struct datapath *datapath);
 size_t datapath_flows(struct datapath *datapath, const struct datapath_flow **ret);
 /* Mean smoothed RTT of the sending flows of one grant at the last walk; 0: none. */
 uint32_t datapath_grant_rtt_us(const struct datapath *datapath, const char *request_id);
+/* How long ago packets of a grant left through an interface, in epochs of 100 ms (0: in the present one), or -ENOENT.
+ */
+int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex);
 
 /* Take away what a killed agent left in the kernel and in the state folder; no agent may be running on it. Returns the
  * number of things removed or a negative errno. */

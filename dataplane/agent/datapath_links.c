@@ -2,6 +2,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <limits.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <string.h>
@@ -69,20 +70,39 @@ void datapath_detach_links(struct datapath *datapath) {
         datapath_detach_link(datapath, datapath->links[0].ifindex);
 }
 
+static uint64_t epoch_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return ((uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec) / CHART_EPOCH_NS;
+}
+
 static uint32_t active_before(const uint64_t *slots, uint64_t epoch) {
     uint64_t slot = slots[(epoch - 1) & 3];
     return slot >> 16 == epoch - 1 ? (uint32_t)(slot & 0xffff) : 0;
 }
 
+int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex) {
+    const struct datapath_entry *entry = datapath_find(datapath, request_id);
+    uint64_t last, epoch = epoch_now();
+
+    if (!entry)
+        return -ENOENT;
+    struct chart_grant_link key = {.grant = entry->number, .ifindex = ifindex};
+    if (bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.grant_epochs), &key, &last))
+        return -ENOENT;
+    if (last >= epoch)
+        return 0;
+    return epoch - last < INT_MAX ? (int)(epoch - last) : INT_MAX;
+}
+
 int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret) {
     struct chart_link link;
-    struct timespec now;
     if (!find_link(datapath, ifindex))
         return -ENOENT;
     if (bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex, &link))
         return -errno;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t epoch = ((uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec) / CHART_EPOCH_NS;
+    uint64_t epoch = epoch_now();
     *ret = (struct datapath_link_counters){
         .expedited_bytes = link.expedited_bytes,
         .explicit_rate_bytes = link.explicit_rate_bytes,

@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Delay priority from which a grant asks for the low-delay class. */
-#define EXPEDITED_DELAY_PRIORITY 128
-/* BT with k = (BT + 1) / 4 <= 1. */
-#define EXPEDITED_BURST_TOLERANCE 3
+#include "htb_classes.h"
 
 static int copy_id(char *to, size_t size, const char *from) {
     size_t length = from ? strnlen(from, size) : 0;
@@ -39,18 +36,19 @@ struct decide *decide_new(const char *node) {
     return decide;
 }
 
-static void free_grant(void *value) {
+void decide_free_grant(void *value) {
     struct grant_entry *grant = value;
 
     free(grant->link_ids);
+    free(grant->before);
     free(grant);
 }
 
 void decide_free(struct decide *decide) {
     if (!decide)
         return;
-    strmap_free(&decide->grants, free_grant);
-    strmap_free(&decide->rates, free);
+    strmap_free(&decide->grants, decide_free_grant);
+    strmap_free(&decide->rates, decide_free_rates);
     strmap_free(&decide->policies, NULL);
     free(decide->links);
     free(decide->table);
@@ -83,13 +81,18 @@ const struct decide_link *decide_find_link(const struct decide *decide, const ch
 
 static int copy_path(struct grant_entry *entry, const struct decide *decide, const struct decide_grant *grant) {
     char(*path)[DECIDE_ID_LEN] = calloc(grant->n_link_ids, sizeof(*path));
+    struct counted *before = calloc(grant->n_link_ids, sizeof(*before));
 
-    if (!path)
+    if (!path || !before) {
+        free(path);
+        free(before);
         return -ENOMEM;
+    }
     entry->own_link_id[0] = '\0';
     for (size_t i = 0; i < grant->n_link_ids; i++) {
         if (copy_id(path[i], sizeof(path[i]), grant->link_ids[i]) < 0) {
             free(path);
+            free(before);
             return -EINVAL;
         }
         if (!entry->own_link_id[0] && leaves_from(path[i], decide->node)) {
@@ -98,7 +101,9 @@ static int copy_path(struct grant_entry *entry, const struct decide *decide, con
         }
     }
     free(entry->link_ids);
+    free(entry->before);
     entry->link_ids = path;
+    entry->before = before;
     entry->n_link_ids = grant->n_link_ids;
     return 0;
 }
@@ -112,8 +117,8 @@ static bool concerns(const struct decide *decide, const struct decide_grant *gra
 }
 
 static void fill_grant(struct grant_entry *entry, const struct decide_grant *grant, const char *traceparent) {
-    bool expedited =
-        grant->delay_priority >= EXPEDITED_DELAY_PRIORITY && grant->burst_tolerance <= EXPEDITED_BURST_TOLERANCE;
+    bool expedited = grant->delay_priority >= HTB_EXPEDITED_DELAY_PRIORITY &&
+                     grant->burst_tolerance <= HTB_EXPEDITED_BURST_TOLERANCE;
 
     entry->generation = grant->generation;
     entry->selector = grant->selector;
@@ -126,6 +131,7 @@ static void fill_grant(struct grant_entry *entry, const struct decide_grant *gra
     entry->valid_from_us = grant->valid_from_us;
     entry->valid_until_us = grant->valid_until_us;
     entry->with_available_rate = grant->with_available_rate;
+    snprintf(entry->user, sizeof(entry->user), "%s", grant->user ? grant->user : "");
     entry->released = false;
     entry->removed_at_us = 0;
 }
@@ -161,7 +167,7 @@ int decide_put_grant(struct decide *decide, const struct decide_grant *grant, co
         entry->first_seen_us = now_us;
     err = copy_path(entry, decide, grant);
     if (err) {
-        free_grant(strmap_remove(&decide->grants, grant->request_id));
+        decide_free_grant(strmap_remove(&decide->grants, grant->request_id));
         return err;
     }
     fill_grant(entry, grant, traceparent);
@@ -181,7 +187,8 @@ int decide_remove_grant(struct decide *decide, const char *request_id, const cha
 }
 
 int decide_put_link_rates(struct decide *decide, const char *node, uint64_t generation, int64_t valid_until_us,
-                          const struct decide_link_rate *rates, size_t n_rates, int64_t now_us) {
+                          const struct decide_link_rate *rates, size_t n_rates, const struct decide_user_flows *users,
+                          size_t n_users, int64_t now_us) {
     const struct rate_entry *held = strmap_get(&decide->rates, node);
     struct rate_entry *entry;
     void *old = NULL;
@@ -193,6 +200,11 @@ int decide_put_link_rates(struct decide *decide, const char *node, uint64_t gene
     entry = malloc(sizeof(*entry) + n_rates * sizeof(*rates));
     if (!entry)
         return -ENOMEM;
+    err = decide_keep_users(entry, users, n_users);
+    if (err) {
+        free(entry);
+        return err;
+    }
     entry->generation = generation;
     entry->valid_until_us = valid_until_us;
     entry->put_at_us = now_us;
@@ -201,17 +213,17 @@ int decide_put_link_rates(struct decide *decide, const char *node, uint64_t gene
         memcpy(entry->rates, rates, n_rates * sizeof(*rates));
     err = strmap_put(&decide->rates, node, entry, &old);
     if (err) {
-        free(entry);
+        decide_free_rates(entry);
         return err;
     }
-    free(old);
+    decide_free_rates(old);
     return 1;
 }
 
 int decide_remove_link_rates(struct decide *decide, const char *node) {
     void *entry = strmap_remove(&decide->rates, node);
 
-    free(entry);
+    decide_free_rates(entry);
     return entry != NULL;
 }
 
@@ -242,6 +254,12 @@ enum decide_mode decide_policy_mode(const struct decide *decide) {
 
 enum decide_mode decide_mode(const struct decide *decide) {
     return decide->local_off ? DECIDE_MODE_OFF : decide_policy_mode(decide);
+}
+
+const char *decide_user(const struct decide *decide, const char *request_id) {
+    const struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    return grant && grant->with_available_rate ? grant->user : "";
 }
 
 int decide_parse_prefix(const char *text, struct decide_prefix *ret) {

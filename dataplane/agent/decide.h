@@ -12,6 +12,10 @@
 
 #define DECIDE_ID_LEN 80
 #define DECIDE_TRACEPARENT_LEN 56
+/* Owners have up to 255 octets; of a longer one the first 255 count. */
+#define DECIDE_USER_LEN 256
+/* Users with several flows that one record of link rates may name; further ones are left out. */
+#define DECIDE_USERS_MAX 1024
 #define DECIDE_REASON_LEN 160
 /* Refresh of a status that did not change. */
 #define DECIDE_REFRESH_US 10000000ll
@@ -24,6 +28,8 @@
 #define DECIDE_IDLE_US 2000000
 /* How long a grant that has begun to move data is a newcomer: a load report, a link rate, and one of each to spare. */
 #define DECIDE_NEWCOMER_US 400000
+/* Of its fair part a newcomer takes one in so many where others send. */
+#define DECIDE_NEWCOMER_PART 4
 /* After this long a link's controller has surely set a new grant's GR aside. */
 #define DECIDE_UNKNOWN_GRANT_US 2000000
 /* How long a removed grant is remembered, so that an undelivered REMOVED can be sent again. */
@@ -94,6 +100,8 @@ struct decide_grant {
     int64_t valid_from_us;
     int64_t valid_until_us;
     bool with_available_rate;
+    /* Whose flow it is; NULL or "": of nobody else's. */
+    const char *user;
 };
 
 struct decide_link_rate {
@@ -101,8 +109,19 @@ struct decide_link_rate {
     uint64_t available_bps;
     uint64_t explicit_rate_capacity_bps;
     uint64_t legacy_share_bps;
-    /* Grants that the rates count. */
-    uint32_t active_flows;
+    /* Users that the rates count: R is what all flows of a user may have together. */
+    uint32_t active_users;
+    /* What flows may be guaranteed in band together, and until when; microseconds since the epoch. */
+    uint64_t gr_lease_bps;
+    int64_t gr_lease_until_us;
+};
+
+/* A user with several flows on a link, as its rate says; the user is borrowed for the call. */
+struct decide_user_flows {
+    const char *user;
+    /* Which of the record's rates, from 0. */
+    uint32_t rate;
+    uint32_t flows;
 };
 
 /* A grant as this node shall apply it now. */
@@ -154,7 +173,8 @@ int decide_set_links(struct decide *decide, const struct decide_link *links, siz
 int decide_put_grant(struct decide *decide, const struct decide_grant *grant, const char *traceparent, int64_t now_us);
 int decide_remove_grant(struct decide *decide, const char *request_id, const char *traceparent, int64_t now_us);
 int decide_put_link_rates(struct decide *decide, const char *node, uint64_t generation, int64_t valid_until_us,
-                          const struct decide_link_rate *rates, size_t n_rates, int64_t now_us);
+                          const struct decide_link_rate *rates, size_t n_rates, const struct decide_user_flows *users,
+                          size_t n_users, int64_t now_us);
 int decide_remove_link_rates(struct decide *decide, const char *node);
 int decide_put_policy(struct decide *decide, const char *id, enum decide_mode mode);
 int decide_remove_policy(struct decide *decide, const char *id);
@@ -193,6 +213,13 @@ void decide_undelivered(struct decide *decide, const char *request_id);
 
 /* Fresh rate of one link, NULL when none or when its lease ended. */
 const struct decide_link_rate *decide_link_rate(const struct decide *decide, const char *link_id, int64_t now_us);
+
+/* What flows may be guaranteed in band together on a link, and when that ends in *ret_until_us; 0 when the link has no
+ * lease that holds. A lease that nobody renews, because its allocator or its stream is away, ends by itself. */
+uint64_t decide_in_band_lease(const struct decide *decide, const char *link_id, int64_t now_us, int64_t *ret_until_us);
+
+/* Whose flow a grant is, "" when nobody else's or when there is no such grant; lives until the grant changes. */
+const char *decide_user(const struct decide *decide, const char *request_id);
 
 /* Parse "10.0.0.0/8", "fe80::/10", a bare address or "" (any). 0, or -EINVAL. */
 int decide_parse_prefix(const char *text, struct decide_prefix *ret);

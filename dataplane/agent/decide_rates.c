@@ -33,18 +33,99 @@ const struct decide_link_rate *decide_link_rate(const struct decide *decide, con
     return find_rate(decide, link_id, now_us, &entry);
 }
 
-/* What a flow that the link's rate does not count yet may have above its GR: its part when all that is there is shared
- * anew. The link sets the GR aside as soon as its controller knows of the grant; a rate older than the grant does not.
- */
+uint64_t decide_in_band_lease(const struct decide *decide, const char *link_id, int64_t now_us, int64_t *ret_until_us) {
+    const struct decide_link_rate *rate = decide_link_rate(decide, link_id, now_us);
+
+    if (!rate || !rate->gr_lease_bps || rate->gr_lease_until_us <= now_us)
+        return 0;
+    *ret_until_us = rate->gr_lease_until_us;
+    return rate->gr_lease_bps;
+}
+
+static int by_rate_and_user(const void *a, const void *b) {
+    const struct decide_user_flows *one = a, *other = b;
+
+    if (one->rate != other->rate)
+        return one->rate < other->rate ? -1 : 1;
+    return strcmp(one->user, other->user);
+}
+
+int decide_keep_users(struct rate_entry *entry, const struct decide_user_flows *users, size_t n_users) {
+    size_t octets = 0;
+    char *name;
+
+    if (n_users > DECIDE_USERS_MAX)
+        n_users = DECIDE_USERS_MAX;
+    for (size_t i = 0; i < n_users; i++)
+        octets += strlen(users[i].user) + 1;
+    entry->users = NULL;
+    entry->names = NULL;
+    entry->n_users = n_users;
+    if (!n_users)
+        return 0;
+    entry->users = calloc(n_users, sizeof(*entry->users));
+    entry->names = name = malloc(octets);
+    if (!entry->users || !entry->names) {
+        free(entry->users);
+        free(entry->names);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n_users; i++) {
+        entry->users[i] = users[i];
+        entry->users[i].user = name;
+        name = stpcpy(name, users[i].user) + 1;
+    }
+    qsort(entry->users, n_users, sizeof(*entry->users), by_rate_and_user);
+    return 0;
+}
+
+void decide_free_rates(void *value) {
+    struct rate_entry *entry = value;
+
+    if (!entry)
+        return;
+    free(entry->users);
+    free(entry->names);
+    free(entry);
+}
+
+/* Users that the rate counts, and how many flows it counts of the grant's user: 0 when it says nothing of them, which
+ * is one or none. */
+static struct counted counted_of(const struct rate_entry *entry, const struct decide_link_rate *rate,
+                                 const struct grant_entry *grant) {
+    const struct decide_user_flows key = {.user = grant->user, .rate = (uint32_t)(rate - entry->rates)};
+    const struct decide_user_flows *found = NULL;
+
+    if (grant->user[0] && entry->n_users)
+        found = bsearch(&key, entry->users, entry->n_users, sizeof(key), by_rate_and_user);
+    return (struct counted){.users = rate->active_users, .flows = found ? found->flows : 0};
+}
+
+void decide_note_flows(const struct decide *decide, struct grant_entry *grant, int64_t now_us) {
+    for (size_t i = 0; i < grant->n_link_ids; i++) {
+        const struct rate_entry *entry;
+        const struct decide_link_rate *rate = find_rate(decide, grant->link_ids[i], now_us, &entry);
+
+        grant->before[i] = rate ? counted_of(entry, rate, grant) : (struct counted){0};
+    }
+}
+
+/* What a flow that the link's rate does not count yet may have above its GR: a quarter of its part when all that is
+ * there is shared anew, all of it where nobody else is, and no more than its part of what its user has. Until the rate
+ * counts it, which takes up to two tenths of a second, everything it sends on a full link is queue. The link sets the
+ * GR aside as soon as its controller knows of the grant; a rate older than the grant does not. */
 static uint64_t newcomer_bps(const struct rate_entry *entry, const struct decide_link_rate *rate,
                              const struct grant_entry *grant, int64_t now_us) {
     bool set_aside =
         entry->put_at_us > grant->first_seen_us || now_us >= grant->first_seen_us + DECIDE_UNKNOWN_GRANT_US;
     uint64_t gr_bps = set_aside ? 0 : grant->guaranteed_bps;
     uint64_t capacity = rate->explicit_rate_capacity_bps;
-    uint64_t share = (capacity > gr_bps ? capacity - gr_bps : 0) / (rate->active_flows + 1);
+    uint64_t share = (capacity > gr_bps ? capacity - gr_bps : 0) / (rate->active_users + 1);
+    uint64_t of_user_bps = rate->available_bps / (counted_of(entry, rate, grant).flows + 1);
 
-    return share < rate->available_bps ? share : rate->available_bps;
+    if (rate->active_users)
+        share /= DECIDE_NEWCOMER_PART;
+    return share < of_user_bps ? share : of_user_bps;
 }
 
 bool decide_path_rate(const struct decide *decide, const struct grant_entry *grant, int64_t now_us, uint64_t *ret_bps,
@@ -56,12 +137,19 @@ bool decide_path_rate(const struct decide *decide, const struct grant_entry *gra
         const struct rate_entry *entry;
         uint64_t available;
         const struct decide_link_rate *rate = find_rate(decide, grant->link_ids[i], now_us, &entry);
+        struct counted now;
+        bool counted;
 
         if (!rate) {
             *ret_missing = grant->link_ids[i];
             return false;
         }
-        available = decide_is_newcomer(grant, now_us) ? newcomer_bps(entry, rate, grant, now_us) : rate->available_bps;
+        now = counted_of(entry, rate, grant);
+        counted = !decide_is_newcomer(grant, now_us) ||
+                  (!decide_is_idle(grant, now_us) &&
+                   (now.users > grant->before[i].users || now.flows > grant->before[i].flows));
+        available =
+            counted ? rate->available_bps / (now.flows ? now.flows : 1) : newcomer_bps(entry, rate, grant, now_us);
         if (available < least)
             least = available;
         if (entry->valid_until_us < first_end)

@@ -4,6 +4,12 @@
 #include "decide.h"
 #include "strmap.h"
 
+/* Users that a link's rate counts, and flows of the grant's user among them (0: one or none). */
+struct counted {
+    uint32_t users;
+    uint32_t flows;
+};
+
 struct grant_entry {
     char request_id[DECIDE_ID_LEN];
     char traceparent[DECIDE_TRACEPARENT_LEN];
@@ -11,6 +17,8 @@ struct grant_entry {
     struct decide_selector selector;
     char selector_error[DECIDE_REASON_LEN];
     char (*link_ids)[DECIDE_ID_LEN];
+    /* Per link of the path: what its rate counted when this grant was last seen without traffic. */
+    struct counted *before;
     size_t n_link_ids;
     /* First link of the path that this node transmits on. */
     char own_link_id[DECIDE_ID_LEN];
@@ -21,6 +29,7 @@ struct grant_entry {
     int64_t valid_from_us;
     int64_t valid_until_us;
     bool with_available_rate;
+    char user[DECIDE_USER_LEN];
     bool released;
     int64_t first_seen_us;
     int64_t removed_at_us;
@@ -52,9 +61,16 @@ struct rate_entry {
     uint64_t generation;
     int64_t valid_until_us;
     int64_t put_at_us;
+    /* Ordered by rate and user; the texts stand in `names`. */
+    struct decide_user_flows *users;
+    size_t n_users;
+    char *names;
     size_t n_rates;
     struct decide_link_rate rates[];
 };
+
+int decide_keep_users(struct rate_entry *entry, const struct decide_user_flows *users, size_t n_users);
+void decide_free_rates(void *value);
 
 struct decide {
     char node[DECIDE_ID_LEN];
@@ -69,15 +85,23 @@ struct decide {
     size_t table_size;
 };
 
+/* Free a grant that no map holds any more. */
+void decide_free_grant(void *value);
 const struct decide_link *decide_find_link(const struct decide *decide, const char *link_id);
 /* Least available rate over the path at now_us; false when a link of it has no fresh rate (its id in *ret_missing). */
 bool decide_path_rate(const struct decide *decide, const struct grant_entry *grant, int64_t now_us, uint64_t *ret_bps,
                       int64_t *ret_until_us, const char **ret_missing);
+static inline bool decide_is_idle(const struct grant_entry *grant, int64_t now_us) {
+    return !grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US;
+}
+
 /* The grant's flows are new to the links: until a link rate that counts them arrives they take a newcomer's share. */
 static inline bool decide_is_newcomer(const struct grant_entry *grant, int64_t now_us) {
-    return !grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US ||
-           now_us < grant->active_since_us + DECIDE_NEWCOMER_US;
+    return decide_is_idle(grant, now_us) || now_us < grant->active_since_us + DECIDE_NEWCOMER_US;
 }
+
+/* Remember what the links' rates count now, without this grant. */
+void decide_note_flows(const struct decide *decide, struct grant_entry *grant, int64_t now_us);
 
 static inline bool decide_in_force(const struct grant_entry *grant, int64_t now_us) {
     return !grant->released && grant->valid_from_us <= now_us && now_us < grant->valid_until_us;

@@ -1,6 +1,7 @@
 /* What is told about grants: a status when something changed, the same again every DECIDE_REFRESH_US (decide.h). */
 #include "decide_state.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@ struct telling {
 };
 
 /* Returns 1 when the grant's flows began or fell idle. */
-static int note_observed(struct grant_entry *grant, const struct decide_observed *observed, int64_t now_us) {
+static int note_observed(const struct decide *decide, struct grant_entry *grant, const struct decide_observed *observed,
+                         int64_t now_us) {
     bool was_newcomer = decide_is_newcomer(grant, now_us);
 
     if (observed->sent_bytes != grant->observed.sent_bytes) {
@@ -23,6 +25,8 @@ static int note_observed(struct grant_entry *grant, const struct decide_observed
             was_newcomer = false; /* when it stops being one has to be planned */
         }
         grant->moved_at_us = now_us;
+    } else if (decide_is_idle(grant, now_us)) {
+        decide_note_flows(decide, grant, now_us);
     }
     grant->observed = *observed;
     return was_newcomer != decide_is_newcomer(grant, now_us);
@@ -39,14 +43,14 @@ void decide_set_result(struct decide *decide, const char *request_id, int error,
     grant->have_result = true;
     grant->result = error;
     if (observed)
-        note_observed(grant, observed, now_us);
+        note_observed(decide, grant, observed, now_us);
 }
 
 int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,
                         int64_t now_us) {
     struct grant_entry *grant = strmap_get(&decide->grants, request_id);
 
-    return grant ? note_observed(grant, observed, now_us) : 0;
+    return grant ? note_observed(decide, grant, observed, now_us) : 0;
 }
 
 /* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */
@@ -74,7 +78,10 @@ static enum decide_state enforced_state(const struct telling *telling, const str
     if (!grant->desired || !grant->have_result)
         return DECIDE_NONE;
     if (grant->result != 0) {
-        snprintf(reason, DECIDE_REASON_LEN, "the kernel refused it: %.100s", strerror(-grant->result));
+        if (grant->result == -ENOSPC)
+            snprintf(reason, DECIDE_REASON_LEN, "this node has no room for another grant");
+        else
+            snprintf(reason, DECIDE_REASON_LEN, "the kernel refused it: %.100s", strerror(-grant->result));
         return DECIDE_FAILED;
     }
     if (grant->sending && grant->gr_bps + grant->ar_bps == 0) {
@@ -176,8 +183,7 @@ static int tell_one(const char *key, void *value, void *context) {
     if (grant->told_state != DECIDE_NONE &&
         (grant->told_state != DECIDE_REMOVED || telling->now_us < grant->removed_at_us + DECIDE_FORGET_US))
         return 0;
-    free(grant->link_ids);
-    free(grant);
+    decide_free_grant(grant);
     return 1;
 }
 

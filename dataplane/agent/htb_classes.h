@@ -10,6 +10,10 @@
 #define HTB_MINOR_LINK 0x1u
 /* Verified signals and expedited forwarding, priority 0. */
 #define HTB_MINOR_EXPEDITED 0x10u
+/* From which delay priority on, and up to which burst tolerance, a guaranteed rate is expedited: k = (BT + 1) / 4 <= 1.
+ */
+#define HTB_EXPEDITED_DELAY_PRIORITY 128
+#define HTB_EXPEDITED_BURST_TOLERANCE 3
 /* Flows under a grant, priority 1. */
 #define HTB_MINOR_EXPLICIT_RATE 0x20u
 /* Everything else, priority 2; the default. */

@@ -52,7 +52,7 @@ int kernel_link_tc(int program_fd, uint32_t ifindex, bool ingress, bool first) {
                        first ? ATTACH_BEFORE : 0);
 }
 
-static int map_has_name(int fd, const char *name) {
+bool kernel_map_has_name(int fd, const char *name) {
     struct bpf_map_info info = {0};
     uint32_t length = sizeof(info);
     return bpf_obj_get_info_by_fd(fd, &info, &length) == 0 && strcmp(info.name, name) == 0;
@@ -60,6 +60,7 @@ static int map_has_name(int fd, const char *name) {
 
 int kernel_find_struct_ops(const char *map_name, int *ret_map_fd) {
     uint32_t id = 0;
+    errno = 0;
     while (bpf_link_get_next_id(id, &id) == 0) {
         struct link_info info = {0};
         uint32_t length = sizeof(info);
@@ -70,7 +71,7 @@ int kernel_find_struct_ops(const char *map_name, int *ret_map_fd) {
             continue;
         if (bpf_obj_get_info_by_fd(link_fd, &info, &length) == 0 && info.type == LINK_TYPE_STRUCT_OPS) {
             int map_fd = bpf_map_get_fd_by_id(info.struct_ops_map_id);
-            if (map_fd >= 0 && map_has_name(map_fd, map_name)) {
+            if (map_fd >= 0 && kernel_map_has_name(map_fd, map_name)) {
                 *ret_map_fd = map_fd;
                 return link_fd;
             }
@@ -79,7 +80,7 @@ int kernel_find_struct_ops(const char *map_name, int *ret_map_fd) {
         }
         close(link_fd);
     }
-    return -ENOENT;
+    return errno == EPERM ? -EPERM : -ENOENT;
 }
 
 static int find_in_program(int program_fd, const char *map_name) {
@@ -90,7 +91,7 @@ static int find_in_program(int program_fd, const char *map_name) {
         return -errno;
     for (uint32_t i = 0; i < info.nr_map_ids && i < PROGRAM_MAPS_MAX; i++) {
         int fd = bpf_map_get_fd_by_id(map_ids[i]);
-        if (fd >= 0 && map_has_name(fd, map_name))
+        if (fd >= 0 && kernel_map_has_name(fd, map_name))
             return fd;
         if (fd >= 0)
             close(fd);

@@ -13,8 +13,10 @@ int kernel_link_struct_ops(int map_fd);
  */
 int kernel_link_tc(int program_fd, uint32_t ifindex, bool ingress, bool first);
 
+bool kernel_map_has_name(int fd, const char *name);
+
 /* The link of a registered struct_ops map of that name; *ret_map_fd is the map. A descriptor, -ENOENT when there is
- * none, or a negative errno. */
+ * none, or a negative errno: -EPERM without CAP_SYS_ADMIN. */
 int kernel_find_struct_ops(const char *map_name, int *ret_map_fd);
 
 /* A map by name among those of the program `program_name` that the struct_ops map `map_fd` calls. A descriptor, -ENOENT

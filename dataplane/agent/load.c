@@ -94,6 +94,34 @@ int load_note(struct load_activity *activity, const char *request_id, uint64_t s
     return grant->ever_moved && now_us < grant->moved_at_us + LOAD_IN_USE_US ? LOAD_IN_USE : LOAD_IDLE;
 }
 
+static int by_link_and_user(const void *a, const void *b) {
+    const struct load_sender *one = a, *other = b;
+
+    if (one->link != other->link)
+        return one->link < other->link ? -1 : 1;
+    return strcmp(one->user, other->user);
+}
+
+size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct messages_user_flows *ret,
+                        size_t most) {
+    size_t listed = 0, end;
+
+    if (n > 1)
+        qsort(senders, n, sizeof(*senders), by_link_and_user);
+    for (size_t i = 0; i < n; i = end) {
+        bool active = senders[i].active;
+
+        end = i + 1;
+        while (senders[i].user[0] && end < n && by_link_and_user(&senders[i], &senders[end]) == 0)
+            active |= senders[end++].active;
+        users[senders[i].link] += active;
+        if (end - i > 1 && listed < most)
+            ret[listed++] = (struct messages_user_flows){
+                .user = senders[i].user, .link = senders[i].link, .flows = (uint32_t)(end - i)};
+    }
+    return listed;
+}
+
 static int forget_old(const char *key, void *value, void *context) {
     struct grant_activity *grant = value;
 

@@ -14,6 +14,9 @@
 /* The guaranteed rate of a grant counts as in use for this long after its last packet (counters of a grant may be a
  * second old). */
 #define LOAD_IN_USE_US 2000000ll
+/* A flow counts among its user's for so many epochs of 100 ms: the count must not follow every pause (three reports).
+ */
+#define LOAD_RECENT_EPOCHS 3
 
 struct load_sample {
     bool have_htb;
@@ -45,3 +48,15 @@ void load_begin(struct load_activity *activity);
 int load_note(struct load_activity *activity, const char *request_id, uint64_t sent_bytes, int64_t now_us);
 void load_end(struct load_activity *activity);
 void load_free(struct load_activity *activity);
+
+/* A grant with traffic: whose it is ("": nobody else's), and the link that it leaves through. */
+struct load_sender {
+    const char *user;
+    uint32_t link;
+    bool active;
+};
+
+/* Sort `senders` by link and user; add to users[link] how many users are active there, and list in ret, which has room
+ * for `most`, who has more than one sender on a link. Returns how many are listed. */
+size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct messages_user_flows *ret,
+                        size_t most);

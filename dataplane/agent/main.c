@@ -24,7 +24,7 @@
 #define WALK_PERIOD_US 1000000u
 
 static const struct agent_module *const modules[] = {
-    &ratefile_module, &signal_module, &authority_module, &ipfix_module, &police_module,
+    &trinity_share_module, &ratefile_module, &signal_module, &authority_module, &ipfix_module, &police_module,
 #ifdef CHART_STREAMS
     &streams_module,
 #endif

@@ -59,17 +59,28 @@ static int take_grant(const struct messages_intake *intake, const struct streams
                                   .burst_tolerance = message->burst_tolerance,
                                   .valid_from_us = message->valid_from_us,
                                   .valid_until_us = message->valid_until_us,
-                                  .with_available_rate = message->with_available_rate};
+                                  .with_available_rate = message->with_available_rate,
+                                  .user = message->user};
     read_selector(message->selector, &grant.selector, error, sizeof(error));
     changed = decide_put_grant(intake->decide, &grant, record->traceparent, intake->now_us);
     chart__v1__flow_grant__free_unpacked(message, NULL);
     return changed == -EINVAL ? -EBADMSG : changed;
 }
 
+/* Users with several flows on the link `number` of the record, after the `n` that there are; how many there are then.
+ */
+static size_t read_users(const Chart__V1__LinkRate *from, size_t number, struct decide_user_flows *users, size_t n) {
+    for (size_t i = 0; i < from->n_user_flows && n < DECIDE_USERS_MAX; i++)
+        users[n++] = (struct decide_user_flows){
+            .user = from->user_flows[i]->user, .rate = (uint32_t)number, .flows = from->user_flows[i]->flows};
+    return n;
+}
+
 static int take_link_rates(const struct messages_intake *intake, const struct streams_record *record) {
+    struct decide_user_flows users[DECIDE_USERS_MAX];
     struct decide_link_rate *rates;
     Chart__V1__LinkRates *message;
-    size_t n = 0;
+    size_t n = 0, n_users = 0;
     int changed;
 
     if (!record->value)
@@ -91,11 +102,14 @@ static int take_link_rates(const struct messages_intake *intake, const struct st
         rates[n].available_bps = from->available_bps;
         rates[n].explicit_rate_capacity_bps = from->explicit_rate_capacity_bps;
         rates[n].legacy_share_bps = from->legacy_share_bps;
-        rates[n].active_flows = from->active_flows;
+        rates[n].active_users = from->active_flows;
+        rates[n].gr_lease_bps = from->gr_lease_bps;
+        rates[n].gr_lease_until_us = from->gr_lease_until_us;
+        n_users = read_users(from, n, users, n_users);
         n++;
     }
     changed = decide_put_link_rates(intake->decide, record->key, message->generation, message->valid_until_us, rates, n,
-                                    intake->now_us);
+                                    users, n_users, intake->now_us);
     free(rates);
     chart__v1__link_rates__free_unpacked(message, NULL);
     return changed;

@@ -36,8 +36,17 @@ struct messages_load {
     uint64_t explicit_rate_queue_bytes;
     uint32_t active_flows;
     uint32_t legacy_flows;
+    uint32_t users;
     uint64_t guaranteed_in_use_bps;
+    uint64_t in_band_committed_bps;
     uint32_t rtt_us;
+};
+
+/* As chart.v1.UserFlows; `link` is an index of the report's loads. */
+struct messages_user_flows {
+    const char *user;
+    uint32_t link;
+    uint32_t flows;
 };
 
 struct messages_load_report {
@@ -47,6 +56,9 @@ struct messages_load_report {
     uint32_t interval_us;
     const struct messages_load *loads;
     size_t n_loads;
+    /* Users with several flows on a link. */
+    const struct messages_user_flows *users;
+    size_t n_users;
 };
 
 struct messages_interface {

@@ -57,9 +57,9 @@ static void fill_load(Chart__V1__LinkLoad *message, const struct messages_load *
     message->explicit_rate_queue_bytes = load->explicit_rate_queue_bytes;
     message->active_flows = load->active_flows;
     message->legacy_flows = load->legacy_flows;
-    /* Until the authority tells users apart, every grant is a user. */
-    message->users = load->active_flows;
+    message->users = load->users;
     message->guaranteed_in_use_bps = load->guaranteed_in_use_bps;
+    message->in_band_committed_bps = load->in_band_committed_bps;
     message->rtt_us = load->rtt_us;
 }
 
@@ -67,9 +67,18 @@ int messages_send_loads(struct streams *streams, const struct messages_load_repo
     Chart__V1__LinkLoadReport message = CHART__V1__LINK_LOAD_REPORT__INIT;
     Chart__V1__LinkLoad *loads = calloc(report->n_loads ? report->n_loads : 1, sizeof(*loads));
     Chart__V1__LinkLoad **pointers = calloc(report->n_loads ? report->n_loads : 1, sizeof(Chart__V1__LinkLoad *));
+    Chart__V1__UserFlows users[DECIDE_USERS_MAX], *user_pointers[DECIDE_USERS_MAX];
     int err = -ENOMEM;
 
     if (loads && pointers) {
+        for (size_t i = 0; i < report->n_users && i < DECIDE_USERS_MAX; i++) {
+            chart__v1__user_flows__init(&users[i]);
+            users[i].user = (char *)report->users[i].user;
+            users[i].link = report->users[i].link;
+            users[i].flows = report->users[i].flows;
+            user_pointers[message.n_user_flows++] = &users[i];
+        }
+        message.user_flows = user_pointers;
         for (size_t i = 0; i < report->n_loads; i++) {
             fill_load(&loads[i], &report->loads[i]);
             pointers[i] = &loads[i];

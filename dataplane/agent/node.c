@@ -266,6 +266,8 @@ static void node_close(void *state) {
     node_links_close(node);
     netlink_close(&node->netlink);
     load_free(&node->activity);
+    free(node->senders);
+    free(node->user_names);
     decide_free(node->decide);
     free(node->grants);
     free(node->grant_errors);

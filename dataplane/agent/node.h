@@ -45,6 +45,8 @@ struct node_link {
     uint64_t rtt_sum_us;
     uint32_t rtt_count;
     uint32_t active_grants;
+    uint32_t active_users;
+    uint32_t active_senders;
     uint64_t total_sent_bytes;
     uint64_t total_explicit_rate_bytes;
     uint64_t total_dropped_packets;
@@ -60,8 +62,19 @@ struct node {
     struct netlink netlink;
     struct records records;
     struct load_activity activity;
+    /* Who sends, as last noted; `users` names those with several flows on a link (an index of `links`), and their names
+     * stand in `user_names`. */
+    struct load_sender *senders;
+    size_t senders_size;
+    size_t n_senders;
+    struct messages_user_flows users[DECIDE_USERS_MAX];
+    size_t n_users;
+    char *user_names;
 
     struct node_link links[AGENT_LINKS_MAX];
+    /* Whether they were looked at: before, nothing is known of an interface, and saying "down" would cost every request
+     * on the link its rate. */
+    bool looked;
 
     /* Decisions. */
     bool dirty;

@@ -182,6 +182,7 @@ void node_links_refresh(struct node *node, int64_t now_us) {
         links[n].capacity_bps = capacity_bps;
         n++;
     }
+    node->looked = true;
     if (decide_set_links(node->decide, links, n) > 0)
         node->dirty = true;
 }
@@ -203,6 +204,15 @@ static void take_sample(struct node *node, struct node_link *link, struct load_s
     }
 }
 
+/* What reservations leaves to the flows that ask in band here, and what they hold of it. */
+static void follow_lease(const struct node *node, struct node_link *link, int64_t now_us) {
+    int64_t until_us = 0;
+    uint64_t lease_bps = decide_in_band_lease(node->decide, link->id, now_us, &until_us);
+
+    signal_source_lease(link->interface.ifindex, lease_bps, until_us);
+    link->load.in_band_committed_bps = signal_source_held_bps(link->interface.ifindex);
+}
+
 void node_links_sample(struct node *node, int64_t now_us) {
     for (int i = 0; i < AGENT_LINKS_MAX; i++) {
         struct node_link *link = &node->links[i];
@@ -222,6 +232,8 @@ void node_links_sample(struct node *node, int64_t now_us) {
         link->have_before = true;
         link->load.active_flows = sample.classifier.active_grants;
         link->load.legacy_flows = sample.classifier.legacy_flows;
+        if (node->streams)
+            follow_lease(node, link, now_us);
         link->total_sent_bytes += link->load.sent_bytes;
         link->total_explicit_rate_bytes += link->load.explicit_rate_bytes;
         link->total_dropped_packets += link->load.dropped_packets;

@@ -2,6 +2,7 @@
 #include "node.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "authority.h"
@@ -21,6 +22,17 @@ static struct node_link *link_of(struct node *node, const char *id) {
     return NULL;
 }
 
+/* Whose packets left through the link lately, as the classifier saw it: on every node of a path, not only the first. */
+static void note_sender(struct node *node, const struct decide_applied *grant, const struct node_link *link) {
+    int age = datapath_grant_age(node->datapath, grant->request_id, link->interface.ifindex);
+
+    if (age < 0 || age > LOAD_RECENT_EPOCHS)
+        return;
+    node->senders[node->n_senders++] = (struct load_sender){.user = decide_user(node->decide, grant->request_id),
+                                                            .link = (uint32_t)(link - node->links),
+                                                            .active = age <= 1};
+}
+
 static void note_grant(struct node *node, const struct decide_applied *grant, int64_t now_us) {
     struct node_link *link = link_of(node, grant->link_id);
     struct decide_observed observed;
@@ -29,6 +41,7 @@ static void note_grant(struct node *node, const struct decide_applied *grant, in
 
     if (!link || datapath_observe(node->datapath, grant->request_id, &observed) < 0)
         return;
+    note_sender(node, grant, link);
     if (decide_set_observed(node->decide, grant->request_id, &observed, now_us))
         node->dirty = true;
     use = load_note(&node->activity, grant->request_id, observed.sent_bytes, now_us);
@@ -41,11 +54,55 @@ static void note_grant(struct node *node, const struct decide_applied *grant, in
     link->rtt_count += rtt_us != 0;
 }
 
+static bool has_room(struct node *node) {
+    struct load_sender *more;
+
+    if (node->n_applied <= node->senders_size)
+        return true;
+    more = realloc(node->senders, node->n_applied * 2 * sizeof(*more));
+    if (!more)
+        return false;
+    node->senders = more;
+    node->senders_size = node->n_applied * 2;
+    return true;
+}
+
+/* Users on every link, and the flows of those who have several. The names are copied: grants come and go before the
+ * next round. */
+static void count_users(struct node *node) {
+    uint32_t counts[AGENT_LINKS_MAX] = {0};
+    size_t octets = 0;
+    char *name;
+
+    node->n_users = load_count_users(node->senders, node->n_senders, counts, node->users, DECIDE_USERS_MAX);
+    for (int i = 0; i < AGENT_LINKS_MAX; i++) {
+        node->links[i].active_users = counts[i];
+        node->links[i].active_senders = 0;
+    }
+    for (size_t i = 0; i < node->n_senders; i++)
+        node->links[node->senders[i].link].active_senders += node->senders[i].active;
+    free(node->user_names);
+    for (size_t i = 0; i < node->n_users; i++)
+        octets += strlen(node->users[i].user) + 1;
+    node->user_names = name = octets ? malloc(octets) : NULL;
+    if (!name)
+        node->n_users = 0;
+    for (size_t i = 0; i < node->n_users; i++) {
+        const char *from = node->users[i].user;
+
+        node->users[i].user = name;
+        name = stpcpy(name, from) + 1;
+    }
+}
+
 /* The grants' part of the loads: who moves data, which guaranteed rate is in use, the mean RTT. A grant that is idle
  * lends its rate to the others until it moves again. */
 static void note_grants(struct node *node, int64_t now_us) {
     if (!node->datapath || (node->n_applied > MANY_GRANTS && now_us < node->noted_at_us + MANY_GRANTS_INTERVAL_US))
         return;
+    if (!has_room(node))
+        return;
+    node->n_senders = 0;
     node->noted_at_us = now_us;
     for (int i = 0; i < AGENT_LINKS_MAX; i++) {
         struct node_link *link = &node->links[i];
@@ -57,6 +114,7 @@ static void note_grants(struct node *node, int64_t now_us) {
     for (size_t i = 0; i < node->n_applied; i++)
         note_grant(node, &node->applied[i], now_us);
     load_end(&node->activity);
+    count_users(node);
 }
 
 static void add_grants(struct node_link *link) {
@@ -65,11 +123,29 @@ static void add_grants(struct node_link *link) {
         link->load.rtt_us = (uint32_t)(link->rtt_sum_us / link->rtt_count);
     if (link->load.active_flows < link->active_grants)
         link->load.active_flows = link->active_grants;
+    /* Flows whose grant was not known when users were counted: each is a user. */
+    link->load.users = link->active_users;
+    if (link->load.active_flows > link->active_senders)
+        link->load.users += link->load.active_flows - link->active_senders;
+}
+
+/* The users with several flows, by the places that links have in the report. */
+static void add_users(const struct node *node, const size_t *places, struct messages_user_flows *users,
+                      struct messages_load_report *report) {
+    for (size_t i = 0; i < node->n_users; i++) {
+        if (!node->links[node->users[i].link].used)
+            continue;
+        users[report->n_users] = node->users[i];
+        users[report->n_users++].link = (uint32_t)places[node->users[i].link];
+    }
+    report->users = users;
 }
 
 void node_report_loads(struct node *node, int64_t now_us) {
     struct messages_load loads[AGENT_LINKS_MAX];
     struct messages_load_report report = {.node = node->options->node, .loads = loads};
+    struct messages_user_flows users[DECIDE_USERS_MAX];
+    size_t places[AGENT_LINKS_MAX];
 
     /* A late tick is followed by an early one: leave it out, a short interval says little. */
     if (node->load_at_us && now_us < node->load_at_us + LEAST_INTERVAL_US)
@@ -84,11 +160,13 @@ void node_report_loads(struct node *node, int64_t now_us) {
     for (int i = 0; i < AGENT_LINKS_MAX; i++)
         if (node->links[i].used) {
             add_grants(&node->links[i]);
+            places[i] = report.n_loads;
             loads[report.n_loads++] = node->links[i].load;
         }
     if (!node->streams || !report.n_loads || !report.interval_us)
         return;
     report.sequence = ++node->load_sequence;
+    add_users(node, places, users, &report);
     messages_send_loads(node->streams, &report);
 }
 
@@ -146,7 +224,7 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
 
 void node_report_state(struct node *node, int64_t now_us) {
     struct messages_interface interfaces[AGENT_LINKS_MAX];
-    const char *capabilities[4], *faults[NODE_MAX_FAULTS];
+    const char *capabilities[5], *faults[NODE_MAX_FAULTS];
     struct signal_refused refused[SIGNAL_REFUSED_MAX];
     uint64_t refused_signals = 0;
     struct messages_node_state state = {.node = node->options->node,
@@ -162,7 +240,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     bool classified = false, shaped = false;
     uint64_t hash;
 
-    if (!node->streams)
+    if (!node->streams || !node->looked)
         return;
     state.enforcement = node->datapath ? datapath_mode(node->datapath) : decide_mode(node->decide);
     if (agent_is_off(node->agent))
@@ -178,6 +256,8 @@ void node_report_state(struct node *node, int64_t now_us) {
         capabilities[state.n_capabilities++] = "classify";
     if (shaped)
         capabilities[state.n_capabilities++] = "htb";
+    if (signal_source_runs())
+        capabilities[state.n_capabilities++] = "in-band";
     hash = hash_state(&state);
     for (size_t i = 0; i < state.n_refused; i++)
         refused_signals += refused[i].count;

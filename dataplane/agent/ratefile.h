@@ -4,8 +4,11 @@
  *    "grants": [{"request_id": "a",
  *                "selector": {"source_prefix": "10.0.0.0/8", "destination_prefix": "", "protocol": "tcp" | "udp" | 6,
  *                             "source_port": 0, "destination_port": 5201, "dscp": 46, "cgroup_id": 0},
- *                "guaranteed_bps": 0, "available_bps": 100000000, "valid_for_ms": 60000, "sending": true}]}
+ *                "guaranteed_bps": 0, "available_bps": 100000000, "valid_for_ms": 60000, "sending": true,
+ *                "expedited": false}]}
  *
+ * sending: this node sends the flows and paces them; expedited: their packets go in the premium class, to which an edge
+ * marks them, and only as far as guaranteed_bps reaches.
  * valid_for_ms counts from when the file was last read; 0 or absent: as long as the agent runs and the file stands. */
 #pragma once
 

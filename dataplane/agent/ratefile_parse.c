@@ -99,8 +99,8 @@ static int read_selector(const cJSON *object, const char *place, char *error, st
 
 static int read_grant(const cJSON *object, const char *place, char *error, struct datapath_grant *ret,
                       uint64_t *ret_valid_for_us) {
-    static const char *const names[] = {"request_id", "selector", "guaranteed_bps", "available_bps", "valid_for_ms",
-                                        "sending",    NULL};
+    static const char *const names[] = {"request_id",   "selector", "guaranteed_bps", "available_bps",
+                                        "valid_for_ms", "sending",  "expedited",      NULL};
     uint64_t valid_for_ms;
     int status = check_names(object, names, place, error);
     if (status)
@@ -108,12 +108,16 @@ static int read_grant(const cJSON *object, const char *place, char *error, struc
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(object, "request_id");
     const cJSON *selector = cJSON_GetObjectItemCaseSensitive(object, "selector");
     const cJSON *sending = cJSON_GetObjectItemCaseSensitive(object, "sending");
+    const cJSON *expedited = cJSON_GetObjectItemCaseSensitive(object, "expedited");
     if (!cJSON_IsString(id) || !id->valuestring[0] || strlen(id->valuestring) >= sizeof(ret->request_id))
         return fail(error, place, "request_id: expected 1 to 79 characters");
     if (sending && !cJSON_IsBool(sending))
         return fail(error, place, "sending: expected true or false");
+    if (expedited && !cJSON_IsBool(expedited))
+        return fail(error, place, "expedited: expected true or false");
     strcpy(ret->request_id, id->valuestring);
     ret->sending = !cJSON_IsFalse(sending);
+    ret->class = cJSON_IsTrue(expedited) ? DECIDE_CLASS_EXPEDITED : DECIDE_CLASS_EXPLICIT_RATE;
     if (selector)
         status = read_selector(selector, place, error, &ret->selector);
     status = status ? status : read_number(object, "guaranteed_bps", 1e13, place, error, &ret->gr_bps);

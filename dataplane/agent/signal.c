@@ -23,8 +23,10 @@
 
 #define LOOK_US 50000u
 #define SECOND_US 1000000u
-/* Of a link's capacity: what explicit rates may fill, and what of it may be guaranteed (allocation leaves the rest to
- * queues that drain and to traffic without a rate). */
+/* Of a link's capacity: what explicit rates may fill, and what of it may be guaranteed by an agent without streams
+ * (allocation leaves the rest to queues that drain and to traffic without a rate). With streams the link's lease
+ * counts.
+ */
 #define EXPLICIT_PER_MILLE 970u
 #define GUARANTEED_PER_MILLE 500u
 /* A rate of the file holds until it is read again, renewed every second. */
@@ -33,6 +35,9 @@
 struct attached {
     uint32_t ifindex;
     uint64_t capacity_bps;
+    /* What may be guaranteed here, as the streams say it, and until when; microseconds since the epoch. */
+    uint64_t lease_bps;
+    int64_t lease_until_us;
     char interface[IF_NAMESIZE];
     int fds[2];
 };
@@ -148,6 +153,14 @@ static int write_link(const struct state *state, const struct attached *link) {
         value.explicit_bps = file->explicit_bps;
     if (file && file->has_guaranteed)
         value.guaranteed_bps = file->guaranteed_bps;
+    if (agent_options(state->agent)->bootstrap) {
+        int64_t left_us = link->lease_until_us - agent_now_us();
+
+        value.leased = true;
+        value.lease_us = left_us > 0 ? (uint64_t)left_us : 0;
+        if (!file || !file->has_guaranteed || link->lease_bps < value.guaranteed_bps)
+            value.guaranteed_bps = link->lease_bps;
+    }
     if (file && file->rate_bps) {
         value.rate_bps = file->rate_bps;
         value.rate_lease_us = RATE_LEASE_US;
@@ -293,7 +306,8 @@ static void on_second(void *context) {
     follow_links(state);
     apply(state);
     for (size_t i = 0; i < state->n_links; i++)
-        if (stated(state, state->links[i].interface))
+        /* Times run by the wall clock, which is set. */
+        if (stated(state, state->links[i].interface) || state->links[i].lease_bps)
             write_link(state, &state->links[i]);
     signal_tables_keep(state->tables);
 }
@@ -333,6 +347,34 @@ size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]) {
             ret[n++] = (struct signal_refused){counter_names[i], count};
     }
     return n;
+}
+
+bool signal_source_runs(void) {
+    return receiving && receiving->running;
+}
+
+void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us) {
+    for (size_t i = 0; signal_source_runs() && i < receiving->n_links; i++) {
+        struct attached *link = &receiving->links[i];
+        int error;
+
+        if (link->ifindex != ifindex || (link->lease_bps == lease_bps && link->lease_until_us == until_us))
+            continue;
+        link->lease_bps = lease_bps;
+        link->lease_until_us = until_us;
+        error = write_link(receiving, link);
+        if (error)
+            log_error("the lease of interface %s could not be applied: %s", link->interface, strerror(-error));
+    }
+}
+
+uint64_t signal_source_held_bps(uint32_t ifindex) {
+    uint64_t held_bps = 0;
+    uint32_t flows;
+
+    if (!signal_source_runs() || signal_tables_load(receiving->tables, ifindex, &held_bps, &flows))
+        return 0;
+    return held_bps;
 }
 
 int signal_source_reports(void) {
@@ -391,6 +433,8 @@ static void add_links(const struct state *state, struct cJSON *array) {
         cJSON_AddStringToObject(object, "interface", state->links[i].interface);
         cJSON_AddNumberToObject(object, "held_bps", (double)held_bps);
         cJSON_AddNumberToObject(object, "flows", flows);
+        if (agent_options(state->agent)->bootstrap)
+            cJSON_AddNumberToObject(object, "lease_bps", (double)state->links[i].lease_bps);
         cJSON_AddItemToArray(array, object);
     }
 }

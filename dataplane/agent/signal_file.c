@@ -186,17 +186,19 @@ static int read_authorisation(const struct reader *reader, const cJSON *object, 
 }
 
 static int read_selector(const struct reader *reader, const cJSON *object, struct decide_selector *ret) {
-    static const char *const names[] = {"source_prefix", "destination_prefix", "protocol", "source_port",
-                                        "destination_port"};
+    static const char *const names[] = {"source_prefix", "destination_prefix", "protocol",
+                                        "source_port",   "destination_port",   "dscp"};
     const cJSON *protocol = cJSON_GetObjectItemCaseSensitive(object, "protocol");
-    uint64_t source_port, destination_port;
+    uint64_t source_port, destination_port, dscp;
     int status = check_names(reader, object, names, N_ITEMS(names));
     status = status ? status : read_prefix(reader, object, "source_prefix", false, &ret->source);
     status = status ? status : read_prefix(reader, object, "destination_prefix", false, &ret->destination);
     status = status ? status : read_number(reader, object, "source_port", UINT16_MAX, &source_port);
     status = status ? status : read_number(reader, object, "destination_port", UINT16_MAX, &destination_port);
+    status = status ? status : read_number(reader, object, "dscp", 63, &dscp);
     if (status)
         return status;
+    ret->dscp_plus_one = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(object, "dscp")) ? (uint8_t)(dscp + 1) : 0;
     ret->source_port = (uint16_t)source_port;
     ret->destination_port = (uint16_t)destination_port;
     if (!protocol)

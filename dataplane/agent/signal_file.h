@@ -12,7 +12,7 @@
  *    "authorisations": [{"prefix": "10.0.0.1/32", "guaranteed_bps": 10000000, "available_bps": 100000000,
  *                        "preemption_priority": 0, "delay_priority": 0, "services": ["available", "guaranteed"],
  *                        "from": 0, "until": 0}],
- *    "asks": [{"selector": {as in a rate file, without dscp and cgroup_id},
+ *    "asks": [{"selector": {as in a rate file, without cgroup_id},
  *              "guaranteed_bps": 0, "available_bps": 100000000, "preemption_priority": 0, "delay_priority": 0,
  *              "burst_tolerance": 0, "service": "available"}],
  *    "links": [{"interface": "to-bravo", "explicit_bps": 97000000, "guaranteed_bps": 50000000, "rate_bps": 0}]} */

@@ -1,4 +1,5 @@
-/* What gives signalling its tables besides --signal-file: the client of the authority. */
+/* What gives signalling its tables besides --signal-file, and what it tells: the client of the authority (keys, next
+ * hops, authorisations), and the streams (what may be guaranteed on a link). */
 #pragma once
 
 #include <stdbool.h>
@@ -11,6 +12,13 @@ struct signal_file;
 void signal_source_take(struct signal_file *tables);
 /* Whether the sequence towards an element has passed the half of its range, so that a new epoch is due. */
 bool signal_source_exhausted(uint16_t element);
+/* Whether flows can be guaranteed a rate in band here. */
+bool signal_source_runs(void);
+/* The lease of a link's free guaranteed rate and when it ends, microseconds since the epoch. An agent that follows the
+ * streams guarantees nothing in band on a link that it has not heard a lease of; rate 0: there is none. */
+void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us);
+/* Rates held and committed in band on a link, bits per second. */
+uint64_t signal_source_held_bps(uint32_t ifindex);
 /* Signals that were not taken, by reason, since the start; reasons that did not occur are left out. Returns how many.
  */
 struct signal_refused {

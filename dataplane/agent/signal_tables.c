@@ -163,6 +163,7 @@ static int ask_to_kernel(const struct signal_ask *from, struct chart_signal_ask 
         .source_port = htobe16(selector.source_port),
         .destination_port = htobe16(selector.destination_port),
         .protocol = selector.protocol,
+        .dscp_plus_one = selector.dscp_plus_one,
         .qos =
             {
                 .guaranteed_rate = chart_rate_encode(from->guaranteed_bps),
@@ -241,12 +242,23 @@ int signal_tables_policy(struct signal_tables *tables, const struct signal_polic
     return memcmp(&before, config, sizeof(before)) == 0 ? 0 : write_config(tables);
 }
 
+/* When a link stops guaranteeing (allocation: agents stop granting one commitment lifetime before a lease's end). */
+static uint64_t guaranteed_until_ns(const struct signal_tables *tables, const struct signal_link *link) {
+    uint64_t lease_ns = link->lease_us * NS_PER_US;
+
+    if (!link->leased)
+        return UINT64_MAX;
+    return lease_ns > tables->config.commitment_ns ? signal_monotonic_ns() + lease_ns - tables->config.commitment_ns
+                                                   : 0;
+}
+
 int signal_tables_link(struct signal_tables *tables, const struct signal_link *link) {
     struct chart_signal_load load = {0};
     struct chart_signal_link value = {
         .header_bytes = link->header_bytes,
         .explicit_bps = link->explicit_bps,
         .guaranteed_bps = link->guaranteed_bps,
+        .guaranteed_until_ns = guaranteed_until_ns(tables, link),
         .rate_bps = link->rate_bps,
         .rate_until_ns = link->rate_lease_us ? signal_monotonic_ns() + link->rate_lease_us * NS_PER_US : 0,
     };

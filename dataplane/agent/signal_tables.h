@@ -52,7 +52,7 @@ struct signal_authorisation {
     int64_t until_us;
 };
 
-/* What is asked for flows whose program does not ask; dscp and cgroup of the selector are not looked at. */
+/* What is asked for flows whose program does not ask; the cgroup of the selector is not looked at. */
 struct signal_ask {
     struct decide_selector selector;
     uint64_t guaranteed_bps;
@@ -63,7 +63,9 @@ struct signal_ask {
     uint8_t service; /* enum chart_service */
 };
 
-/* explicit_bps 0: the link lowers nothing. rate_bps: the controller's common rate, for rate_lease_us from now. */
+/* explicit_bps 0: the link lowers nothing. rate_bps: the controller's common rate, for rate_lease_us from now. leased:
+ * guaranteed_bps is a lease that ends lease_us from now; nothing new is guaranteed, and nothing renewed, from one
+ * lifetime of a commitment before (0: nothing at all). */
 struct signal_link {
     uint32_t ifindex;
     uint32_t header_bytes;
@@ -71,6 +73,8 @@ struct signal_link {
     uint64_t guaranteed_bps;
     uint64_t rate_bps;
     uint64_t rate_lease_us;
+    bool leased;
+    uint64_t lease_us;
 };
 
 /* Zeros are replaced by the defaults of docs/signalling.md. */

@@ -1,5 +1,6 @@
 /* See trinity.h. A lock file keeps two agents that start together from registering twice: struct_ops names are global
- * to a kernel and a second registration of a name fails. */
+ * to a kernel and a second registration of a name fails. Who may look objects up by their ids finds an earlier agent's
+ * trinity so; others are handed it (trinity_share.h). */
 #include "trinity.h"
 
 #include <bpf/bpf.h>
@@ -8,17 +9,25 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "kernel.h"
 #include "maps.h"
 #include "trinity.skel.h"
+#include "trinity_share.h"
 
-#define LOCK_PATH "/run/chart-trinity.lock"
+#define LOCK_PATH TRINITY_DIRECTORY "/lock"
 #define BPF_F_LINK (1u << 13)
+/* An agent that has registered trinity hands it over as soon as its loop runs. */
+#define TAKE_TRIES 100
+#define TAKE_PERIOD_NS 100000000
 
 static int take_lock(void) {
+    if (mkdir(TRINITY_DIRECTORY, 0700) && errno != EEXIST)
+        return -errno;
     int fd = open(LOCK_PATH, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
@@ -84,7 +93,8 @@ static int load(struct trinity *trinity) {
     trinity->link_fd = kernel_link_struct_ops(bpf_map__fd(skeleton->maps.trinity));
     if (trinity->link_fd < 0) {
         error = trinity->link_fd;
-        log_error("registering trinity failed: %s", strerror(-error));
+        if (error != -EEXIST)
+            log_error("registering trinity failed: %s", strerror(-error));
         goto out;
     }
     trinity->rates_fd = keep(bpf_map__fd(skeleton->maps.rates));
@@ -99,6 +109,32 @@ out:
     return error;
 }
 
+/* Somebody has registered trinity and does not listen yet. */
+static int wait_for_other(struct trinity *trinity) {
+    const struct timespec period = {.tv_nsec = TAKE_PERIOD_NS};
+    int error = -ENOENT;
+    for (int i = 0; i < TAKE_TRIES && error == -ENOENT; i++) {
+        if (i)
+            nanosleep(&period, NULL);
+        error = trinity_share_take(trinity);
+    }
+    if (error == -ENOENT) {
+        log_error("trinity is registered in this kernel and no agent hands it over: agents have to share " //
+                  TRINITY_DIRECTORY ", or start with CAP_SYS_ADMIN");
+        return -EEXIST;
+    }
+    return error;
+}
+
+static int load_or_take(struct trinity *trinity) {
+    int error = load(trinity);
+    if (error == -EEXIST)
+        return wait_for_other(trinity);
+    if (!error)
+        trinity_share_clear();
+    return error;
+}
+
 int trinity_open(struct trinity *ret) {
     struct trinity trinity = {.link_fd = -1, .rates_fd = -1, .usage_fd = -1, .flows_fd = -1};
     int lock = take_lock();
@@ -107,8 +143,10 @@ int trinity_open(struct trinity *ret) {
         return lock;
     }
     int error = join(&trinity);
+    if (error == -EPERM)
+        error = trinity_share_take(&trinity);
     if (error == -ENOENT)
-        error = load(&trinity);
+        error = load_or_take(&trinity);
     close(lock);
     if (!error)
         *ret = trinity;

@@ -9,6 +9,7 @@ struct trinity {
     int flows_fd;
 };
 
-/* Join the trinity that another agent has registered, or load and register it. 0 or a negative errno. */
+/* Join the trinity that another agent has registered, or load and register it. 0 or a negative errno; -EEXIST: there is
+ * one, and neither the kernel nor another agent hands it over. */
 int trinity_open(struct trinity *ret);
 void trinity_close(struct trinity *trinity);

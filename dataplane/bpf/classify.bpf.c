@@ -65,7 +65,7 @@ int classify(struct __sk_buff *skb) {
         minor = expedited ? HTB_MINOR_EXPEDITED : HTB_MINOR_EXPLICIT_RATE;
         __sync_fetch_and_add(expedited ? &link->expedited_bytes : &link->explicit_rate_bytes, bytes);
         count_grant(link, ifindex, grant.grant, epoch);
-    } else if (skb->mark == CHART_MARK_SIGNAL) {
+    } else if (skb->mark == CHART_MARK_SIGNAL || skb->priority == HTB_CLASS_ID(HTB_MINOR_EXPEDITED)) {
         minor = HTB_MINOR_EXPEDITED;
         __sync_fetch_and_add(&link->expedited_bytes, bytes);
     } else if (skb->priority == HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE)) {

@@ -100,3 +100,14 @@ static __always_inline void account(const struct tcp_sock *tp, struct chart_sock
     flow->counted_delivered_bytes = delivered;
     flow->counted_retransmits = retransmits;
 }
+
+/* Octets of IP of a packet, every segment of it with its headers. */
+static __always_inline __u64 ip_bytes(const struct __sk_buff *skb, __u64 link_header_bytes) {
+    /* Read once each: the verifier refuses a context pointer that the compiler moved. */
+    __u32 segments = *(const volatile __u32 *)&skb->gso_segs;
+    __u32 wire = *(const volatile __u32 *)&skb->wire_len;
+    __u32 length = *(const volatile __u32 *)&skb->len;
+    __u64 headers = link_header_bytes * max(segments, 1u);
+    wire = max(wire, length);
+    return wire > headers ? wire - headers : 0;
+}

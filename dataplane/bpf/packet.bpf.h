@@ -82,14 +82,3 @@ static __always_inline struct chart_packet_flow *find_flow(const struct chart_pa
     bpf_map_update_elem(&packet_flows, key, &fresh, BPF_ANY);
     return bpf_map_lookup_elem(&packet_flows, key);
 }
-
-/* Octets of IP of a packet, every segment of it with its headers. */
-static __always_inline __u64 ip_bytes(const struct __sk_buff *skb, __u64 link_header_bytes) {
-    /* Read once each: the verifier refuses a context pointer that the compiler moved. */
-    __u32 segments = *(const volatile __u32 *)&skb->gso_segs;
-    __u32 wire = *(const volatile __u32 *)&skb->wire_len;
-    __u32 length = *(const volatile __u32 *)&skb->len;
-    __u64 headers = link_header_bytes * max(segments, 1u);
-    wire = max(wire, length);
-    return wire > headers ? wire - headers : 0;
-}

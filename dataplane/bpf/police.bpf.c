@@ -1,19 +1,15 @@
 /* police: on the ingress of a domain's edge, holds every granted flow to its rate with a token bucket, writes the DSCP
  * of premium packets (EF, 46) and holds the premium aggregate of a neighbour domain to what was agreed (Sander et al.,
  * A Differentiated Services Implementation for High-Performance TCP Flows, sections 3 and 5: the edge polices and
- * marks, the core queues by class). What exceeds is dropped or goes on unmarked.
- *
- * A bucket is one number, the time at which it will be empty of debt; a packet that would put that further ahead than
- * the depth exceeds. It is moved by compare and exchange, so that processors need no lock. */
+ * marks, the core queues by class). What exceeds is dropped or goes on unmarked. */
 #include "packet.bpf.h"
 
+#include "bucket.bpf.h"
 #include "police.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define NS_PER_S 1000000000ull
 #define BUCKETS_MAX 65536
-#define ATTEMPTS 8
 #define ECN_MASK 3
 
 struct {
@@ -29,23 +25,6 @@ struct {
     __type(key, __u64);
     __type(value, struct chart_police_bucket);
 } police_buckets SEC(".maps");
-
-/* Put `bytes` into a bucket; false when they exceed it, and then it stays as it was. A depth is never less than two
- * full packets, or nothing would ever fit. */
-static __always_inline bool conforms(__u64 *at_ns, __u64 bytes, __u64 rate_bps, __u64 depth_ns, __u64 now_ns) {
-    __u64 cost_ns = bytes * 8 * NS_PER_S / rate_bps;
-    __u64 least_ns = 2 * CHART_POLICE_MTU_BYTES * 8 * NS_PER_S / rate_bps;
-    __u64 limit_ns = now_ns + max(depth_ns, least_ns);
-    for (int i = 0; i < ATTEMPTS; i++) {
-        __u64 seen = *(volatile __u64 *)at_ns;
-        __u64 next = max(seen, now_ns) + cost_ns;
-        if (next > limit_ns)
-            return false;
-        if (__sync_val_compare_and_swap(at_ns, seen, next) == seen)
-            return true;
-    }
-    return false;
-}
 
 static __always_inline void write_ipv4_dscp(struct __sk_buff *skb, __u32 offset, __u8 dscp) {
     __be16 before, after;
@@ -105,7 +84,7 @@ static __always_inline int police_grant(struct __sk_buff *skb, struct chart_poli
     struct chart_police_bucket *bucket = find_bucket(grant);
     if (!bucket)
         return TCX_NEXT;
-    if (!conforms(&bucket->at_ns, bytes, rate_bps, edge->depth_ns, now_ns)) {
+    if (!bucket_conforms(&bucket->at_ns, bytes, rate_bps, edge->depth_ns, now_ns)) {
         __sync_fetch_and_add(&bucket->exceeding_packets, 1);
         return exceed(skb, edge, bytes, marked);
     }
@@ -123,7 +102,7 @@ static __always_inline int police_aggregate(struct __sk_buff *skb, struct chart_
         write_dscp(skb, edge, 0);
         return TCX_NEXT;
     }
-    if (!conforms(&edge->aggregate_at_ns, bytes, edge->aggregate_bps, edge->depth_ns, now_ns))
+    if (!bucket_conforms(&edge->aggregate_at_ns, bytes, edge->aggregate_bps, edge->depth_ns, now_ns))
         return exceed(skb, edge, bytes, true);
     conform(edge, bytes);
     return TCX_NEXT;

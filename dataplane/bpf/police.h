@@ -5,7 +5,6 @@
 #include "maps.h"
 
 #define CHART_DSCP_EXPEDITED 46
-#define CHART_POLICE_MTU_BYTES 1500ull
 
 enum chart_police_exceed {
     /* What is above the rate goes on as best effort. */

@@ -2,7 +2,8 @@
  *
  * signal_egress sees every packet that leaves through a CHART link: it asks, confirms, renews and closes for flows of
  * this node and sends answers that wait, by clones of the flow's own packets that go ahead of them. Packets of flows
- * with a rate get the class of explicit rates, which classify, the next program, leaves to them.
+ * with a rate get their class, which classify, the next program, leaves to them: that of explicit rates, or where a
+ * guaranteed rate comes with delay priority the expedited one for as much as is guaranteed.
  *
  * signal_ingress verifies signals that arrive, lowers them to what the link ahead can give and signs them for the next
  * element; the last element answers, the first one takes the answer.
@@ -12,6 +13,7 @@
  * What fails is counted and left alone: it goes on as the ordinary packet it is. */
 #include "common.bpf.h"
 
+#include "bucket.bpf.h"
 #include "signal_origin.bpf.h"
 #include "signal_sockopt.bpf.h"
 #include "signal_write.bpf.h"
@@ -23,6 +25,8 @@ char LICENSE[] SEC("license") = "GPL";
 #define TCX_NEXT -1
 #define TC_DROP 2
 #define FIB_OUTPUT_NONE 0u
+/* Depth of the bucket of an expedited flow as time at its rate; two full packets at least. */
+#define EXPEDITED_DEPTH_NS 10000000ull
 #ifndef BPF_FIB_LOOKUP_SKIP_NEIGH
 #define BPF_FIB_LOOKUP_SKIP_NEIGH 4
 #endif
@@ -117,6 +121,20 @@ static __always_inline int become_signal(struct __sk_buff *skb) {
     return (int)bpf_redirect(skb->ifindex, 0);
 }
 
+/* The class of a packet whose flow has a rate (`qos`: what was asked or agreed; rate_bps: what is guaranteed of it).
+ * Expedited packets wait for nobody, so no more than the guaranteed rate may be among them (signalling.md, "EF takes k
+ * <= 1 only"); what exceeds it keeps its place among explicit rates. */
+static __always_inline __u32 class_of(struct __sk_buff *skb, struct chart_signal_half *half,
+                                      const struct chart_qos *qos, __u64 rate_bps) {
+    if (qos->delay_priority < HTB_EXPEDITED_DELAY_PRIORITY || qos->burst_tolerance > HTB_EXPEDITED_BURST_TOLERANCE ||
+        !rate_bps)
+        return HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
+    if (!bucket_conforms(&half->bucket_ns, ip_bytes(skb, head_of(skb)), rate_bps, EXPEDITED_DEPTH_NS,
+                         bpf_ktime_get_ns()))
+        return HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
+    return HTB_CLASS_ID(HTB_MINOR_EXPEDITED);
+}
+
 /* An ordinary packet on its way out. A function of its own for the sake of the stack. */
 SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     const struct chart_signal_config *config = signal_configuration();
@@ -163,14 +181,14 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     if (half->role != CHART_ROLE_ORIGIN) {
         /* The link keeps something for this flow until the slot begins. */
         if (half->slot && bpf_ktime_get_coarse_ns() / CHART_SLOT_NS < half->slot)
-            skb->priority = HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
+            skb->priority = class_of(skb, half, &half->asked, half->held_bps);
         return TCX_NEXT;
     }
     half->packets += max(*(const volatile __u32 *)&skb->gso_segs, 1u);
     /* Up to a tick late, for a third of what the exact time costs; nothing here is due within less than 200 ms. */
     now_ns = bpf_ktime_get_coarse_ns();
     if (half->state == CHART_SOCKET_AGREED && now_ns < half->expires_ns)
-        skb->priority = HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE);
+        skb->priority = class_of(skb, half, &half->agreed, chart_rate_decode(half->agreed.guaranteed_rate));
     sk = skb->sk;
     sk = sk ? bpf_sk_fullsock(sk) : NULL;
     if (sk && packet->protocol == PROTOCOL_TCP && half->state == CHART_SOCKET_ASKED) {

@@ -91,7 +91,7 @@ struct signal_packet {
     __u8 family;
     __u8 protocol;
     __u8 tcp_flags;
-    __u8 unused;
+    __u8 dscp;
 };
 
 #define TCP_FIN 0x01
@@ -114,6 +114,7 @@ static __always_inline bool signal_read_packet(struct __sk_buff *skb, struct sig
             return false;
         ret->family = 4;
         ret->protocol = ip.protocol;
+        ret->dscp = ip.tos >> 2;
         offset = ip.ihl * 4;
         signal_map_ipv4(ret->ends.source, &ip.saddr);
         signal_map_ipv4(ret->ends.destination, &ip.daddr);
@@ -124,6 +125,7 @@ static __always_inline bool signal_read_packet(struct __sk_buff *skb, struct sig
             return false;
         ret->family = 6;
         ret->protocol = ip.nexthdr;
+        ret->dscp = (__u8)(ip.priority << 2 | ip.flow_lbl[0] >> 6);
         offset = sizeof(ip);
         __builtin_memcpy(ret->ends.source, &ip.saddr, 16);
         __builtin_memcpy(ret->ends.destination, &ip.daddr, 16);

@@ -85,7 +85,7 @@ SIGNAL_FUNCTION int signal_link_offer(__u32 ifindex, struct chart_signal_half *h
     signal_load_advance(load, now_ns / CHART_SLOT_NS);
     if (half->ifindex == ifindex)
         signal_load_take(load, half);
-    if (link->guaranteed_bps > load->held_bps)
+    if (now_ns < link->guaranteed_until_ns && link->guaranteed_bps > load->held_bps)
         free_bps = link->guaranteed_bps - load->held_bps;
     if (asked_bps > free_bps)
         asked_bps = free_bps;

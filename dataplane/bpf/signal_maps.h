@@ -70,9 +70,10 @@ struct chart_signal_half {
     __u32 ifindex;
     __u64 held_bps;
     __u64 slot;
-    __u8 counted; /* among the flows that share what is available */
-    __u8 role;    /* enum chart_signal_role */
-    __u8 state;   /* enum chart_socket_state; origin */
+    __u64 bucket_ns; /* when the token bucket of its guaranteed rate is empty of debt; expedited flows */
+    __u8 counted;    /* among the flows that share what is available */
+    __u8 role;       /* enum chart_signal_role */
+    __u8 state;      /* enum chart_socket_state; origin */
     __u8 tries;
     __u8 pending; /* status of the answer that waits for a packet, plus one; 0: none */
     __u8 confirm; /* origin: a confirm is due */
@@ -148,8 +149,9 @@ struct chart_signal_ask {
     __u8 destination_mask[16];
     __u16 source_port; /* 0: any */
     __u16 destination_port;
-    __u8 protocol; /* 0: TCP and UDP */
-    __u8 unused[3];
+    __u8 protocol;      /* 0: TCP and UDP */
+    __u8 dscp_plus_one; /* of the packet by which the flow is judged, its first; 0: any */
+    __u8 unused[2];
     struct chart_qos qos;
 };
 
@@ -159,6 +161,9 @@ struct chart_signal_link {
     __u32 unused;
     __u64 explicit_bps;   /* most of all explicit rates together; 0: this link lowers nothing */
     __u64 guaranteed_bps; /* most of all guaranteed rates */
+    /* Nothing is guaranteed from then on: what was guaranteed before may live on until the lease is reused. ~0: never
+     * ends. */
+    __u64 guaranteed_until_ns;
     /* The common rate of the link's controller and until when it holds; without it flows share equally. */
     __u64 rate_bps;
     __u64 rate_until_ns;

@@ -183,6 +183,7 @@ static long signal_match_one(__u32 index, struct signal_match *match) {
     if (!ask)
         return 1;
     if ((ask->protocol && ask->protocol != packet->protocol) ||
+        (ask->dscp_plus_one && ask->dscp_plus_one != packet->dscp + 1) ||
         (ask->source_port && ask->source_port != packet->source_port) ||
         (ask->destination_port && ask->destination_port != packet->destination_port) ||
         !signal_within(packet->ends.source, ask->source, ask->source_mask) ||

@@ -74,7 +74,7 @@ static inline void rate(struct decide *decide, const char *from, const char *lin
         .available_bps = bps, .explicit_rate_capacity_bps = 100 * bps + 1000 * MBPS, .legacy_share_bps = 5 * MBPS};
 
     snprintf(rate.link_id, sizeof(rate.link_id), "%s", link_id);
-    assert_true(decide_put_link_rates(decide, from, generation, until_us, &rate, 1, T0) >= 0);
+    assert_true(decide_put_link_rates(decide, from, generation, until_us, &rate, 1, NULL, 0, T0) >= 0);
 }
 
 static inline void rates(struct decide *decide, uint64_t a, uint64_t b, uint64_t c) {

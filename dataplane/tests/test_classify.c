@@ -126,10 +126,12 @@ static void rates_agreed_in_band(void **state) {
     assert_int_equal(run_marked(IPPROTO_TCP, "11.1.1.1", 80, 0, 0, explicit_rate), explicit_rate);
     assert_int_equal(run_marked(IPPROTO_TCP, "11.1.1.1", 80, 0, CHART_MARK_SIGNAL, 0),
                      HTB_CLASS_ID(HTB_MINOR_EXPEDITED));
+    assert_int_equal(run_marked(IPPROTO_UDP, "11.1.1.1", 80, 0, 0, HTB_CLASS_ID(HTB_MINOR_EXPEDITED)),
+                     HTB_CLASS_ID(HTB_MINOR_EXPEDITED));
     /* What programs may set by themselves opens nothing. */
     assert_int_equal(run_marked(IPPROTO_TCP, "11.1.1.1", 80, 0, 0, 6), HTB_CLASS_ID(HTB_MINOR_LEGACY));
     assert_int_equal(counters().explicit_rate_bytes, PACKET_BYTES - ETHERNET_BYTES);
-    assert_int_equal(counters().expedited_bytes, PACKET_BYTES - ETHERNET_BYTES);
+    assert_int_equal(counters().expedited_bytes, 2 * (PACKET_BYTES - ETHERNET_BYTES));
     assert_int_equal(counters().legacy_bytes, PACKET_BYTES - ETHERNET_BYTES);
 }
 

@@ -23,16 +23,16 @@ static void available_is_the_least_of_the_path(void **state) {
 static void shared_link(struct decide *decide, uint64_t available_bps, uint32_t flows, uint64_t generation,
                         int64_t now_us) {
     struct decide_link_rate rate = {
-        .available_bps = available_bps, .explicit_rate_capacity_bps = 97 * MBPS, .active_flows = flows};
+        .available_bps = available_bps, .explicit_rate_capacity_bps = 97 * MBPS, .active_users = flows};
 
     snprintf(rate.link_id, sizeof(rate.link_id), "%s", PATH[1]);
-    assert_true(decide_put_link_rates(decide, "bravo", generation, T0 + 60 * SECOND, &rate, 1, now_us) >= 0);
+    assert_true(decide_put_link_rates(decide, "bravo", generation, T0 + 60 * SECOND, &rate, 1, NULL, 0, now_us) >= 0);
 }
 
 static void a_newcomer_takes_its_part_until_the_rates_count_it(void **state) {
     (void)state;
     struct decide *decide = alpha();
-    struct decide_observed observed = {.matching_flows = 1, .sent_bytes = 1000};
+    struct decide_observed silent = {.matching_flows = 1}, observed = {.matching_flows = 1, .sent_bytes = 1000};
     int64_t began = T0 + SECOND, next;
 
     put(decide, grant("r1"));
@@ -42,17 +42,104 @@ static void a_newcomer_takes_its_part_until_the_rates_count_it(void **state) {
     shared_link(decide, 97 * MBPS, 0, 1, T0);
     assert_int_equal(only(decide, T0)->ar_bps, 87 * MBPS);
     assert_int_equal(only(decide, T0 + DECIDE_UNKNOWN_GRANT_US)->ar_bps, 97 * MBPS);
-    /* A younger one sets it aside. Two others are there: a third, though R says more. */
+    /* A younger one sets it aside. Two others are there: a part of what a third gets, though R says more. */
     shared_link(decide, 60 * MBPS, 2, 2, T0 + 1);
-    assert_int_equal(only(decide, T0 + 1)->ar_bps, 97 * MBPS / 3);
+    assert_int_equal(only(decide, T0 + 1)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
+    decide_set_observed(decide, "r1", &silent, T0 + 2);
     /* Data begin: still a newcomer, and the end of that is planned. */
     assert_int_equal(decide_set_observed(decide, "r1", &observed, began), 1);
-    assert_int_equal(only(decide, began)->ar_bps, 97 * MBPS / 3);
+    assert_int_equal(only(decide, began)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
     desired(decide, began, &next);
     assert_int_equal(next, began + DECIDE_NEWCOMER_US);
     assert_int_equal(only(decide, began + DECIDE_NEWCOMER_US)->ar_bps, 60 * MBPS);
     /* No octets for a while: a newcomer again. */
-    assert_int_equal(only(decide, began + DECIDE_IDLE_US)->ar_bps, 97 * MBPS / 3);
+    assert_int_equal(only(decide, began + DECIDE_IDLE_US)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
+    decide_free(decide);
+}
+
+static void a_rate_that_counts_the_newcomer_is_taken_at_once(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_observed silent = {.matching_flows = 1}, observed = {.matching_flows = 1, .sent_bytes = 1000};
+    int64_t began = T0 + SECOND;
+
+    put(decide, grant("r1"));
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    shared_link(decide, 97 * MBPS, 1, 1, T0 + 1);
+    decide_set_observed(decide, "r1", &silent, T0 + 2);
+    /* The others' count changes while it is silent: that is not this grant. */
+    shared_link(decide, 97 * MBPS, 2, 2, T0 + 3);
+    assert_int_equal(only(decide, T0 + 3)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
+    decide_set_observed(decide, "r1", &silent, T0 + 4);
+    /* A rate that counts it may be here before its octets were seen. */
+    shared_link(decide, 32 * MBPS, 3, 3, began - 1);
+    decide_set_observed(decide, "r1", &observed, began);
+    assert_int_equal(only(decide, began)->ar_bps, 32 * MBPS);
+    decide_free(decide);
+}
+
+/* A link of 97 Mb/s with one rate for each user; `flows` of them are tom's when there are several. */
+static void link_of_users(struct decide *decide, uint64_t available_bps, uint32_t users, uint32_t flows,
+                          uint64_t generation, int64_t now_us) {
+    struct decide_link_rate rate = {
+        .available_bps = available_bps, .explicit_rate_capacity_bps = 97 * MBPS, .active_users = users};
+    const struct decide_user_flows named[] = {{.user = "zoe", .flows = 9}, {.user = "tom", .flows = flows}};
+
+    snprintf(rate.link_id, sizeof(rate.link_id), "%s", PATH[1]);
+    assert_true(decide_put_link_rates(decide, "bravo", generation, T0 + 60 * SECOND, &rate, 1, named, flows ? 2 : 1,
+                                      now_us) >= 0);
+}
+
+static void flows_of_a_user_share_one_user_s_rate(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_observed silent = {.matching_flows = 1}, observed = {.matching_flows = 1, .sent_bytes = 1000};
+    struct decide_grant mine = grant("r1"), whose = grant("r2");
+    const struct decide_applied *table;
+    int64_t began = T0 + SECOND, next;
+
+    mine.user = "tom";
+    put(decide, mine);
+    put(decide, whose);
+    assert_string_equal(decide_user(decide, "r1"), "tom");
+    assert_string_equal(decide_user(decide, "r2"), "");
+    assert_string_equal(decide_user(decide, "r3"), "");
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    /* Tom has two flows there; a third one takes no more than a third of his rate, and less than a new user would. */
+    link_of_users(decide, 24 * MBPS, 4, 2, 1, T0 + 1);
+    decide_set_observed(decide, "r1", &silent, T0 + 2);
+    decide_set_observed(decide, "r2", &silent, T0 + 2);
+    assert_int_equal(decide_desired(decide, T0 + 2, &table, &next), 2);
+    assert_int_equal(table[0].ar_bps, 97 * MBPS / 5 / DECIDE_NEWCOMER_PART);
+    /* No new user, but a flow more of tom's: it is counted. Who belongs to nobody has a rate for itself, once counted.
+     */
+    link_of_users(decide, 24 * MBPS, 4, 3, 2, began - 1);
+    decide_set_observed(decide, "r1", &observed, began);
+    decide_set_observed(decide, "r2", &observed, began);
+    assert_int_equal(decide_desired(decide, began, &table, &next), 2);
+    assert_int_equal(table[0].ar_bps, 24 * MBPS / 3);
+    assert_int_equal(table[1].ar_bps, 97 * MBPS / 5 / DECIDE_NEWCOMER_PART);
+    assert_int_equal(decide_desired(decide, began + DECIDE_NEWCOMER_US, &table, &next), 2);
+    assert_int_equal(table[0].ar_bps, 24 * MBPS / 3);
+    assert_int_equal(table[1].ar_bps, 24 * MBPS);
+    /* His others have left. */
+    link_of_users(decide, 30 * MBPS, 3, 0, 3, began + DECIDE_NEWCOMER_US);
+    assert_int_equal(decide_desired(decide, began + DECIDE_NEWCOMER_US, &table, &next), 2);
+    assert_int_equal(table[0].ar_bps, 30 * MBPS);
+    decide_free(decide);
+}
+
+static void alone_a_newcomer_gets_all_there_is(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+
+    put(decide, grant("r1"));
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    shared_link(decide, 97 * MBPS, 0, 1, T0 + 1);
+    assert_int_equal(only(decide, T0 + 1)->ar_bps, 97 * MBPS);
     decide_free(decide);
 }
 
@@ -155,9 +242,9 @@ static void older_link_rates_are_ignored_until_the_lease_ends(void **state) {
     struct decide_link_rate r = {.link_id = "alpha:to-bravo", .available_bps = 1 * MBPS};
 
     rate(decide, "alpha", PATH[0], 50 * MBPS, 9, T0 + 10 * SECOND);
-    assert_int_equal(decide_put_link_rates(decide, "alpha", 8, T0 + 20 * SECOND, &r, 1, T0 + 9 * SECOND), 0);
+    assert_int_equal(decide_put_link_rates(decide, "alpha", 8, T0 + 20 * SECOND, &r, 1, NULL, 0, T0 + 9 * SECOND), 0);
     assert_int_equal(decide_link_rate(decide, PATH[0], T0 + 9 * SECOND)->available_bps, 50 * MBPS);
-    assert_int_equal(decide_put_link_rates(decide, "alpha", 1, T0 + 30 * SECOND, &r, 1, T0 + 10 * SECOND), 1);
+    assert_int_equal(decide_put_link_rates(decide, "alpha", 1, T0 + 30 * SECOND, &r, 1, NULL, 0, T0 + 10 * SECOND), 1);
     assert_int_equal(decide_link_rate(decide, PATH[0], T0 + 11 * SECOND)->available_bps, 1 * MBPS);
     assert_null(decide_link_rate(decide, PATH[0], T0 + 30 * SECOND));
     assert_int_equal(decide_remove_link_rates(decide, "alpha"), 1);
@@ -312,6 +399,28 @@ static void bad_ids_are_refused(void **state) {
     decide_free(decide);
 }
 
+static void an_in_band_lease_ends_with_itself_or_with_the_links_rate(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_link_rate rate = {
+        .available_bps = MBPS, .gr_lease_bps = 8 * MBPS, .gr_lease_until_us = T0 + 20 * SECOND};
+    int64_t until_us = 0;
+
+    snprintf(rate.link_id, sizeof(rate.link_id), "%s", PATH[0]);
+    assert_int_equal(decide_in_band_lease(decide, PATH[0], T0, &until_us), 0);
+    assert_true(decide_put_link_rates(decide, "alpha", 1, T0 + 10 * SECOND, &rate, 1, NULL, 0, T0) >= 0);
+    assert_int_equal(decide_in_band_lease(decide, PATH[0], T0, &until_us), 8 * MBPS);
+    assert_int_equal(until_us, T0 + 20 * SECOND);
+    assert_int_equal(decide_in_band_lease(decide, PATH[1], T0, &until_us), 0);
+    /* The allocator is silent: its rates end, and what they said of the lease with them. */
+    assert_int_equal(decide_in_band_lease(decide, PATH[0], T0 + 10 * SECOND, &until_us), 0);
+    /* It says the rates again, and of the lease what it knew: that ends at its own time. */
+    assert_true(decide_put_link_rates(decide, "alpha", 2, T0 + 60 * SECOND, &rate, 1, NULL, 0, T0 + 11 * SECOND) >= 0);
+    assert_int_equal(decide_in_band_lease(decide, PATH[0], T0 + 20 * SECOND - 1, &until_us), 8 * MBPS);
+    assert_int_equal(decide_in_band_lease(decide, PATH[0], T0 + 20 * SECOND, &until_us), 0);
+    decide_free(decide);
+}
+
 static void prefixes(void **state) {
     (void)state;
     static const char *const wrong[] = {"10.0.0.0/33", "10.0.0/8", "x",          "10.0.0.0/",
@@ -337,6 +446,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(available_is_the_least_of_the_path),
         cmocka_unit_test(a_newcomer_takes_its_part_until_the_rates_count_it),
+        cmocka_unit_test(a_rate_that_counts_the_newcomer_is_taken_at_once),
+        cmocka_unit_test(flows_of_a_user_share_one_user_s_rate),
+        cmocka_unit_test(alone_a_newcomer_gets_all_there_is),
         cmocka_unit_test(a_newcomer_with_more_gr_than_is_there_gets_no_more),
         cmocka_unit_test(without_available_rate_only_gr),
         cmocka_unit_test(one_missing_link_rate_makes_available_zero),
@@ -352,6 +464,7 @@ int main(void) {
         cmocka_unit_test(expedited_needs_gr_priority_and_a_small_bucket),
         cmocka_unit_test(ten_thousand_grants_are_ordered),
         cmocka_unit_test(bad_ids_are_refused),
+        cmocka_unit_test(an_in_band_lease_ends_with_itself_or_with_the_links_rate),
         cmocka_unit_test(prefixes),
     };
 

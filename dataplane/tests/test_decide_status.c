@@ -103,7 +103,10 @@ static void failures_say_why(void **state) {
     desired(decide, T0, &next);
     decide_set_result(decide, "r1", -ENOSPC, NULL, T0);
     decide_statuses(decide, T0, take, &told);
-    assert_string_equal(told.reason, "the kernel refused it: No space left on device");
+    assert_string_equal(told.reason, "this node has no room for another grant");
+    decide_set_result(decide, "r1", -EINVAL, NULL, T0);
+    decide_statuses(decide, T0, take, &told);
+    assert_string_equal(told.reason, "the kernel refused it: Invalid argument");
 
     assert_int_equal(decide_set_links(decide, &link, 1), 1);
     assert_int_equal(decide_set_links(decide, &link, 1), 0);

@@ -108,6 +108,28 @@ static void a_grant_is_in_use_for_a_while_after_its_last_packet(void **state) {
     load_free(&activity);
 }
 
+static void users_are_counted_by_link_and_who_has_several_flows_is_listed(void **state) {
+    (void)state;
+    struct load_sender senders[] = {{"tom", 1, true},  {"", 0, true},     {"ann", 0, true}, {"tom", 0, false},
+                                    {"tom", 0, true},  {"ann", 1, false}, {"", 0, true},    {"tom", 0, false},
+                                    {"ann", 1, false}, {"", 0, false}};
+    struct messages_user_flows listed[2] = {0};
+    uint32_t users[3] = {0};
+
+    assert_int_equal(load_count_users(senders, 10, users, listed, 2), 2);
+    assert_int_equal(users[0], 4); /* two of nobody, ann, tom */
+    assert_int_equal(users[1], 1); /* tom; ann only was there lately */
+    assert_int_equal(users[2], 0);
+    assert_string_equal(listed[0].user, "tom");
+    assert_int_equal(listed[0].link, 0);
+    assert_int_equal(listed[0].flows, 3);
+    assert_string_equal(listed[1].user, "ann");
+    assert_int_equal(listed[1].link, 1);
+    assert_int_equal(listed[1].flows, 2);
+    assert_int_equal(load_count_users(senders, 10, users, listed, 1), 1);
+    assert_int_equal(load_count_users(senders, 0, users, listed, 2), 0);
+}
+
 struct told {
     int n;
     struct messages_flow_record last;
@@ -230,6 +252,7 @@ int main(void) {
         cmocka_unit_test(a_queue_made_anew_counts_from_zero),
         cmocka_unit_test(without_htb_the_interface_counts),
         cmocka_unit_test(a_grant_is_in_use_for_a_while_after_its_last_packet),
+        cmocka_unit_test(users_are_counted_by_link_and_who_has_several_flows_is_listed),
         cmocka_unit_test(a_flow_that_ends_is_recorded_once),
         cmocka_unit_test(a_long_flow_is_recorded_every_minute_and_receivers_are_not),
         cmocka_unit_test(so_many_flows_without_a_grant_are_recorded),

@@ -29,7 +29,7 @@ static void understands_everything(void **state) {
         "{\"enforcement\": \"observe\", \"grants\": [{\"request_id\": \"a\", \"selector\": {\"source_prefix\": "
         "\"10.0.0.0/8\", \"destination_prefix\": null, \"protocol\": \"tcp\", \"source_port\": null, "
         "\"destination_port\": 5201, \"dscp\": 0, \"cgroup_id\": 77}, \"guaranteed_bps\": 1000, \"available_bps\": "
-        "99000000, \"valid_for_ms\": 2500, \"sending\": false}, {\"request_id\": \"b\"}]}";
+        "99000000, \"valid_for_ms\": 2500, \"sending\": false, \"expedited\": true}, {\"request_id\": \"b\"}]}";
     struct ratefile ratefile;
     char error[RATEFILE_ERROR_LEN];
     assert_int_equal(ratefile_parse(text, strlen(text), &ratefile, error), 0);
@@ -46,6 +46,8 @@ static void understands_everything(void **state) {
     assert_int_equal(grant->gr_bps, 1000);
     assert_int_equal(grant->ar_bps, 99000000);
     assert_false(grant->sending);
+    assert_int_equal(grant->class, DECIDE_CLASS_EXPEDITED);
+    assert_int_equal(ratefile.grants[1].class, DECIDE_CLASS_EXPLICIT_RATE);
     assert_int_equal(ratefile.valid_for_us[0], 2500000);
     assert_true(ratefile.grants[1].sending);
     assert_int_equal(ratefile.grants[1].selector.dscp_plus_one, 0);
@@ -79,6 +81,7 @@ static void mistakes_are_named(void **state) {
     refused("{\"grants\": [{\"request_id\": \"a\", \"selector\": {\"destination_port\": 65536}}]}", "destination_port");
     refused("{\"grants\": [{\"request_id\": \"a\", \"selector\": {\"protocol\": \"sctp\"}}]}", "protocol");
     refused("{\"grants\": [{\"request_id\": \"a\", \"sending\": 1}]}", "sending");
+    refused("{\"grants\": [{\"request_id\": \"a\", \"expedited\": 1}]}", "expedited");
 }
 
 static void too_many_grants(void **state) {

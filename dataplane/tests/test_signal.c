@@ -183,6 +183,59 @@ static void test_guarantees_end_at_the_links_limit(void **state) {
     assert_int_equal(parsed.signal.qos.service, CHART_VARIABLE);
 }
 
+/* What the link may guarantee in band is a lease that ends `lease_us` from now. */
+static void leased(uint64_t lease_bps, uint64_t lease_us) {
+    const struct signal_link link = {.ifindex = LOOPBACK,
+                                     .header_bytes = ETHERNET,
+                                     .explicit_bps = LINK_BPS,
+                                     .guaranteed_bps = lease_bps,
+                                     .leased = true,
+                                     .lease_us = lease_us};
+
+    assert_int_equal(signal_tables_link(run.tables, &link), 0);
+}
+
+/* GR of the signal that goes ahead of a packet of the client's flow, bits per second. */
+static uint64_t offered(uint16_t port, uint8_t flags, uint32_t payload, uint8_t status) {
+    struct chart_parsed parsed;
+
+    sent(client, server, port, PORT, flags, payload);
+    cloned(client, server, port, PORT, flags, payload, &parsed);
+    assert_int_equal(parsed.signal.qos.status, status);
+    return chart_rate_decode(parsed.signal.qos.guaranteed_rate);
+}
+
+static void test_guarantees_draw_on_the_links_lease(void **state) {
+    const struct signal_link unleased = {
+        .ifindex = LOOPBACK, .header_bytes = ETHERNET, .explicit_bps = LINK_BPS, .guaranteed_bps = LINK_BPS / 2};
+    const struct chart_qos answer = qos_of(CHART_RESPONSE, 5000000, 0);
+    uint32_t flows = 0;
+    uint64_t whole = chart_rate_decode(chart_rate_encode(5000000)), before = held(&flows);
+    uint16_t first = next_port;
+
+    (void)state;
+    as_origin(5000000, 0);
+    leased(before + 8000000, 20000000);
+    assert_int_equal(offered(first, SYN, 0, CHART_REQUEST), whole);
+    assert_in_range(offered(++next_port, SYN, 0, CHART_REQUEST), 2990000, 8000000 - whole);
+    assert_int_equal(offered(++next_port, SYN, 0, CHART_REQUEST), 0);
+    received(server, client, PORT, first, &answer, DOWNSTREAM);
+    assert_int_equal(offered(first, ACK, 0, CHART_CONFIRM), whole);
+    /* Less is left to in-band flows now: who renews next is lowered. */
+    leased(before + 4000000, 20000000);
+    for (int i = 0; i < 127; i++)
+        sent(client, server, first, PORT, ACK, 100);
+    assert_in_range(offered(first, ACK, 100, CHART_RENEGOTIATE), 990000, 4000000 - 2990000 + 20000);
+    /* It ends within the life of a commitment, or was never heard of: nothing is guaranteed. */
+    leased(before + 50000000, 3000000);
+    assert_int_equal(offered(++next_port, SYN, 0, CHART_REQUEST), 0);
+    leased(before + 50000000, 0);
+    assert_int_equal(offered(++next_port, SYN, 0, CHART_REQUEST), 0);
+    leased(before + 50000000, 3500000);
+    assert_int_equal(offered(++next_port, SYN, 0, CHART_REQUEST), whole);
+    assert_int_equal(signal_tables_link(run.tables, &unleased), 0);
+}
+
 /* Nothing of what fails may change a flow; the packet goes on as it is. */
 static void test_forged_replayed_broken(void **state) {
     struct chart_qos request = qos_of(CHART_REQUEST, 0, 20000000);
@@ -277,6 +330,71 @@ static void test_epochs(void **state) {
 
 /* A flow of datagrams may have none that way: the answer takes the place of what asked. */
 
+static uint8_t role_with_dscp(uint8_t dscp) {
+    struct frame frame;
+    uint8_t *ip = frame.octets + ETHERNET;
+    next_port++;
+    make_frame(&frame, client, server, next_port, PORT, 6, SYN, 0);
+    ip[1] = (uint8_t)(dscp << 2);
+    chart_put16(ip + 10, 0);
+    chart_put16(ip + 10, chart_ipv4_checksum(ip, CHART_IPV4_HEADER));
+    assert_int_equal(run_frame(run.program->progs.signal_egress, &frame, 1), 0);
+    return half_of(next_port).role;
+}
+
+/* The default rule of telephony: what carries its mark gets its rate, and no program asks. */
+static void test_an_ask_by_the_code_point_of_the_first_packet(void **state) {
+    struct signal_ask ask = {.guaranteed_bps = 82000, .service = CHART_GUARANTEED};
+    struct chart_parsed parsed;
+    (void)state;
+    as_origin(0, LINK_BPS);
+    ask.selector.dscp_plus_one = 46 + 1;
+    assert_int_equal(signal_tables_asks(run.tables, &ask, 1), 0);
+    assert_int_equal(role_with_dscp(0), CHART_ROLE_NONE);
+    assert_int_equal(role_with_dscp(34), CHART_ROLE_NONE);
+    assert_int_equal(role_with_dscp(46), CHART_ROLE_ORIGIN);
+    cloned(client, server, next_port, PORT, SYN, 0, &parsed);
+    assert_int_equal(parsed.signal.qos.guaranteed_rate, chart_rate_encode(82000));
+    assert_int_equal(parsed.signal.qos.service, CHART_GUARANTEED);
+    /* 0 is a code point like any other. */
+    ask.selector.dscp_plus_one = 1;
+    assert_int_equal(signal_tables_asks(run.tables, &ask, 1), 0);
+    assert_int_equal(role_with_dscp(46), CHART_ROLE_NONE);
+    assert_int_equal(role_with_dscp(0), CHART_ROLE_ORIGIN);
+}
+
+/* The class of a full packet of the client's flow. */
+static uint32_t class_of_next(uint16_t port) {
+    return sent(client, server, port, PORT, ACK, 1400).priority;
+}
+
+/* Guaranteed, with delay priority and a small bucket: expedited, but no more of it than is guaranteed. */
+static void test_delay_priority_expedites_what_is_guaranteed(void **state) {
+    struct chart_qos answer = qos_of(CHART_RESPONSE, 82000, 0);
+    const struct {
+        uint8_t delay_priority, burst_tolerance;
+        uint32_t first;
+    } cases[] = {{128, 3, HTB_MINOR_EXPEDITED},
+                 {255, 0, HTB_MINOR_EXPEDITED},
+                 {127, 3, HTB_MINOR_EXPLICIT_RATE},
+                 {128, 4, HTB_MINOR_EXPLICIT_RATE}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint16_t port = ++next_port;
+
+        as_origin(82000, 0);
+        sent(client, server, port, PORT, SYN, 0);
+        answer.delay_priority = cases[i].delay_priority;
+        answer.burst_tolerance = cases[i].burst_tolerance;
+        received(server, client, PORT, port, &answer, DOWNSTREAM);
+        /* Two full packets fit, what comes at once behind them does not. */
+        assert_int_equal(class_of_next(port), HTB_CLASS_ID(cases[i].first));
+        assert_int_equal(class_of_next(port), HTB_CLASS_ID(cases[i].first));
+        assert_int_equal(class_of_next(port), HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_a_request_rides_ahead_of_the_syn),
@@ -285,8 +403,11 @@ int main(void) {
         TEST(test_the_last_element_answers_with_the_next_packet_back),
         TEST(test_a_guarantee_that_nothing_is_left_of_is_rejected),
         TEST(test_unauthorised_asks),
+        TEST(test_an_ask_by_the_code_point_of_the_first_packet),
+        TEST(test_delay_priority_expedites_what_is_guaranteed),
         TEST(test_authorisation_bounds_rates_and_priority),
         TEST(test_a_hold_ends_by_itself),
+        TEST(test_guarantees_draw_on_the_links_lease),
         TEST(test_guarantees_end_at_the_links_limit),
         TEST(test_forged_replayed_broken),
         TEST(test_an_answer_nobody_waits_for),

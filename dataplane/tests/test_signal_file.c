@@ -21,7 +21,8 @@ static const char whole[] =
     "\", \"from\": 5}], \"next_hops\": [{\"prefix\": \"10.1.0.0/16\", \"element\": 8, \"shim_address\": "
     "\"10.0.0.8\"}], "
     "\"authorisations\": [{\"prefix\": \"fd00::/8\", \"guaranteed_bps\": 5, \"services\": [\"available\", "
-    "\"variable\"]}], \"asks\": [{\"selector\": {\"protocol\": \"udp\", \"destination_port\": 53}, \"available_bps\": "
+    "\"variable\"]}], \"asks\": [{\"selector\": {\"protocol\": \"udp\", \"destination_port\": 53, \"dscp\": 0}, "
+    "\"available_bps\": "
     "9, "
     "\"service\": \"maximum\"}], \"links\": [{\"interface\": \"eth0\", \"explicit_bps\": 0}]}";
 
@@ -46,6 +47,7 @@ static void test_a_whole_file(void **state) {
     assert_int_equal(file.authorisations[0].services, 9);
     assert_int_equal(file.asks[0].service, 2);
     assert_int_equal(file.asks[0].selector.protocol, 17);
+    assert_int_equal(file.asks[0].selector.dscp_plus_one, 1);
     assert_true(file.links[0].has_explicit);
     assert_false(file.links[0].has_guaranteed);
     signal_file_free(&file);
@@ -71,7 +73,8 @@ static void test_what_is_wrong_is_named(void **state) {
          "authorisations[0].services: expected"},
         {"{\"asks\": [{\"guaranteed_bps\": 0}]}", "asks[0].available_bps: an ask without any rate"},
         {"{\"asks\": [{\"burst_tolerance\": 16}]}", "asks[0].burst_tolerance: expected a whole number from 0 to 15"},
-        {"{\"asks\": [{\"selector\": {\"dscp\": 1}}]}", "asks[0]: unknown field dscp"},
+        {"{\"asks\": [{\"selector\": {\"dscp\": 64}}]}", "asks[0].dscp: expected a whole number from 0 to 63"},
+        {"{\"asks\": [{\"selector\": {\"cgroup_id\": 1}}]}", "asks[0]: unknown field cgroup_id"},
         {"{\"links\": [{\"explicit_bps\": 1}]}", "links[0].interface: expected"},
         {"{\"policy\": {\"unauthorised\": \"maybe\"}}", "policy.unauthorised: expected"},
         {"{\"shim\": {\"ipv4\": \"10.0.0.0/8\"}}", "shim.ipv4: expected an IPv4 address"},

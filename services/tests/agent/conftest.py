@@ -66,17 +66,26 @@ class World:
         )
         self.streams.publish("chart.link-rate.v1", self.node, rates)
 
-    def grant(self, request: str, guaranteed_bps: int, traceparent: str = "", port: int = 5201) -> None:
+    def grant(
+        self,
+        request: str,
+        guaranteed_bps: int,
+        traceparent: str = "",
+        port: int = 5201,
+        *,
+        generation: int = 1,
+        with_available_rate: bool = True,
+    ) -> None:
         """A grant for TCP to the receiving node."""
         grant = flow_grant_pb2.FlowGrant(
             request_id=request,
-            generation=1,
+            generation=generation,
             link_ids=[self.link],
             service=flow_grant_pb2.SERVICE_TYPE_GUARANTEED,
             guaranteed_bps=guaranteed_bps,
             valid_from_us=now_us() - 1000,
             valid_until_us=now_us() + LEASE_US,
-            with_available_rate=True,
+            with_available_rate=with_available_rate,
         )
         grant.selector.destination_prefix = "10.77.0.2/32"
         grant.selector.protocol, grant.selector.destination_port = 6, port

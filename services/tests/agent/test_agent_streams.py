@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from support.waiting import until
+from agent.world import LINK_CAPACITY_BPS
+from support.waiting import poll, until
 
 from chart.v1 import grant_status_pb2, link_load_pb2, node_state_pb2, policy_pb2
 
@@ -109,6 +110,28 @@ def test_a_broker_that_starts_again_is_found_again(world: World) -> None:
     assert world.agent.rate_bps(request) == 0
 
 
+def test_a_start_without_the_broker_calls_no_link_down(world: World) -> None:
+    assert world.agent.stop() == 0
+    with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
+        world.kafka.pause()
+        try:
+            world.agent.start("--link", f"{world.link}=to-peer:{LINK_CAPACITY_BPS}")
+            began = time.monotonic()
+            # Its first state, if it had one, is on its way by now.
+            until(lambda: time.monotonic() > began + 2, "the agent has run for two seconds", 3)
+        finally:
+            world.kafka.resume()
+        seen: list[tuple[bool, ...]] = []
+
+        def looked() -> bool:
+            state = next_state(20)[0]
+            seen.append(tuple(one.up for one in state.interfaces))
+            return "classify" in state.capabilities
+
+        until(looked, "the agent says what it has", 20)
+    assert set(seen) == {(True,)}
+
+
 def test_a_cold_start_while_grants_are_written_all_the_time_does_not_wait(world: World) -> None:
     request = f"{world.node}-1"
     world.grant(request, GR)
@@ -145,6 +168,35 @@ def test_a_tombstone_gives_the_flow_back(world: World) -> None:
             assert (status.state, status.reason) == (grant_status_pb2.GRANT_STATE_REMOVED, "released")
             assert traceparent == trace(77)
             until(lambda: world.agent.bulk_control() not in ("", "trinity"), "the flow has its own control again", 5)
+
+
+def sent_at_bps(world: World, request: str, expected_bps: int) -> float:
+    """The rate at which a grant's flows send for as long as two seconds at the expected one take."""
+
+    def sent() -> int:
+        (grant,) = (one for one in world.agent.status()["grants"] if one["request_id"] == request)
+        return int(grant["sent_bytes"])
+
+    before, began = sent(), time.monotonic()
+    until(lambda: sent() >= before + expected_bps / 4, f"two seconds' worth of {expected_bps} bit/s is sent", 10)
+    return (sent() - before) * 8 / (time.monotonic() - began)
+
+
+def test_a_flow_that_lost_its_rate_runs_on_at_the_available_one_and_gets_it_back(world: World) -> None:
+    request = f"{world.node}-lower"
+    # What reservations state: no more than it while the rate is there, the available rate once it is taken away.
+    granted, taken, restored = (GR, False), (0, True), (GR, False)
+    connections = set()
+    with world.pair.flow():
+        for generation, (guaranteed_bps, with_available) in enumerate((granted, taken, restored), 1):
+            world.grant(request, guaranteed_bps, generation=generation, with_available_rate=with_available)
+            rate_bps = guaranteed_bps or AR
+            poll(lambda: world.agent.rate_bps(request), rate_bps.__eq__, PREPARED_S)
+            assert world.agent.rate_bps(request) == rate_bps
+            until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity", 5)
+            assert 0.85 * rate_bps <= sent_at_bps(world, request, rate_bps) <= 1.1 * rate_bps
+            connections |= {one["local"] for one in world.agent.status()["flows"] if one["sent_bytes"] > 1_000_000}
+    assert len(connections) == 1
 
 
 def test_policies_switch_enforcement(world: World) -> None:

@@ -185,11 +185,11 @@ class Agent:
         self._bootstrap = bootstrap
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it and wait until its socket answers."""
+    def start(self, *options: str) -> None:
+        """Start it, with more options perhaps, and wait until its socket answers."""
         command = self._pair.command(self._pair.sender, str(AGENT), "--node", self.node)
         command += ["--state-dir", str(self._directory), "--cgroup", str(self._pair.cgroup)]
-        command += ["--bootstrap", self._bootstrap, "--metrics", "127.0.0.1:18220"]
+        command += ["--bootstrap", self._bootstrap, "--metrics", "127.0.0.1:18220", *options]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
