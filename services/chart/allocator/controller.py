@@ -1,4 +1,5 @@
-"""Link rate control: one common rate R per link and no per-flow state.
+"""Link rate control: one common rate R per link and no per-flow state. What is called a flow here is a user:
+all flows of one user together, whose sender gives each its part of R (docs/link-control.md, sharing).
 
 Two laws behind one interface:
 
@@ -55,6 +56,8 @@ DRAIN_DELAYS = 3
 LOWEST_DRAIN_SHARE = 0.5
 # A queue that outlives so many periods plus three delays was not caused by the flows that are counted.
 UNCOUNTED_AFTER_PERIODS = 15
+# Of its fair part a newcomer takes one in so many where others send (decision record 0020).
+NEWCOMER_PART = 4
 # No link is ever told less: the smallest non-zero rate on the wire is 1 kbit/s.
 SMALLEST_RATE_BPS = 1_000.0
 
@@ -69,7 +72,7 @@ class LinkSample:
     legacy_bps: float = 0.0
     explicit_queue_bytes: int = 0
     legacy_queue_bytes: int = 0
-    # Grants with traffic in the interval: one grant counts as one flow.
+    # Users with traffic in the interval. R is what one user may send: his flows share it, and the loop sees one flow.
     active_flows: int = 0
     legacy_flows: int = 0
     # Guaranteed rate of the grants that hold now, and of those among them that send.
@@ -176,7 +179,8 @@ LAWS: dict[str, type[Nec] | type[Rcp]] = {"nec": Nec, "rcp": Rcp}
 
 def newcomer_rate_bps(available_bps: float, capacity_bps: float, active_flows: int) -> float:
     """What a flow that is not counted yet may send above its GR at once; the others fall at their next renewal."""
-    return min(available_bps, capacity_bps / (active_flows + 1))
+    part = NEWCOMER_PART if active_flows else 1
+    return min(available_bps, capacity_bps / (active_flows + 1) / part)
 
 
 def _delay(sample: LinkSample) -> int:

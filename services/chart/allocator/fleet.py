@@ -26,7 +26,7 @@ LOAD_FIELDS = (
     "legacy_bytes",
     "queue_bytes",
     "explicit_rate_queue_bytes",
-    "active_flows",
+    "users",
     "legacy_flows",
     "guaranteed_in_use_bps",
     "in_band_committed_bps",

@@ -9,13 +9,13 @@
 enum { UNREADABLE = -1, UNUSUAL = -2 };
 enum { VARINT = 0, FIXED64 = 1, SIZED = 2, FIXED32 = 5 };
 /* Numbers of the report's fields and of a link's. */
-enum { NODE = 1, INTERVAL_US = 4, LINKS = 5 };
+enum { NODE = 1, INTERVAL_US = 4, LINKS = 5, USER_FLOWS = 6 };
 enum { LINK_ID = 1, LAST_OF_LINK = 13 };
 /* Of a link: the numbers that are asked for. */
 enum { COLUMNS = 9 };
 
 /* Column of each field of a link, -1: not asked for; and which of them have 32 bits. */
-static const int8_t column_of[LAST_OF_LINK + 1] = {-1, -1, -1, 0, 1, -1, 2, 3, 4, 5, -1, 6, 7, 8};
+static const int8_t column_of[LAST_OF_LINK + 1] = {-1, -1, -1, 0, 1, -1, 2, 3, -1, 5, 4, 6, 7, 8};
 static const bool is_short[LAST_OF_LINK + 1] = {[8] = true, [9] = true, [10] = true, [13] = true};
 
 struct cursor {
@@ -128,19 +128,24 @@ static int read_link(struct cursor from, struct names *names, double *values) {
 
 /*
  * `names`: the links' ids and at last the node, each with a zero behind it; `values`: nine numbers for each link, in
- * the order of fleet.LOAD_FIELDS. Returns the number of links, -1 for what is no report, -2 when protobuf has to read
- * it.
+ * the order of fleet.LOAD_FIELDS; `users`: the fields of users with several flows as they are, a report of nothing
+ * else. Sizes are the room before and what was written afterwards. Returns the number of links, -1 for what is no
+ * report, -2 when protobuf has to read it.
  */
 int loads_decode(const uint8_t *octets, size_t size, uint32_t *interval_us, char *names, size_t *names_size,
-                 double *values, int links_most) {
+                 double *values, int links_most, uint8_t *users, size_t *users_size) {
     static const uint8_t nothing[1];
     struct cursor from = {octets, octets + size}, node = {nothing, nothing};
     struct names to = {names, *names_size};
     struct field field;
+    size_t users_room = *users_size;
     int links = 0, outcome;
 
     *interval_us = 0;
+    *users_size = 0;
     while (from.at < from.end) {
+        const uint8_t *begin = from.at;
+
         outcome = read_field(&from, &field);
         if (outcome < 0)
             return outcome;
@@ -150,6 +155,12 @@ int loads_decode(const uint8_t *octets, size_t size, uint32_t *interval_us, char
             if (!is_plain(field.content))
                 return UNUSUAL;
             node = field.content;
+        }
+        if (field.kind == SIZED && field.number == USER_FLOWS) {
+            if ((size_t)(from.at - begin) > users_room - *users_size)
+                return UNUSUAL;
+            memcpy(users + *users_size, begin, (size_t)(from.at - begin));
+            *users_size += (size_t)(from.at - begin);
         }
         if (field.kind != SIZED || field.number != LINKS)
             continue;

@@ -8,14 +8,18 @@ design: signalling, link rate control).
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from chart.allocator.controller import LinkSample
 from chart.allocator.fleet import LOAD_FIELDS, Fleet, Integers, Mask
 from chart.allocator.loads import LoadReport
+from chart.allocator.virtual import VirtualLink
 from chart.common import leases
 from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2
 
@@ -25,6 +29,19 @@ class _Commitment:
     guaranteed_bps: int
     valid_from_us: int
     valid_until_us: int
+
+
+# Users with several flows that one record may name; agents know as many.
+MOST_USERS = 1024
+
+
+def users_by_link(user_flows: Iterable[link_load_pb2.UserFlows], link_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Flows of each user who has several on a link, by link; what names no link, or nobody, is left out."""
+    found: dict[str, dict[str, int]] = {}
+    for one in itertools.islice(user_flows, MOST_USERS):
+        if one.link < len(link_ids) and one.user and one.flows > 1:
+            found.setdefault(link_ids[one.link], {})[one.user] = one.flows
+    return found
 
 
 class GrantBook:
@@ -100,7 +117,7 @@ def sample_of(load: link_load_pb2.LinkLoad, interval_us: int, capacity_bps: int,
         legacy_bps=load.legacy_bytes * per_second,
         explicit_queue_bytes=load.explicit_rate_queue_bytes,
         legacy_queue_bytes=max(0, load.queue_bytes - load.explicit_rate_queue_bytes),
-        active_flows=load.active_flows,
+        active_flows=load.users,
         legacy_flows=load.legacy_flows,
         guaranteed_reserved_bps=float(reserved_bps + load.in_band_committed_bps),
         guaranteed_in_use_bps=float(load.guaranteed_in_use_bps + load.in_band_committed_bps),
@@ -115,12 +132,14 @@ def next_generation(now_us: int, *known: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A record that is on its way: whole numbers of the links in `slots`, and how often leases had changed by then."""
+    """A record that is on its way: whole numbers of the links in `slots`, and how often leases or users had changed by
+    then.
+    """
 
     record: link_rate_pb2.LinkRates
     slots: Integers
     figures: tuple[Integers, Integers, Integers, Integers]
-    lease_changes: int
+    changes: int
 
 
 class NodeAllocation:
@@ -141,6 +160,9 @@ class NodeAllocation:
         # The same in the order of a record: by id.
         self.ordered_ids: list[str] = []
         self.ordered_slots: Integers = self.slots
+        # Users with several flows by link, as the last report had them, in its own octets too.
+        self.users: dict[str, dict[str, int]] = {}
+        self.users_octets = b""
         self.under_way: Told | None = None
         self.restored = {rate.link_id: rate for rate in previous.links} if previous else {}
 
@@ -175,6 +197,9 @@ class NodeAllocation:
             lease_bps, until_us = lease_of(link_id, now_us)
             if lease_bps:
                 link.gr_lease_bps, link.gr_lease_until_us = lease_bps, until_us
+            if self.users:
+                for user, number in self.users.get(link_id, {}).items():
+                    link.user_flows.add(user=user, flows=number)
         return record
 
 
@@ -189,9 +214,10 @@ class Allocations:
         grants: GrantBook,
         lease_of: Callable[[str, int], tuple[int, int]],
         note: Callable[[str, str, str], None],
+        virtual: Mapping[str, VirtualLink] = MappingProxyType({}),
     ) -> None:
-        """`newest` is the newest record of a node in the stream, `capacities` the links of the topology; `note` is told
-        what was done for a node under which control law.
+        """`newest` is the newest record of a node in the stream, `capacities` the links of the topology, `virtual`
+        those among them whose capacity is sensed; `note` is told what was done for a node under which control law.
         """
         self.nodes: dict[str, NodeAllocation] = {}
         self._fleet = Fleet()
@@ -201,13 +227,14 @@ class Allocations:
         self._law_of_node = law_of_node
         self._newest = newest
         self._capacities = capacities
+        self._virtual = virtual
         self._grants = grants
         self._lease_of = lease_of
         self._note = note
         # Nodes whose links have to be looked up anew.
         self._stale: set[str] = set()
-        # How often the lease of any link was changed.
-        self._lease_changes = 0
+        # How often the lease of any link, or who has several flows on it, was changed.
+        self._changes = 0
 
     def take(self, reports: Iterable[LoadReport], now_us: int) -> tuple[list[str], list[str]]:
         """Take reports, at most one of each node; returns the nodes whose record is due, and the links that agents
@@ -224,7 +251,10 @@ class Allocations:
                 node = report.node
                 allocation = self.nodes.get(node) or self._begin(node)
                 self._enlist(allocation, report, now_us)
+                self._take_users(allocation, report)
             allocation.last_report_us = now_us
+            if report.users != allocation.users_octets:
+                self._take_users(allocation, report)
             unknown += allocation.unknown_ids
             if allocation.link_ids:
                 taken.append(allocation)
@@ -237,6 +267,8 @@ class Allocations:
             if slot is not None:
                 self._fleet.reserved_bps[slot] = self._grants.reserved_bps(link_id, now_us)
         slots = np.concatenate([allocation.slots for allocation in taken])
+        if self._virtual:
+            self._sense(taken, values, intervals, now_us)
         loads = np.frombuffer(b"".join(values), np.float64).reshape(-1, len(LOAD_FIELDS))
         if len(loads) != len(slots):
             loads = loads[np.concatenate([allocation.known for allocation in taken])]
@@ -250,6 +282,20 @@ class Allocations:
             if has_moved or self._renewal_due(allocation, now_us)
         ]
         return due, unknown
+
+    def _sense(
+        self, taken: Sequence[NodeAllocation], values: Sequence[bytes], intervals: Sequence[int], now_us: int
+    ) -> None:
+        """Loads of virtual links are noted, and their capacities are what they are by now."""
+        for allocation, octets, interval_us in zip(taken, values, intervals, strict=True):
+            if self._virtual.keys().isdisjoint(allocation.link_ids):
+                continue
+            rows = np.frombuffer(octets, np.float64).reshape(-1, len(LOAD_FIELDS))[allocation.known]
+            for link_id, slot, row in zip(allocation.link_ids, allocation.slots, rows, strict=True):
+                link = self._virtual.get(link_id)
+                if link is not None:
+                    link.note_load(now_us, interval_us, (row[0] + row[1]) * 8e6 / max(1, interval_us))
+                    self._fleet.link_bps[slot] = link.capacity_bps(now_us)
 
     def records(self, nodes: Sequence[str], now_us: int, lease_us: int) -> list[link_rate_pb2.LinkRates]:
         """The records of some nodes to publish now."""
@@ -267,7 +313,7 @@ class Allocations:
             rows = zip(one.ordered_ids, *(column[begin:end] for column in columns), strict=True)
             known = newest.generation if newest else 0
             record = one.record(rows, self._lease_of, now_us, lease_us, known)
-            one.under_way = Told(record, one.ordered_slots, figures, self._lease_changes)
+            one.under_way = Told(record, one.ordered_slots, figures, self._changes)
             found.append(record)
             begin = end
         return found
@@ -284,11 +330,13 @@ class Allocations:
         else:
             # Its links are others by now.
             self._note_told(record.links)
-        if told is None or told.lease_changes != self._lease_changes:
+        if told is None or told.changes != self._changes:
             for rate in record.links:
                 # Changed while the record was on its way.
-                if self._lease_of(rate.link_id, now_us) != (rate.gr_lease_bps, rate.gr_lease_until_us):
-                    self.lease_changed(rate.link_id)
+                lease = (rate.gr_lease_bps, rate.gr_lease_until_us)
+                users = {one.user: one.flows for one in rate.user_flows}
+                if self._lease_of(rate.link_id, now_us) != lease or allocation.users.get(rate.link_id, {}) != users:
+                    self.tell_anew(rate.link_id)
 
     def forget(self, node: str) -> None:
         """Another replica has the node, or its agent is away."""
@@ -305,12 +353,28 @@ class Allocations:
         """How many links are controlled."""
         return len(self._slot_of)
 
-    def lease_changed(self, link_id: str) -> None:
-        """What may be drawn in band on a link is not what was told: its node's next report publishes it."""
-        self._lease_changes += 1
+    def tell_anew(self, link_id: str) -> None:
+        """What may be drawn in band on a link, or who has several flows there, is not what was told: its node's next
+        report publishes it.
+        """
+        self._changes += 1
         slot = self._slot_of.get(link_id)
         if slot is not None:
             self._fleet.told_flows[slot] = -1
+
+    def _take_users(self, allocation: NodeAllocation, report: LoadReport) -> None:
+        """Who has several flows is another than before: links where that is so are told anew."""
+        before = allocation.users
+        try:
+            allocation.users = users_by_link(report.user_flows, report.link_ids)
+        except DecodeError:
+            allocation.users = {}
+        allocation.users_octets = report.users
+        self._changes += 1
+        for link_id in before.keys() | allocation.users.keys():
+            slot = self._slot_of.get(link_id)
+            if slot is not None and before.get(link_id) != allocation.users.get(link_id):
+                self._fleet.told_flows[slot] = -1
 
     def _renewal_due(self, allocation: NodeAllocation, now_us: int) -> bool:
         told = allocation.published
@@ -344,10 +408,10 @@ class Allocations:
                 told = allocation.restored.pop(link_id, None)
                 available_bps = told.available_bps if told is not None else 0
                 reserved_bps = self._grants.reserved_bps(link_id, now_us)
-                slot = self._fleet.add(law, available_bps, self._capacities[link_id], reserved_bps)
+                slot = self._fleet.add(law, available_bps, self._capacity_bps(link_id, now_us), reserved_bps)
                 self._slot_of[link_id] = slot
                 fresh += [told] if told is not None else []
-            self._fleet.link_bps[self._slot_of[link_id]] = self._capacities[link_id]
+            self._fleet.link_bps[self._slot_of[link_id]] = self._capacity_bps(link_id, now_us)
         self._note_told(fresh)
         # Links that the agents were told of and that are no more: a record without them has to go out.
         gone = [link_id for link_id in (*allocation.restored, *allocation.link_ids) if link_id not in ids]
@@ -363,6 +427,10 @@ class Allocations:
         allocation.ordered_slots = np.array([self._slot_of[link_id] for link_id in allocation.ordered_ids], np.int64)
         if gone and known:
             self._fleet.told_flows[allocation.slots[0]] = -1
+
+    def _capacity_bps(self, link_id: str, now_us: int) -> float:
+        virtual = self._virtual.get(link_id)
+        return self._capacities[link_id] if virtual is None else virtual.capacity_bps(now_us)
 
     def _note_told(self, links: Iterable[link_rate_pb2.LinkRate]) -> None:
         fleet = self._fleet

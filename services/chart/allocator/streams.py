@@ -19,10 +19,19 @@ from prometheus_client.registry import Collector
 from chart.allocator.loads import LoadReport
 from chart.allocator.service import Allocations, GrantBook, LeaseBook, NodeAllocation, law_of
 from chart.allocator.settings import AllocatorSettings
+from chart.allocator.virtual import VirtualLink, is_virtual
 from chart.common import runtime
 from chart.common.clock import Clock, SystemClock
 from chart.common.streams import Broker, CompactedState, StreamError, StreamUnavailable
-from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
+from chart.v1 import (
+    flow_grant_pb2,
+    gr_lease_pb2,
+    link_load_pb2,
+    link_rate_pb2,
+    measurement_pb2,
+    policy_pb2,
+    topology_pb2,
+)
 
 LINK_LOAD = "chart.link-load.v1"
 LINK_RATE = "chart.link-rate.v1"
@@ -30,6 +39,7 @@ FLOW_GRANT = "chart.flow-grant.v1"
 GR_LEASE = "chart.gr-lease.v1"
 TOPOLOGY = "chart.topology.v1"
 POLICY = "chart.policy.v1"
+MEASUREMENT = "chart.measurement.v1"
 
 HOUSEKEEPING_S = 1.0
 # A control step costs nearly the same for one node as for a hundred; this much of the loop's 50 ms is spent on waiting
@@ -87,6 +97,10 @@ class Allocator:
         self._capacities: dict[str, int] = {}
         self._grants = GrantBook()
         self._leases = LeaseBook()
+        # Links whose capacity is sensed, by id and by their ends.
+        self._virtual: dict[str, VirtualLink] = {}
+        self._sensed: dict[tuple[str, str], list[VirtualLink]] = {}
+        self._any_virtual = asyncio.Event()
         self._unknown: set[str] = set()
         self._publishing: dict[str, asyncio.Task[None]] = {}
         self._states: dict[str, CompactedState] = {}
@@ -101,6 +115,7 @@ class Allocator:
             self._grants,
             self._leases.valid,
             lambda what, node, law: _log.info(what, node=node, controller=law),
+            self._virtual,
         )
         _link_rates.allocators.add(self)
 
@@ -133,6 +148,7 @@ class Allocator:
                 self._follow(FLOW_GRANT),
                 self._follow(GR_LEASE),
                 self._take_loads(),
+                self._take_measurements(),
                 self._keep_house(),
             )
         finally:
@@ -151,7 +167,7 @@ class Allocator:
             self._grants.put(key, cast("flow_grant_pb2.FlowGrant | None", value))
         elif topic == GR_LEASE:
             self._leases.put(key, cast("gr_lease_pb2.GrLease | None", value))
-            self._allocations.lease_changed(key)
+            self._allocations.tell_anew(key)
         elif topic == POLICY:
             policies = self._states[POLICY].items()
             self._laws = [(one, cast(policy_pb2.Policy, policy).link_controller) for one, policy in policies]
@@ -160,7 +176,9 @@ class Allocator:
             self._note_topology(key, cast("topology_pb2.TopologyEntity | None", value))
 
     def _note_topology(self, key: str, entity: topology_pb2.TopologyEntity | None) -> None:
-        capacity_bps = entity.link.capacity_bps if entity is not None and entity.WhichOneof("entity") == "link" else 0
+        link = entity.link if entity is not None and entity.WhichOneof("entity") == "link" else None
+        capacity_bps = link.capacity_bps if link is not None else 0
+        self._note_virtual(key, link)
         if capacity_bps == self._capacities.get(key, 0):
             return
         if capacity_bps:
@@ -170,6 +188,54 @@ class Allocator:
             self._capacities.pop(key, None)
         # A link is reported by the node that sends on it.
         self._allocations.look_again(key.split(":", 1)[0])
+
+    def _note_virtual(self, key: str, link: topology_pb2.Link | None) -> None:
+        """A link is virtual, or no longer; what was sensed of it stays while its bound and its ends do."""
+        before = self._virtual.get(key)
+        bound_bps = link.capacity_bps if link is not None and is_virtual(dict(link.tags)) else 0
+        ends = (link.from_node, link.to_node) if link is not None else ("", "")
+        if before is not None and before.bound_bps == bound_bps and before in self._sensed.get(ends, ()):
+            return
+        if before is not None:
+            del self._virtual[key]
+            self._sensed = {
+                pair: kept
+                for pair, links in self._sensed.items()
+                if (kept := [one for one in links if one is not before])
+            }
+        if bound_bps:
+            self._virtual[key] = VirtualLink(bound_bps)
+            self._sensed.setdefault(ends, []).append(self._virtual[key])
+            _log.info("the capacity of a link is sensed", link=key, bound_bps=bound_bps)
+        if self._virtual:
+            self._any_virtual.set()
+        else:
+            self._any_virtual.clear()
+        if bound_bps or before is not None:
+            self._allocations.look_again(key.split(":", 1)[0])
+
+    async def _take_measurements(self) -> None:
+        """What sensors find between the ends of virtual links. Without such links nobody reads the stream."""
+        while True:
+            await self._any_virtual.wait()
+            async with self._broker.subscribe([MEASUREMENT], start="latest") as measurements:
+                async for record in measurements:
+                    if record.value is not None:
+                        self.sense(cast("measurement_pb2.Measurement", record.value))
+                    if not self._any_virtual.is_set():
+                        break
+
+    def sense(self, measured: measurement_pb2.Measurement) -> None:
+        """One measurement; of those that failed, or of other paths and metrics, nothing is kept."""
+        if measured.error:
+            return
+        # A clock that is ahead must not make a reading last.
+        at_us = min(measured.measured_at_us, self._clock.now_us())
+        for link in self._sensed.get((measured.source_node, measured.destination_node), ()):
+            if measured.metric == "available_bandwidth_bps":
+                link.note_available(measured.value, measured.probe_bytes, at_us)
+            elif measured.metric == "rtt_us":
+                link.note_rtt(measured.value, at_us)
 
     async def _take_loads(self) -> None:
         group = self._settings.allocator_group

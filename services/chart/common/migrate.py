@@ -110,6 +110,14 @@ def has_timescaledb(connection: Connection) -> bool:
     return bool(connection.execute(text("SELECT 1 FROM pg_extension WHERE extname = 'timescaledb'")).scalar())
 
 
+def has_timescale_policies(connection: Connection) -> bool:
+    """Whether timescaledb is there with what its community licence adds: compression and continuous aggregates."""
+    if not has_timescaledb(connection):
+        return False
+    licence = connection.execute(text("SELECT current_setting('timescaledb.license', true)")).scalar()
+    return licence == "timescale"
+
+
 def common_tables(op: Any) -> None:
     """The tables that `outbox` and `audit` need; call in a service's first migration with alembic's ``op``."""
     op.execute(

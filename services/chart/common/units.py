@@ -33,12 +33,17 @@ def parse_rate(text: str) -> int:
     return round(float(match[1]) * _RATE_FACTORS[match[2].lower()])
 
 
+def _three_digits(value: float) -> str:
+    """Three digits, or the whole part where that has more; never an exponent."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
 def format_bps(rate_bps: float) -> str:
     """A rate for people: "93.4 Mbit/s"."""
     magnitude = abs(rate_bps)
     for factor, unit in ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")):
         if magnitude >= factor:
-            return f"{rate_bps / factor:.3g} {unit}" if magnitude < 1000 * factor else f"{rate_bps / factor:.0f} {unit}"
+            return f"{_three_digits(rate_bps / factor)} {unit}"
     return f"{rate_bps:.0f} bit/s"
 
 
@@ -46,7 +51,7 @@ def format_bytes(size_bytes: float) -> str:
     """A size for people, powers of 1000: "1.5 MB"."""
     for factor, unit in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if abs(size_bytes) >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
+            return f"{_three_digits(size_bytes / factor)} {unit}"
     return f"{size_bytes:.0f} B"
 
 
@@ -67,7 +72,7 @@ def format_duration_us(duration_us: float) -> str:
     """A duration for people: "12.3 ms"."""
     for factor, unit in ((86400 * 10**6, "d"), (3600 * 10**6, "h"), (60 * 10**6, "min"), (10**6, "s"), (1000, "ms")):
         if abs(duration_us) >= factor:
-            return f"{duration_us / factor:.3g} {unit}"
+            return f"{_three_digits(duration_us / factor)} {unit}"
     return f"{duration_us:.0f} us"
 
 

@@ -81,13 +81,11 @@ class Agent:
         self.kernel = Kernel(broker.loop)
         self._broker = broker
         self._numbers = numbers
-        self._rates: link_rate_pb2.LinkRates | None = None
 
     async def run(self, process: Process) -> None:
         """Follow the streams, decide, report."""
         client = self._broker.client(process)
         decide = Decide(self.node)
-        self._rates = None
         dirty = asyncio.Event()
         async with (
             client.subscribe([FLOW_GRANT], start="earliest") as grants,
@@ -103,7 +101,7 @@ class Agent:
             except TimeoutError:
                 process.trace.note(process.name, "works without having read everything")
             group.create_task(self._act(decide, process, client, dirty))
-            group.create_task(self._report(process, client))
+            group.create_task(self._report(decide, process, client))
 
     async def _follow_grants(
         self, records: SimulatedSubscription, decide: Decide, process: Process, dirty: asyncio.Event
@@ -118,11 +116,7 @@ class Agent:
     ) -> None:
         async for record in records:
             if record.value is not None:
-                rates = cast(link_rate_pb2.LinkRates, record.value)
-                decide.put_link_rates(rates, process.clock.now_us())
-                held = self._rates
-                if rates.node == self.node and (held is None or rates.generation >= held.generation):
-                    self._rates = rates
+                decide.put_link_rates(cast(link_rate_pb2.LinkRates, record.value), process.clock.now_us())
                 dirty.set()
 
     async def _act(self, decide: Decide, process: Process, client: BrokerClient, dirty: asyncio.Event) -> None:
@@ -165,14 +159,14 @@ class Agent:
         except StreamError:
             decide.undelivered(status.request_id)
 
-    async def _report(self, process: Process, client: BrokerClient) -> None:
+    async def _report(self, decide: Decide, process: Process, client: BrokerClient) -> None:
         """Loads: every sender uses all of its rate."""
         sequence = 0
         interval_s = 2 * TICK_S
         while True:
             await asyncio.sleep(interval_s)
             self.kernel.expire()
-            self._draw(process)
+            self._draw(decide, process)
             report = link_load_pb2.LinkLoadReport(
                 node=self.node,
                 sequence=sequence,
@@ -190,6 +184,7 @@ class Agent:
                     link_id=link_id,
                     explicit_rate_bytes=round(min(rate_bps, self.links[link_id]) * interval_s / 8),
                     active_flows=len(held),
+                    users=len(held),
                     guaranteed_in_use_bps=sum(one.gr_bps for one in held),
                     in_band_committed_bps=self.kernel.drawn_bps(link_id),
                     rtt_us=20_000,
@@ -203,20 +198,21 @@ class Agent:
         except StreamError:
             return  # a load of the past is of no use
 
-    def _draw(self, process: Process) -> None:
+    def _draw(self, decide: Decide, process: Process) -> None:
         """Flows ask in band now and then: what the lease of the link has left, but nothing that would outlast it."""
-        rates, now_us, now_s = self._rates, process.clock.now_us(), self.kernel.loop.time()
-        for rate in rates.links if rates is not None else ():
-            if rate.link_id not in self.links or now_us + LIFETIME_S * 1e6 > rate.gr_lease_until_us:
+        now_us, now_s = process.clock.now_us(), self.kernel.loop.time()
+        for link_id in self.links:
+            lease_bps, until_us = decide.in_band_lease(link_id, now_us)
+            if now_us + LIFETIME_S * 1e6 > until_us:
                 continue
-            flows = self.kernel.in_band.setdefault(rate.link_id, [])
+            flows = self.kernel.in_band.setdefault(link_id, [])
             for one in flows:
                 # As an element does it (signal_link_offer): a renewal is lowered to what all others leave of the lease.
                 if self._numbers.random() < 0.7:
-                    others_bps = self.kernel.drawn_bps(rate.link_id) - one.rate_bps
-                    one.rate_bps = min(one.rate_bps, max(0, rate.gr_lease_bps - others_bps))
+                    others_bps = self.kernel.drawn_bps(link_id) - one.rate_bps
+                    one.rate_bps = min(one.rate_bps, max(0, lease_bps - others_bps))
                     one.until_s = now_s + LIFETIME_S
-            free_bps = rate.gr_lease_bps - self.kernel.drawn_bps(rate.link_id)
+            free_bps = lease_bps - self.kernel.drawn_bps(link_id)
             if free_bps > 0 and self._numbers.random() < 0.5:
                 rate_bps = round(free_bps * self._numbers.uniform(0.3, 1.0))
                 flows.append(InBand(rate_bps, now_s + LIFETIME_S))

@@ -92,6 +92,8 @@ class Decide:
         row.delay_priority, row.burst_tolerance = grant.delay_priority, grant.burst_tolerance
         row.valid_from_us, row.valid_until_us = grant.valid_from_us, grant.valid_until_us
         row.with_available_rate = grant.with_available_rate
+        user = self._ffi.new("char[]", grant.user.encode())
+        row.user = user
         for text, field in (
             (grant.selector.source_prefix, row.selector.source),
             (grant.selector.destination_prefix, row.selector.destination),
@@ -111,16 +113,38 @@ class Decide:
                 "available_bps": rate.available_bps,
                 "explicit_rate_capacity_bps": rate.explicit_rate_capacity_bps,
                 "legacy_share_bps": rate.legacy_share_bps,
-                "active_flows": rate.active_flows,
+                "active_users": rate.active_flows,
+                "gr_lease_bps": rate.gr_lease_bps,
+                "gr_lease_until_us": rate.gr_lease_until_us,
             }
             for rate in rates.links
         ]
+        names = [self._ffi.new("char[]", one.user.encode()) for rate in rates.links for one in rate.user_flows]
+        counts = [(place, one.flows) for place, rate in enumerate(rates.links) for one in rate.user_flows]
+        users = [
+            {"user": name, "rate": place, "flows": flows} for name, (place, flows) in zip(names, counts, strict=True)
+        ]
+        flows_of_users = self._ffi.new("struct decide_user_flows[]", users)
         array = self._ffi.new("struct decide_link_rate[]", rows)
         self._check(
             self._lib.decide_put_link_rates(
-                self._state, rates.node.encode(), rates.generation, rates.valid_until_us, array, len(rows), now_us
+                self._state,
+                rates.node.encode(),
+                rates.generation,
+                rates.valid_until_us,
+                array,
+                len(rows),
+                flows_of_users,
+                len(users),
+                now_us,
             )
         )
+
+    def in_band_lease(self, link_id: str, now_us: int) -> tuple[int, int]:
+        """What flows may be guaranteed in band together on a link, and when that ends; (0, 0): no lease holds."""
+        until_us = self._ffi.new("int64_t *")
+        lease_bps = int(self._lib.decide_in_band_lease(self._state, link_id.encode(), now_us, until_us))
+        return lease_bps, until_us[0]
 
     def desired(self, now_us: int) -> tuple[list[Applied], int]:
         """What to apply now, and when that changes by itself."""

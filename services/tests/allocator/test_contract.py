@@ -62,7 +62,7 @@ async def reporting(broker: KafkaBroker) -> AsyncIterator[None]:
     async def report() -> None:
         while True:
             for node in NODES:
-                one = link_load_pb2.LinkLoad(link_id=f"{node}:x", explicit_rate_bytes=1_200_000, active_flows=1)
+                one = link_load_pb2.LinkLoad(link_id=f"{node}:x", explicit_rate_bytes=1_200_000, users=1)
                 value = link_load_pb2.LinkLoadReport(
                     node=node, interval_us=100_000, links=[one], interval_end_us=time.time_ns() // 1000
                 )

@@ -257,7 +257,7 @@ def test_restored_rate_is_the_first_rate() -> None:
 
 def test_newcomer_rate() -> None:
     assert newcomer_rate_bps(97.0, 97.0, 0) == 97.0
-    assert newcomer_rate_bps(97.0, 97.0, 1) == 48.5
+    assert newcomer_rate_bps(97.0, 97.0, 1) == 97.0 / 2 / 4
     assert newcomer_rate_bps(10.0, 97.0, 1) == 10.0
 
 

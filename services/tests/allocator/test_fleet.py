@@ -28,7 +28,7 @@ def changing_load(numbers: random.Random, capacity_bps: int, period: int) -> lin
         legacy_bytes=int(capacity_bps / 80 * numbers.uniform(0, 0.6)) if phase == "legacy" else 0,
         queue_bytes=numbers.randint(0, 400_000) if phase == "queue" else numbers.choice((0, 0, 3000)),
         explicit_rate_queue_bytes=numbers.randint(0, 400_000) if phase == "queue" else 0,
-        active_flows=0 if phase == "quiet" else numbers.choice((1, 2, 2, 2, 5)),
+        users=0 if phase == "quiet" else numbers.choice((1, 2, 2, 2, 5)),
         legacy_flows=numbers.randint(0, 3),
         guaranteed_in_use_bps=numbers.choice((0, 0, 10 * MEGA)),
         in_band_committed_bps=numbers.choice((0, 0, 2 * MEGA)),
@@ -117,7 +117,7 @@ def test_a_queue_that_stays_full_costs_ever_more_alike(law: str) -> None:
             explicit_rate_bytes=sent if period >= 10 else sent // 2,
             queue_bytes=queue,
             explicit_rate_queue_bytes=queue,
-            active_flows=flows,
+            users=flows,
             rtt_us=200_000,
         )
         decision = alone.update(sample_of(load, interval_us, capacity, 0))

@@ -34,19 +34,30 @@ LINKS = some.fixed_dictionaries(
 
 def contents(report: LoadReport) -> tuple[object, ...]:
     rows = struct.unpack(f"<{report.count * len(LOAD_FIELDS)}d", report.values)
-    return report.node, report.interval_us, report.link_ids, rows, report.count
+    users = [(one.user, one.flows, one.link) for one in report.user_flows]
+    return report.node, report.interval_us, report.link_ids, rows, report.count, users
 
 
 @built
-@given(some.text(max_size=9).filter(lambda name: "\x00" not in name), some.integers(0, 2**32 - 1), some.lists(LINKS))
-def test_the_library_reads_what_protobuf_reads(node: str, interval_us: int, links: list[dict[str, object]]) -> None:
+@given(
+    some.text(max_size=9).filter(lambda name: "\x00" not in name),
+    some.integers(0, 2**32 - 1),
+    some.lists(LINKS),
+    some.lists(some.tuples(some.text(max_size=5), some.integers(0, 9), some.integers(0, 3))),
+)
+def test_the_library_reads_what_protobuf_reads(
+    node: str, interval_us: int, links: list[dict[str, object]], users: list[tuple[str, int, int]]
+) -> None:
     message = link_load_pb2.LinkLoadReport(node=node, sequence=2**60, interval_end_us=-1, interval_us=interval_us)
     for link in links:
         message.links.add(**link)
+    for user, flows, place in users:
+        message.user_flows.add(user=user, flows=flows, link=place)
     octets = message.SerializeToString()
     expected = contents(LoadReport.of(message))
     assert contents(LoadReport.FromString(octets)) == expected
     assert expected[0] == node
+    assert LoadReport.FromString(octets).user_flows == list(message.user_flows)
     assert [link["link_id"] for link in links] == expected[2]
 
 
@@ -75,7 +86,8 @@ def test_what_is_no_report_is_refused_by_both() -> None:
     chance = random.Random(5)
     message = link_load_pb2.LinkLoadReport(node="alpha", interval_us=100_000)
     for number in range(3):
-        message.links.add(link_id=f"alpha:to-{number}", explicit_rate_bytes=10**9, active_flows=3, rtt_us=20_000)
+        message.links.add(link_id=f"alpha:to-{number}", explicit_rate_bytes=10**9, users=3, rtt_us=20_000)
+    message.user_flows.add(user="ann", flows=2)
     octets = message.SerializeToString()
     refused = 0
     for _ in range(3000):
@@ -95,6 +107,11 @@ def test_a_report_that_is_too_large_for_the_library_is_left_to_protobuf() -> Non
     octets = message.SerializeToString()
     assert library.decode(octets) is None
     assert LoadReport.FromString(octets).count == loads.MOST_LINKS + 1
+    crowd = link_load_pb2.LinkLoadReport(node="alpha")
+    for _ in range(300):
+        crowd.user_flows.add(user="u" * 255, flows=2)
+    assert library.decode(crowd.SerializeToString()) is None
+    assert len(LoadReport.FromString(crowd.SerializeToString()).user_flows) == 300
     long = link_load_pb2.LinkLoadReport(node="n" * loads.NAMES_BYTES)
     assert library.decode(long.SerializeToString()) is None
 

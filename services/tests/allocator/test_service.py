@@ -10,12 +10,21 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chart.allocator.rpc import AllocatorServicer
-from chart.allocator.service import GrantBook, LeaseBook, law_of, next_generation
+from chart.allocator.service import MOST_USERS, GrantBook, LeaseBook, law_of, next_generation, users_by_link
 from chart.allocator.settings import AllocatorSettings
-from chart.allocator.streams import FLOW_GRANT, GR_LEASE, LINK_LOAD, LINK_RATE, POLICY, TOPOLOGY, Allocator
+from chart.allocator.streams import FLOW_GRANT, GR_LEASE, LINK_LOAD, LINK_RATE, MEASUREMENT, POLICY, TOPOLOGY, Allocator
 from chart.common.clock import FakeClock
 from chart.common.streams import CompactedState, LocalBroker
-from chart.v1 import allocator_pb2, flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2, policy_pb2, topology_pb2
+from chart.v1 import (
+    allocator_pb2,
+    flow_grant_pb2,
+    gr_lease_pb2,
+    link_load_pb2,
+    link_rate_pb2,
+    measurement_pb2,
+    policy_pb2,
+    topology_pb2,
+)
 
 LINK = "bravo:to-charlie"
 MEGA = 1_000_000
@@ -29,7 +38,7 @@ def link_entity(capacity_bps: int = 100 * MEGA) -> topology_pb2.TopologyEntity:
 
 def load(explicit_bps: int = 0, flows: int = 0, **more: int) -> link_load_pb2.LinkLoadReport:
     one = link_load_pb2.LinkLoad(
-        link_id=LINK, explicit_rate_bytes=explicit_bps // 80, active_flows=flows, rtt_us=100_000, **more
+        link_id=LINK, explicit_rate_bytes=explicit_bps // 80, users=flows, rtt_us=100_000, **more
     )
     return link_load_pb2.LinkLoadReport(node="bravo", interval_us=100_000, links=[one])
 
@@ -270,3 +279,113 @@ async def test_rates_drawn_in_band_are_set_aside_beside_the_granted_ones(bench: 
         await bench.broker.publish(FLOW_GRANT, "r1", grant(40 * MEGA, bench.clock.now_us() + 60 * MEGA))
         await bench.reports(2, load(in_band_committed_bps=10 * MEGA))
         assert bench.newest().links[0].explicit_rate_capacity_bps == 47 * MEGA
+
+
+def of_users(**flows: int) -> link_load_pb2.LinkLoadReport:
+    """A full link on which each of these users has so many flows."""
+    report = load(97 * MEGA, len(flows))
+    for user, number in flows.items():
+        if number > 1:
+            report.user_flows.add(user=user, flows=number)
+    return report
+
+
+async def test_users_with_several_flows_are_told_with_the_rate_of_their_link(bench: Bench) -> None:
+    async with bench.allocator():
+        await bench.reports(30, of_users(ann=4, bob=1))
+        (link,) = bench.newest().links
+        assert link.active_flows == 2
+        assert link.available_bps == pytest.approx(48.5 * MEGA, rel=0.02)
+        assert [(one.user, one.flows) for one in link.user_flows] == [("ann", 4)]
+        before = bench.newest().generation
+        await bench.reports(2, of_users(ann=4, bob=1))
+        assert bench.newest().generation == before
+        # The number of users is the same; who has how many flows is not.
+        await bench.reports(2, of_users(ann=3, bob=2))
+        assert [(one.user, one.flows) for one in bench.newest().links[0].user_flows] == [("ann", 3), ("bob", 2)]
+        await bench.reports(2, of_users(ann=1, bob=1))
+        assert not bench.newest().links[0].user_flows
+
+
+def test_users_that_make_no_sense_are_left_out() -> None:
+    named = [
+        link_load_pb2.UserFlows(user="ann", flows=2),
+        link_load_pb2.UserFlows(user="ann", flows=3, link=1),
+        link_load_pb2.UserFlows(user="bob", flows=1),
+        link_load_pb2.UserFlows(user="", flows=5),
+        link_load_pb2.UserFlows(user="cid", flows=5, link=2),
+    ]
+    assert users_by_link(named, ["a:x", "a:y"]) == {"a:x": {"ann": 2}, "a:y": {"ann": 3}}
+    many = [link_load_pb2.UserFlows(user=f"user{number}", flows=2) for number in range(MOST_USERS + 1)]
+    assert len(users_by_link(many, ["a:x"])["a:x"]) == MOST_USERS
+
+
+def virtual_entity(capacity_bps: int = 100 * MEGA, to_node: str = "charlie") -> topology_pb2.TopologyEntity:
+    link = topology_pb2.Link(
+        id=LINK, from_node="bravo", to_node=to_node, capacity_bps=capacity_bps, tags={"virtual": "true"}
+    )
+    return topology_pb2.TopologyEntity(link=link)
+
+
+async def measured(
+    bench: Bench, metric: str, value: float, to_node: str = "charlie", error: str = "", ahead_us: int = 0
+) -> None:
+    one = measurement_pb2.Measurement(
+        source_node="bravo",
+        destination_node=to_node,
+        metric=metric,
+        value=value,
+        measured_at_us=bench.clock.now_us() + ahead_us,
+        error=error,
+    )
+    await bench.broker.publish(MEASUREMENT, f"bravo,{to_node},{metric}", one)
+
+
+async def test_a_virtual_link_has_what_is_sensed_and_its_own_load(bench: Bench) -> None:
+    await bench.broker.publish(TOPOLOGY, LINK, virtual_entity())
+    async with bench.allocator():
+        await bench.reports(20, load(0, 0))
+        # Nothing is known yet: the least.
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 5 * MEGA, rel=0.01)
+        await measured(bench, "available_bandwidth_bps", 40 * MEGA)
+        await bench.reports(2, load(0, 0))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 40 * MEGA, rel=0.01)
+        await bench.reports(30, load(30 * MEGA, 1))
+        # 10 Mb/s are left beside 30 of its own: the same link.
+        await measured(bench, "available_bandwidth_bps", 10 * MEGA)
+        await bench.reports(2, load(30 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 40 * MEGA, rel=0.01)
+        # Another path, another metric and what failed say nothing of it.
+        await measured(bench, "available_bandwidth_bps", 90 * MEGA, to_node="delta")
+        await measured(bench, "capacity_bps", 90 * MEGA)
+        await measured(bench, "available_bandwidth_bps", 0.0, error="no answer")
+        await bench.reports(2, load(30 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 40 * MEGA, rel=0.01)
+        # A clock that is an hour ahead does not stop the others from being heard.
+        await measured(bench, "available_bandwidth_bps", 10 * MEGA, ahead_us=3600 * MEGA)
+        await bench.reports(2, load(30 * MEGA, 1))
+        for _ in range(20):
+            await measured(bench, "available_bandwidth_bps", 0)
+            await bench.reports(10, load(30 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 30 * MEGA, rel=0.05)
+        for rtt_us in (20_000, 30_000, 30_000):
+            await measured(bench, "rtt_us", rtt_us)
+            await bench.reports(2, load(30 * MEGA, 1))
+        assert bench.newest().links[0].explicit_rate_capacity_bps < 0.9 * 0.97 * 30 * MEGA
+
+
+async def test_a_link_that_is_no_longer_virtual_has_its_capacity(bench: Bench) -> None:
+    await bench.broker.publish(TOPOLOGY, LINK, virtual_entity())
+    async with bench.allocator() as allocator:
+        await bench.reports(2, load(0, 0))
+        await bench.broker.publish(TOPOLOGY, LINK, virtual_entity(60 * MEGA, to_node="delta"))
+        await measured(bench, "available_bandwidth_bps", 50 * MEGA)
+        await bench.reports(2, load(0, 0))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 3 * MEGA, rel=0.01)
+        await measured(bench, "available_bandwidth_bps", 50 * MEGA, to_node="delta")
+        await bench.reports(2, load(0, 0))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == pytest.approx(0.97 * 50 * MEGA, rel=0.01)
+        await bench.broker.publish(TOPOLOGY, LINK, link_entity())
+        await bench.reports(2, load(0, 0))
+        assert bench.newest().links[0].explicit_rate_capacity_bps == 97 * MEGA
+        assert not allocator._sensed

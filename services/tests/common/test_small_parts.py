@@ -47,6 +47,10 @@ def test_sizes_and_durations_are_written_for_people() -> None:
     assert units.format_bytes(12) == "12 B"
     assert units.format_duration_us(12_300) == "12.3 ms"
     assert units.format_duration_us(7) == "7 us"
+    assert units.format_bps(999_999) == "1000 kbit/s"
+    assert units.format_bytes(999_999_999) == "1000 MB"
+    assert units.format_duration_us(999_999) == "1000 ms"
+    assert units.format_duration_us(1234 * 86400 * 10**6) == "1234 d"
 
 
 @given(st.integers(min_value=0, max_value=4_000_000_000_000_000))
