@@ -12,6 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.archiver import alerts, change
 from chart.archiver.alert_repository import AlertRepository
+from chart.archiver.repository import Repository
 from chart.archiver.rollup_repository import BATCH, RollupRepository
 from chart.archiver.settings import ArchiverSettings
 from chart.archiver.snapshot_repository import Snapshot, SnapshotRepository
@@ -21,6 +22,7 @@ from chart.common.clock import Clock
 
 BACK_OFF_S = (0.5, 15.0)
 FORGET_EVERY_S = 3600.0
+RECHECK_US = 2 * 3_600_000_000
 SCHEDULE = "schedule"
 
 ROLLED = Counter("chart_archiver_rollups_total", "Minutes and hours computed, repetitions included", ["resolution"])
@@ -40,12 +42,14 @@ class Backplane:
 
     def __init__(
         self,
+        tables: Repository,
         rollups: RollupRepository,
         alert_repository: AlertRepository,
         snapshots: SnapshotRepository,
         clock: Clock,
         settings: ArchiverSettings,
     ) -> None:
+        self._tables = tables
         self._rollups = rollups
         self._alerts = alert_repository
         self._snapshots = snapshots
@@ -86,6 +90,12 @@ class Backplane:
     async def roll(self) -> int:
         """Bring every roll-up that is out of date up to date; returns how many there were."""
         done = 0
+        now_us = self._clock.now_us()
+        while stored := await self._tables.store_minutes(now_us, BATCH):
+            done += stored
+            ROLLED.labels(resolution="link-minute").inc(stored)
+            if stored < BATCH:
+                break
         for resolution in SECONDS:
             while windows := await self._rollups.roll(resolution):
                 done += len(windows)
@@ -151,6 +161,8 @@ class Backplane:
 
     async def forget(self) -> None:
         """Drop what nobody needs any more."""
+        # An archiver of an earlier version, at work until a moment ago, noted none.
+        await self._tables.recheck_minutes(self._clock.now_us() - RECHECK_US)
         days = self._settings.rollup_hour_retention_days
         await self._rollups.forget(day_of(self._clock.now_us()), days)
         await self._alerts.forget(self._clock.now_us() - self._settings.audit_retention_days * 86_400_000_000)

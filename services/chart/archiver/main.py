@@ -33,7 +33,7 @@ async def serve(settings: ArchiverSettings) -> None:
                 AlertRepository(pool),
                 SnapshotRepository(pool),
             )
-            backplane = Backplane(rollups, alerts, snapshots, clock, settings)
+            backplane = Backplane(repository, rollups, alerts, snapshots, clock, settings)
             relay = OutboxRelay(pool, broker, "archiver")
             servicer = archiver_rpc.ArchiveServicer(repository, rollups, alerts, snapshots, backplane)
 

@@ -1,20 +1,21 @@
 """All SQL of the archiver: idempotent inserts, partitions by day, series.
 
 Works on plain PostgreSQL (native range partitions) and on hypertables of TimescaleDB; which one it is, the migration
-decided and `open` finds out.
+decided and `open` finds out. Minutes of link loads are a continuous aggregate or a table of ours
+(chart.archiver.minutes); questions ask `link_minute` either way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import structlog
 from psycopg import sql
 
-from chart.archiver import windows
+from chart.archiver import minutes, windows
 from chart.archiver.times import day_of, moment, time_us
 from chart.common.database import Connection, Pool
 
@@ -69,6 +70,16 @@ class Repository:
         self._pool = pool
         self._partitioned: frozenset[str] = frozenset()
         self._known: set[tuple[str, date]] = set()
+        self._stores_minutes = False
+
+    @property
+    def storage(self) -> str:
+        """How history is kept, in a word or two."""
+        if self._partitioned:
+            return "partitions of PostgreSQL, roll-ups by the archiver"
+        if self._stores_minutes:
+            return "hypertables of TimescaleDB, roll-ups by the archiver"
+        return "hypertables and continuous aggregates of TimescaleDB"
 
     async def open(self) -> None:
         """Find out how the tables are stored.
@@ -80,7 +91,7 @@ class Repository:
             cursor = await connection.execute(
                 "SELECT relname, relkind FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
                 " AND relname = ANY(%s)",
-                (list(TIME_COLUMNS),),
+                ([*TIME_COLUMNS, minutes.STORED],),
             )
             kinds = {str(row["relname"]): _character(row["relkind"]) for row in await cursor.fetchall()}
         missing = TIME_COLUMNS.keys() - kinds.keys()
@@ -88,6 +99,8 @@ class Repository:
             msg = f"tables {', '.join(sorted(missing))} are missing: run `chart platform migrate`"
             raise RuntimeError(msg)
         self._partitioned = frozenset(name for name, kind in kinds.items() if kind == "p")
+        self._stores_minutes = minutes.STORED in kinds
+        _log.info("history", storage=self.storage)
 
     # Writing
 
@@ -102,6 +115,8 @@ class Repository:
         async with self._pool.connection() as connection, connection.transaction():
             for table, entries in sorted(by_table.items()):
                 await _insert(connection, table, entries)
+            if "link_load" in by_table and self._stores_minutes:
+                await minutes.mark(connection, by_table["link_load"])
             if "measurement" in by_table:
                 await _update_latest(connection, by_table["measurement"])
                 await windows.mark(connection, by_table["measurement"])
@@ -134,15 +149,20 @@ class Repository:
     async def maintain(self, today: date, retention_days: Mapping[str, int], ahead_days: int = 2) -> list[str]:
         """Create the partitions of the coming days, drop those older than the retention; returns what was dropped."""
         days = [today + timedelta(days=number) for number in range(ahead_days + 1)]
-        await self.ensure_partitions((table, day) for table in TIME_COLUMNS for day in days)
+        tables = [*TIME_COLUMNS, minutes.STORED]
+        await self.ensure_partitions((table, day) for table in tables for day in days)
         dropped = []
-        for table, keep_days in retention_days.items():
+        for name, keep_days in retention_days.items():
             oldest = today - timedelta(days=keep_days)
+            table = minutes.STORED if name == "link_minute" and self._stores_minutes else name
             if table in self._partitioned:
                 dropped += await self._drop_before(table, oldest)
             else:
                 async with self._pool.connection() as connection:
-                    cursor = await connection.execute("SELECT drop_chunks(%s::regclass, %s) AS n", (table, oldest))
+                    cursor = await connection.execute(
+                        "SELECT drop_chunks(%s::regclass, older_than => %s::timestamptz) AS n",
+                        (table, _midnight(oldest)),
+                    )
                     dropped += [str(row["n"]) for row in await cursor.fetchall()]
         return dropped
 
@@ -159,6 +179,24 @@ class Repository:
                 await connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
         self._known -= {entry for entry in self._known if entry[0] == table and entry[1] < oldest}
         return names
+
+    async def store_minutes(self, now_us: int, limit: int) -> int:
+        """Store minutes of link loads that are over and not stored as they are; how many. 0 where the database does."""
+        if not self._stores_minutes:
+            return 0
+        async with self._pool.connection() as connection:
+            days = await minutes.days(connection, now_us, limit)
+        if not days:
+            return 0
+        await self.ensure_partitions((minutes.STORED, day) for day in days)
+        async with self._pool.connection() as connection, connection.transaction():
+            return await minutes.roll(connection, now_us, limit)
+
+    async def recheck_minutes(self, since_us: int) -> None:
+        """Compute the minutes since then again, in case somebody wrote loads without noting them."""
+        if self._stores_minutes:
+            async with self._pool.connection() as connection, connection.transaction():
+                await minutes.mark_since(connection, since_us)
 
     # Reading
 
@@ -178,12 +216,19 @@ class Repository:
     async def link_loads(
         self, link: str, metric: str, from_us: int, until_us: int, step_us: int, limit: int
     ) -> list[Sample]:
-        """Loads of a link by second; the minimum is that of the means, the maximum that of the 100 ms samples."""
-        mean, high = _LINK_COLUMNS[metric]
-        # The names come from the table below, never from a caller.
+        """Loads of a link by second; the minimum is that of the means, the maximum that of the 100 ms samples.
+
+        Steps from `MINUTES_FROM_US` on are made of minutes, each counted where it begins; their weight is in minutes.
+        """
+        if step_us >= MINUTES_FROM_US:
+            table, (mean, low, high) = "link_minute", minutes.columns(metric)
+        else:
+            table, (mean, high) = "link_load", _LINK_COLUMNS[metric]
+            low = mean
+        # The names come from tables of this package, never from a caller.
         query = (
-            f"SELECT at, {mean} AS mean, {mean} AS low, {high} AS high, samples AS weight, '' AS unit"  # noqa: S608
-            " FROM link_load WHERE link_id = %(a)s AND at >= %(from)s AND at < %(until)s"
+            f"SELECT at, {mean} AS mean, {low} AS low, {high} AS high, samples AS weight, '' AS unit"  # noqa: S608
+            f" FROM {table} WHERE link_id = %(a)s AND at >= %(from)s AND at < %(until)s"
         )
         samples, _ = await self._samples(query, {"a": link}, from_us, until_us, step_us, limit)
         return samples
@@ -272,6 +317,8 @@ class Repository:
         return [{**row, "measured_at_us": time_us(row["measured_at"])} for row in rows]
 
 
+# Coarser steps of link loads are answered from minutes.
+MINUTES_FROM_US = 600_000_000
 # Longest lease of a link rate, and how long a grant's status is taken to hold when no newer one comes.
 _LEASE_US = 60_000_000
 _STATUS_US = 60_000_000
@@ -283,6 +330,10 @@ _LINK_COLUMNS = {
     "queue_bytes": ("queue_bytes", "queue_max_bytes"),
     "dropped_packets": ("dropped_packets", "dropped_packets"),
 }
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 async def _insert(connection: Connection, table: str, entries: Sequence[Mapping[str, Any]]) -> None:

@@ -32,6 +32,8 @@ class ArchiverSettings(BaseServiceSettings):
     rollup_hour_retention_days: int = Field(default=730, ge=1)
     measurement_retention_days: int = Field(default=90, ge=1)
     link_retention_days: int = Field(default=14, ge=1)
+    # Minutes of link loads.
+    link_minute_retention_days: int = Field(default=365, ge=1)
     grant_retention_days: int = Field(default=90, ge=1)
     audit_retention_days: int = Field(default=365, ge=1)
 
@@ -41,6 +43,7 @@ class ArchiverSettings(BaseServiceSettings):
             "measurement": self.measurement_retention_days,
             "estimate": self.link_retention_days,
             "link_load": self.link_retention_days,
+            "link_minute": self.link_minute_retention_days,
             "link_rate": self.link_retention_days,
             "grant_status": self.grant_retention_days,
             "flow_grant": self.grant_retention_days,

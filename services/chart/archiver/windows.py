@@ -46,11 +46,15 @@ def windows_of(entries: Iterable[Mapping[str, Any]]) -> set[Window]:
 
 
 async def mark(connection: Connection, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Note in the caller's transaction which roll-ups measurements change."""
+    """Note in the caller's transaction which roll-ups measurements change.
+
+    A window that is noted already is locked by the update that does nothing, so that a roll-up leaves it until these
+    measurements are there to be seen.
+    """
     ordered = sorted(windows_of(entries), key=lambda window: (window.resolution, *window.path, window.at_us))
     async with connection.cursor() as cursor:
         await cursor.executemany(
             "INSERT INTO rollup_pending (resolution, source, destination, metric, at) VALUES (%s, %s, %s, %s, %s)"
-            " ON CONFLICT DO NOTHING",
+            " ON CONFLICT (resolution, source, destination, metric, at) DO UPDATE SET at = excluded.at WHERE false",
             [(one.resolution, *one.path, moment(one.at_us)) for one in ordered],
         )
