@@ -123,6 +123,14 @@ def _nearest(observations: Observations, known: Flags) -> Flags:
     return (near | near.T) & ~(sure | sure.T) & ~known
 
 
+def near_pairs(observations: Observations) -> Flags:
+    """Pairs of the kind that is asked for as "near", measured or not; none of a directed metric."""
+    count = observations.count
+    if not observations.symmetric:
+        return np.zeros((count, count), dtype=bool)
+    return _nearest(observations, np.eye(count, dtype=bool))
+
+
 def _others(known: Flags, near: Flags, width: Floats, count: int, seed: int, widest: bool) -> list[Choice]:
     if count <= 0:
         return []

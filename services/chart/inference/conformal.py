@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chart.inference.observations import Floats
+from chart.inference.observations import Flags, Floats
 
 COVERAGE = 0.9
 # Below this many held-out pairs the quantiles mean nothing and the widest residual, doubled, stands in.
@@ -26,6 +26,8 @@ FEW = 10.0
 BINS = 10
 LEAST_IN_BIN = 30
 MOST_WEIGHT = 8.0
+# Held-out pairs of one kind that can speak for all of it.
+LEAST_OF_KIND = 60
 # With fewer held-out pairs neither a trend nor the skew is told from chance: twelve choices of 186 pairs of one matrix
 # covered 0.83 to 0.98 with them and 0.84 to 0.96 without.
 ENOUGH_FOR_TREND = 600
@@ -98,20 +100,44 @@ class Calibration:
         return low, high
 
 
-def shift_weights(held_out: Floats, asked_for: Floats) -> Floats:
+def shift_weights(
+    held_out: Floats, asked_for: Floats, held_out_kinds: Flags | None = None, asked_for_kinds: Flags | None = None
+) -> Floats:
     """How often each held-out prediction counts, so that together they are like the predictions asked for; mean 1.
 
     The ratio of densities by quantile bins of the predictions asked for, bounded so that no pair speaks for too many.
+    Pairs of two kinds, of which one was measured more often than the other, are told apart where enough are held out.
     """
     if len(held_out) < ENOUGH or len(asked_for) < ENOUGH:
+        return np.ones(len(held_out))
+    weights = np.ones(len(held_out))
+    for own, asked in _kinds(held_out_kinds, asked_for_kinds, len(held_out), len(asked_for)):
+        weights[own] = _ratios(held_out[own], asked_for[asked])
+        weights[own] *= asked.mean() / own.mean()
+    weights = np.clip(weights, 1 / MOST_WEIGHT, MOST_WEIGHT)
+    return np.asarray(weights / weights.mean(), dtype=np.float64)
+
+
+def _kinds(held_out: Flags | None, asked_for: Flags | None, count: int, asked_count: int) -> list[tuple[Flags, Flags]]:
+    """Which held-out pairs and which asked for go together; all with all when one kind is too few to stand alone."""
+    if held_out is not None and asked_for is not None:
+        parts = [(held_out, asked_for), (~held_out, ~asked_for)]
+        if all(own.sum() >= LEAST_OF_KIND for own, _ in parts):
+            return parts
+    return [(np.ones(count, dtype=bool), np.ones(asked_count, dtype=bool))]
+
+
+def _ratios(held_out: Floats, asked_for: Floats) -> Floats:
+    """Densities of predictions asked for over those held out; mean about 1."""
+    if len(asked_for) < ENOUGH:
         return np.ones(len(held_out))
     bins = max(2, min(BINS, len(held_out) // LEAST_IN_BIN))
     edges = np.quantile(asked_for, np.linspace(0, 1, bins + 1)[1:-1])
     where = np.searchsorted(edges, held_out)
     there = np.bincount(where, minlength=bins) / len(held_out)
     wanted = np.bincount(np.searchsorted(edges, asked_for), minlength=bins) / len(asked_for)
-    weights = np.clip(wanted / np.maximum(there, 1e-9), 1 / MOST_WEIGHT, MOST_WEIGHT)[where]
-    return np.asarray(weights / weights.mean(), dtype=np.float64)
+    ratios = np.clip(wanted / np.maximum(there, 1e-9), 1 / MOST_WEIGHT, MOST_WEIGHT)[where]
+    return np.asarray(ratios, dtype=np.float64)
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:

@@ -224,6 +224,8 @@ def _trial(
     method: Method, observations: Observations, folds: list[tuple[Indices, Indices]], seed: int
 ) -> tuple[Trial, Completion | None]:
     """How a method does on the held-out pairs; the completion when it saw all but one part."""
+    near = choice.near_pairs(observations)
+    kinds: list[Flags] = []
     truths: list[Floats] = []
     said: list[Floats] = []
     spreads: list[Floats] = []
@@ -235,6 +237,7 @@ def _trial(
             continue
         completion = method.complete(rest, seed)
         told = np.isfinite(completion.logs[rows, columns])
+        kinds.append(near[rows, columns][told])
         truths.append(logs[rows, columns][told])
         said.append(completion.logs[rows, columns][told])
         spreads.append(completion.spread[rows, columns][told])
@@ -242,8 +245,11 @@ def _trial(
         return Trial(method.name, np.inf, calibrate(np.zeros(0), np.zeros(0), np.ones(0))), None
     truth, predicted, spread = (np.concatenate(parts) for parts in (truths, said, spreads))
     rows, columns = observations.pairs()
-    asked_for = completion.logs[rows, columns][~observations.measured[rows, columns]] if completion else np.zeros(0)
-    weights = shift_weights(predicted, asked_for[np.isfinite(asked_for)])
+    there = ~observations.measured[rows, columns] & np.isfinite(
+        completion.logs[rows, columns] if completion else np.nan
+    )
+    asked_for = completion.logs[rows, columns][there] if completion else np.zeros(0)
+    weights = shift_weights(predicted, asked_for, np.concatenate(kinds), near[rows, columns][there])
     error = weighted_quantile(np.abs(np.expm1(predicted - truth)), weights, 0.5)
     trial = Trial(method.name, error, calibrate(truth, predicted, spread, weights))
     return trial, completion if len(folds) == 1 else None

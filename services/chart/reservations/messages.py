@@ -55,6 +55,7 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
         burst_tolerance=specification.burst_tolerance,
         valid_from_us=reservation.start_us,
         valid_until_us=reservation.grant_valid_until_us,
+        user=reservation.owner,
         with_available_rate=not no_more and (not maximum_bps or maximum_bps > reservation.granted_bps),
     )
 

@@ -190,6 +190,11 @@ def on_statuses(
     return merged
 
 
+def is_part(before: Reservation, after: Reservation) -> bool:
+    """Whether a word of nodes is only a part of the confirmation that others still owe."""
+    return before.enforcement == after.enforcement == Enforcement.ENFORCEMENT_PENDING
+
+
 def reissue(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
     """What a change of rate, path or end of a request has to tell: a new grant that has to be confirmed, if it is in
     force.

@@ -15,6 +15,7 @@ from chart.inference.observations import observe
 from chart.lab.errors import LabError
 from chart.lab.experiments import REGISTRY
 from chart.lab.experiments import inference_accuracy as experiment
+from chart.lab.experiments.framework import Settings
 from chart.lab.experiments.inference_data import data_folder, read_rtt, read_throughput
 
 # Nothing here waits for others; on a machine with little to give the models take their time.
@@ -115,3 +116,30 @@ def test_unusable_matrices_are_refused(tmp_path: Path, text: str) -> None:
 
 def test_the_experiment_is_registered() -> None:
     assert "inference-accuracy" in REGISTRY
+
+
+def test_pairs_of_which_nothing_is_said_are_wrong_and_do_not_end_the_experiment() -> None:
+    truth = np.array([10.0, 20.0, 30.0, 40.0])
+    some = experiment.Judged(
+        truth, np.array([11.0, np.nan, 30.0, np.nan]), np.array([True, False, True, False]), "x", 5
+    )
+    np.testing.assert_allclose(some.errors, [0.1, 1.0, 0.0, 1.0])
+    figures = {one.name: one.value for one in experiment.figures(some, 1.0, some, 1.0, 1.0)}
+    assert figures["throughput_median_relative_error"] == pytest.approx(0.55)
+    assert figures["throughput_auc"] == pytest.approx(0.875)
+    assert figures["interval_coverage"] == 0.5
+
+
+def test_too_few_measured_pairs_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four nodes, and no metric beside: no method applies."""
+    monkeypatch.setattr(experiment, "refresh_seconds", lambda seed: 1.0)
+    rtt, throughput = tmp_path / "rtt.tsv", tmp_path / "few.csv"
+    places = np.random.default_rng(1).uniform(1, 100, 12)
+    rtt.write_text("".join("\t".join(f"{abs(a - b):.2f}" for b in places) + "\n" for a in places))
+    names = "abcd"
+    throughput.write_text("".join(f"{a},{b},1e9,\n" for a in names for b in names if a != b))
+    settings = Settings(
+        out=tmp_path, rtt_file=rtt, fraction=0.5, throughput_file=throughput, throughput_fraction=0.5, seed=1
+    )
+    with pytest.raises(LabError, match="5 measured pairs say nothing of the others: raise --throughput-fraction"):
+        experiment.run(settings, lambda words, share: None)

@@ -16,7 +16,7 @@ from chart.inference.estimator import Inference, Method, held_out, methods
 from chart.inference.factorisation import Factorisation
 from chart.inference.features import symmetric_features
 from chart.inference.landmarks import LandmarkBounds
-from chart.inference.observations import Completion, Floats, Observations, Routers, observe
+from chart.inference.observations import Completion, Flags, Floats, Observations, Routers, observe
 from chart.inference.signature import Signature
 
 
@@ -411,3 +411,29 @@ def test_held_out_pairs_count_as_often_as_pairs_like_them_are_asked_for() -> Non
     # Counted alike, the near ones would make all intervals wider than they need be.
     plain = calibrate(held_out_logs + errors, held_out_logs, np.ones(2000))
     assert plain.above > 1.05 * calibration.above
+
+
+def test_pairs_that_were_chosen_do_not_speak_for_those_that_were_not() -> None:
+    """Pairs measured because they are near are better known than others of the same value."""
+    random = np.random.default_rng(6)
+
+    def pairs(count: int, chosen_share: float) -> tuple[Floats, Flags, Floats]:
+        chosen = random.random(count) < chosen_share
+        return random.uniform(0, 3, count), chosen, random.normal(0, 1, count) * np.where(chosen, 0.1, 0.2)
+
+    held_out, held_out_chosen, errors = pairs(5600, 0.75)
+    asked, asked_chosen, truth_errors = pairs(20_000, 0.03)
+
+    def coverage(weights: Floats) -> float:
+        calibration = calibrate(held_out + errors, held_out, np.ones(5600), weights)
+        low, high = calibration.interval(asked, np.ones(20_000))
+        return float(np.mean((low <= asked + truth_errors) & (asked + truth_errors <= high)))
+
+    weights = shift_weights(held_out, asked, held_out_chosen, asked_chosen)
+    assert weights[held_out_chosen].sum() / weights.sum() < 0.1
+    assert 0.87 < coverage(weights) < 0.93
+    assert coverage(shift_weights(held_out, asked)) < 0.85
+    # Too few of a kind: all speak for all.
+    few = np.zeros(5600, dtype=bool)
+    few[:20] = True
+    np.testing.assert_array_equal(shift_weights(held_out, asked, few, asked_chosen), shift_weights(held_out, asked))

@@ -84,6 +84,7 @@ def test_immediate_request_is_active_and_its_grant_goes_out() -> None:
     assert record.generation == 1
     assert record.valid_until_us == NOW_US + 60 * S
     assert record.with_available_rate
+    assert record.user == one.owner != ""
     assert one.due_at_us == NOW_US + 10 * S
 
 
@@ -122,6 +123,16 @@ def test_enforced_when_every_node_applied() -> None:
     assert one.enforced_at_us == NOW_US + 5
     assert one.reason == ""
     assert one.confirm_by_us == 0
+
+
+def test_one_nodes_word_is_a_part_until_the_last_one_or_a_failure() -> None:
+    pending = made().reservation
+    first = after(pending, status("a", GRANT_STATE_APPLIED))
+    assert service.is_part(pending, first)
+    enforced = after(first, status("b", GRANT_STATE_APPLIED))
+    assert not service.is_part(first, enforced)
+    assert not service.is_part(first, after(first, status("b", GRANT_STATE_FAILED)))
+    assert not service.is_part(enforced, after(enforced, status("a", GRANT_STATE_REMOVED)))
 
 
 def test_observing_node_keeps_it_pending_with_the_reason() -> None:
