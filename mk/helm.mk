@@ -2,6 +2,9 @@
 # the control plane are built from their published modules (several minutes, once).
 LINT += lint-deploy
 HELM_TOOLS := $(BUILD)/tools
+# The API server says its version by these; the chart asks for it.
+KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes \(v[0-9.]*\)$$|\1|p' platform/kubernetes/go.mod)
+KUBERNETES_VERSION := -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES)
 
 ##@ Deploy
 .PHONY: helm-test helm-check lint-deploy
@@ -32,4 +35,4 @@ $(HELM_TOOLS)/kwok:
 
 $(HELM_TOOLS)/kubernetes: platform/kubernetes/main.go platform/kubernetes/go.mod platform/kubernetes/go.sum
 	@echo "helm: building API server, controller manager and scheduler, this takes some minutes"
-	@mkdir -p $(@D) && cd platform/kubernetes && go build -trimpath -ldflags "-s -w" -o $@ .
+	@mkdir -p $(@D) && cd platform/kubernetes && go build -trimpath -ldflags "-s -w $(KUBERNETES_VERSION)" -o $@ .

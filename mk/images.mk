@@ -20,8 +20,9 @@ compose-up: $(BUILD)/.packages-compose ## start the whole platform with Docker (
 compose-down: ## stop what `make compose-up` started; streams and database stay
 	@platform/compose/compose down
 
-compose-test: $(VENV)/.installed images $(BUILD)/.packages-compose ## the whole platform with Docker: up, the demo's request, upgrade under load, down
-	@$(PYTHON) platform/compose/compose_test.py --tag $(IMAGES_VERSION) --report $(VAR)/compose/report.json
+compose-test: $(VENV)/.installed images $(BUILD)/.packages-compose ## the whole platform with Docker: up, the demo's request, upgrade from the previous version under load, down
+	@previous=$$(platform/compose/previous $(BUILD) $(IMAGES_VERSION)) && \
+	    $(PYTHON) platform/compose/compose_test.py --previous "$$previous" --tag $(IMAGES_VERSION) --report $(VAR)/compose/report.json
 
 $(BUILD)/.packages-images: platform/images/packages.txt platform/install-packages
 	@mkdir -p $(@D)

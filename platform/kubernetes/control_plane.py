@@ -113,6 +113,8 @@ class ControlPlane:
                 "--service-cluster-ip-range",
                 "10.96.0.0/16",
                 "--allow-privileged=true",
+                # It needs a newer etcd than the distribution's: every watch would fail once and begin anew, late.
+                "--feature-gates=WatchList=false",
             ],
         )
         server = f"https://127.0.0.1:{api}"

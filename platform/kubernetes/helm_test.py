@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,11 @@ def check_scenarios(helm: Helm, scenarios: list[Path]) -> dict[Path, list[dict[s
         rendered[values] = helm.render(values, "--api-versions", MONITORING)
         stated = yaml.safe_load(values.read_text(encoding="utf-8"))
         wrong = faults(rendered[values], privileged=bool(stated.get("agent", {}).get("privileged")))
+        if not stated.get("proxy", {}).get("enabled") and any(
+            manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "proxy"
+            for manifest in rendered[values]
+        ):
+            wrong.append("a proxy that nobody asked for")
         if wrong:
             msg = f"{values.name}: " + "; ".join(wrong)
             raise HelmTestError(msg)
@@ -189,6 +195,21 @@ def await_rollout(cluster: ControlPlane, gateways: int) -> None:
         time.sleep(1)
 
 
+def await_gone(cluster: ControlPlane) -> None:
+    """Nothing of the release is left once its pods had their time to end."""
+    deadline = time.monotonic() + ROLLOUT_LIMIT_S
+    kinds = (
+        "all,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets,ingresses,prometheusrules,"
+        "servicemonitors,podmonitors"
+    )
+    instance = f"app.kubernetes.io/instance={RELEASE}"
+    while left := cluster.kubectl("get", kinds, "-n", NAMESPACE, "-l", instance, "-o", "name").split():
+        if time.monotonic() > deadline:
+            msg = f"left after uninstall: {', '.join(left)}"
+            raise HelmTestError(msg)
+        time.sleep(1)
+
+
 def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, Any]]]) -> int:
     """Dry runs, then install, upgrade, rollback, uninstall; returns how many objects the API server saw."""
     cluster.kubectl("apply", "-f", "-", stdin=monitoring_definitions())
@@ -221,13 +242,7 @@ def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, 
     await_rollout(cluster, 3)
     say("uninstall")
     helm.must("uninstall", RELEASE, *where, "--wait", "--timeout", "3m")
-    left = cluster.kubectl(
-        "get", "all,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets,ingresses,prometheusrules",
-        "-n", NAMESPACE, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name",
-    ).split()  # fmt: skip
-    if left:
-        msg = f"left after uninstall: {', '.join(left)}"
-        raise HelmTestError(msg)
+    await_gone(cluster)
     say("install with minimal values, keys on a volume that outlives the release")
     helm.must("install", RELEASE, str(CHART), *where, "-f", minimal, "--timeout", "3m")
     await_rollout_minimal(cluster)
@@ -258,6 +273,8 @@ def main() -> int:
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--offline", action="store_true", help="without the control plane")
     arguments = parser.parse_args()
+    # Ended from outside, it still stops what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     scenarios = sorted(CI.glob("*-values.yaml"))
     helm = Helm(arguments.tools / "helm")
     state = Path(tempfile.mkdtemp(prefix="chart-helm-"))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 AGENT = "agent"
-AGENT_CAPABILITIES = ["BPF", "PERFMON", "NET_ADMIN"]
+# What starts as root: which capabilities it has, exactly. The proxy is off by default.
+ROOT_CAPABILITIES = {AGENT: ["BPF", "PERFMON", "NET_ADMIN"], "proxy": ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"]}
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job"}
 
 Manifest = dict[str, Any]
@@ -27,11 +28,12 @@ def container_faults(where: str, pod: dict[str, Any], container: dict[str, Any],
         yield f"{where}: the root file system can be written"
     if not container.get("resources", {}).get("requests"):
         yield f"{where}: no resources are requested"
-    if container["name"] == AGENT:
-        if privileged:
+    wanted = ROOT_CAPABILITIES.get(container["name"])
+    if wanted:
+        if privileged and container["name"] == AGENT:
             return
-        if capabilities.get("drop") != ["ALL"] or capabilities.get("add") != AGENT_CAPABILITIES:
-            yield f"{where}: capabilities are {capabilities}, not exactly {AGENT_CAPABILITIES}"
+        if capabilities.get("drop") != ["ALL"] or capabilities.get("add") != wanted:
+            yield f"{where}: capabilities are {capabilities}, not exactly {wanted}"
         if context.get("privileged"):
             yield f"{where}: is privileged"
         return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +17,7 @@ from rich.table import Table
 
 from chart.lab.errors import LabError
 from chart.lab.experiments.framework import Figure
+from chart.platform import backup
 from chart.platform import demo as demonstration
 from chart.platform.kafka import KafkaUnavailableError
 from chart.platform.laboratory import LaboratoryError, client, laboratory
@@ -94,6 +97,75 @@ def migrate(as_json: JsonOption = False) -> None:
     _platform().migrate()
     if as_json:
         typer.echo(json.dumps({"migrated": True}))
+
+
+AdminOption = Annotated[
+    str,
+    typer.Option(envvar="CHART_DATABASE_ADMIN_URL", help="Administrator's address; default: the local platform's."),
+]
+KeysOption = Annotated[
+    Path | None, typer.Option(help="Folder of the embedded key store; without it keys are in Vault, which has its own.")
+]
+ProgramsOption = Annotated[
+    str,
+    typer.Option(
+        envvar="CHART_POSTGRES_PROGRAMS",
+        help="What runs the server's own pg_dump and pg_restore: `docker exec -i -e PGPASSWORD NAME`; default: this"
+        " machine's.",
+    ),
+]
+BackupArgument = Annotated[Path, typer.Argument(help="Folder that `backup` wrote.", exists=True, file_okay=False)]
+
+
+def _admin_url(stated: str) -> str:
+    return stated or f"postgresql://chart@127.0.0.1:{PlatformSettings().postgres_port}/chart"
+
+
+@app.command("backup")
+def back_up(
+    folder: Annotated[Path, typer.Argument(help="Where backups are kept; a new folder is made in it.")],
+    keys: KeysOption = None,
+    admin_url: AdminOption = "",
+    programs: ProgramsOption = "",
+) -> None:
+    """Back up the database, and the keys of the embedded store, while everything goes on."""
+    try:
+        made = backup.back_up(_admin_url(admin_url), folder, keys, shlex.split(programs))
+    except backup.BackupError as error:
+        raise _failed(error) from error
+    typer.echo(str(made))
+
+
+def _tell(outcome: backup.Outcome, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({**asdict(outcome), "rows": dict(outcome.rows)}))
+        return
+    tables, rows = len(outcome.rows), sum(outcome.rows.values())
+    console.print(f"{rows} rows in {tables} tables of {outcome.taken_at}, restored in {outcome.seconds:.1f} s")
+
+
+@app.command()
+def restore(
+    folder: BackupArgument,
+    keys: KeysOption = None,
+    admin_url: AdminOption = "",
+    programs: ProgramsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Restore into an empty database, and keys into a new folder; every table's rows are counted."""
+    try:
+        _tell(backup.restore(folder, _admin_url(admin_url), keys, shlex.split(programs)), as_json)
+    except backup.BackupError as error:
+        raise _failed(error) from error
+
+
+@app.command()
+def drill(folder: BackupArgument, as_json: JsonOption = False) -> None:
+    """Rehearse a disaster: restore a backup into a server of its own, count every table, throw it away."""
+    try:
+        _tell(backup.drill(folder), as_json)
+    except (backup.BackupError, PostgresUnavailableError) as error:
+        raise _failed(error) from error
 
 
 @app.command("with-lab", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

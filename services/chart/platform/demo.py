@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from chart.lab.experiments.framework import Figure
-from chart.lab.experiments.traffic import Account, Transfer
+from chart.lab.experiments.traffic import PAYLOAD_SHARE, Account, Transfer
 from chart.lab.network import Lab
 from chart.platform.laboratory import LaboratoryError, fetch
 
@@ -30,7 +30,6 @@ CHART_PORT = 5201
 PEER_PORT = 5301
 GUARANTEED_BPS = 60_000_000
 ORDER = ("cubic", "bbr", "chart", "chart", "bbr", "cubic")
-PAYLOAD_SHARE = 1448 / 1500
 SENSING_LIMIT_S = 90.0
 
 

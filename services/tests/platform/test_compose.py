@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from chart.platform.process_rights import Rights
 from chart.platform.programs import SERVICES
 from chart.platform.settings import repository_root
 
@@ -65,6 +66,27 @@ def test_none_but_agents_has_a_capability_and_none_of_ours_can_write_its_root() 
         assert body["read_only"] is True, name
         assert "no-new-privileges:true" in body["security_opt"], name
         assert body.get("cap_add", []) == (AGENT_CAPABILITIES if name in AGENTS else []), name
+
+
+def status(user: int, permitted: int, effective: int, bounding: int) -> str:
+    """As /proc/PID/status has it."""
+    return (
+        f"Name:\tx:y\nUmask:\t0022\nUid:\t{user}\t{user}\t{user}\t{user}\nCapInh:\t0000000000000000\n"
+        f"CapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\nCapBnd:\t{bounding:016x}\n"
+    )
+
+
+def test_a_process_with_more_than_its_rights_is_noticed() -> None:
+    three, named = 0xC000001000, {"BPF", "PERFMON", "NET_ADMIN"}
+    exact = Rights.parse(status(0, three, three, three))
+    assert exact.beyond(named) == ""
+    assert exact.beyond(named - {"BPF"}).startswith("has 0xc000001000")
+    assert exact.beyond_a_user() == "runs as root"
+    for masks in ((three | 1, three, three), (three, three | 1, three), (three, three, three | 1), (three, 0, three)):
+        assert Rights.parse(status(0, *masks)).beyond(named), masks
+    user = Rights.parse(status(10001, 0, 0, 0))
+    assert user.beyond_a_user() == ""
+    assert Rights.parse(status(10001, 1, 0, 0)).beyond_a_user() == "has capabilities 0x1"
 
 
 def test_the_official_images_are_the_versions_that_everything_else_is_tried_with() -> None:
