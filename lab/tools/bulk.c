@@ -345,13 +345,16 @@ int main(int argc, char **argv) {
     if (!error) {
         socklen_t size = sizeof(transfer.congestion) - 1;
         getsockopt(transfer.socket, IPPROTO_TCP, TCP_CONGESTION, transfer.congestion, &size);
-        print_result(&options, &transfer);
     }
     struct linger reset = {.l_onoff = 1};
     if (options.send && transfer.socket >= 0)
         setsockopt(transfer.socket, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     if (transfer.socket >= 0)
         close(transfer.socket);
+    /* Last: who reads may come late, and a pipe holds the account of some seconds; a socket that waits for it open
+     * would go on sending what is in its buffer. */
+    if (!error)
+        print_result(&options, &transfer);
     free(transfer.bins);
     free(transfer.samples);
     return error ? 1 : 0;

@@ -12,8 +12,8 @@ const FOLDER = process.env.CHART_PICTURES;
 const ALL = Boolean(process.env.CHART_PICTURES_ALL);
 const PHONE = { width: 390, height: 844 };
 const DESK = { width: 1360, height: 900 };
-/** Enough of the transfer that its chart is worth a picture. */
-const SETTLE_MS = 25_000;
+/** A sender tells of a flow after a minute: by then the charts are worth a picture, too. */
+const FLOW_TOLD_MS = 90_000;
 const TUNNEL = "gold";
 /** Pages whose picture in the dark theme is in the documentation, too. */
 const DARK = ["overview", "network", "link"];
@@ -30,21 +30,21 @@ async function shoot(page: Page, name: string, scheme: (typeof SCHEMES)[number])
 test.afterEach(({ page }) => releaseAll(page));
 
 test("pictures of a network at work", async ({ page }) => {
-  test.setTimeout(400_000);
+  test.setTimeout(500_000);
   await page.setViewportSize(DESK);
   await page.goto("/");
   await expect(page.getByRole("heading", { name: "Sign in" })).toBeVisible();
   await shoot(page, "sign-in", "light");
   trustNodes();
   const pages = await furnish(page, TUNNEL);
-  const started = Date.now();
   const state = { taken: false };
   const take = (some: Visit[]) =>
-    withTraffic({ port: 5201, seconds: 200 }, async () => {
+    withTraffic({ port: 5201, seconds: 260 }, async () => {
       state.taken = true;
       await page.goto("/network");
       await expect(page.getByTestId(`link-row-${BAD_LINK}`)).toContainText(/[5-9]\d %/, { timeout: 60_000 });
-      await page.waitForTimeout(Math.max(0, SETTLE_MS - (Date.now() - started)));
+      await page.goto("/flows");
+      await expect(page.getByRole("rowheader", { name: /:5201/ })).toBeVisible({ timeout: FLOW_TOLD_MS });
       for (const one of some) await picture(page, one);
       await forms(page);
     });

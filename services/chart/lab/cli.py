@@ -378,7 +378,7 @@ def run(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="throughput-grid, itm-*, kill-matrix: keep what an earlier run in the folder finished"
+            "--resume", help="throughput-grid, itm-*, kill-matrix, impairments: keep what an earlier run there finished"
         ),
     ] = False,
     slice_s: Annotated[

@@ -8,7 +8,7 @@ import pytest
 
 from chart.lab import topology
 from chart.lab.errors import LabError
-from chart.lab.experiments import closed_loop, fairness, rate_control, two_path_grid
+from chart.lab.experiments import closed_loop, fairness, rate_control, two_path_grid, user_sharing
 from chart.lab.experiments.closed_loop import Flow, LinkSecond, LoopRun, Watch
 from chart.lab.experiments.fairness import SetRun
 from chart.lab.experiments.framework import Settings
@@ -148,3 +148,29 @@ def test_two_path_figures() -> None:
     # Only cells with loss count.
     assert figures["geometric_mean_gain/window_kb=64"].value == pytest.approx(44)
     assert "| 64 | 0.05 | 10 | 2.00 | 18.00 | 88.00 |" in two_path_grid.table(runs)
+
+
+def users_run(ann: list[float], bob: float) -> LoopRun:
+    """Five flows of constant rates, Mb/s, after a warm-up in which everybody had nothing."""
+    flows = user_sharing.flows_of("chart", 8.0)
+    rates = [*ann, bob]
+    found = [
+        (flow, account(10, [(user_sharing.WARM_UP_S, 0), (5, rate)])) for flow, rate in zip(flows, rates, strict=True)
+    ]
+    return LoopRun(found, Watch(user_sharing.BOTTLENECK), 10 * S)
+
+
+def test_users_are_judged_by_all_their_flows() -> None:
+    fair = user_sharing.judge(users_run([12, 12, 12, 12], 46))
+    assert fair.totals() == pytest.approx({"ann": 48 * MBIT, "bob": 46 * MBIT}, rel=0.01)
+    assert fair.deviation() == pytest.approx(1 / 47, rel=0.05)
+    by_flow = user_sharing.judge(users_run([19, 19, 19, 19], 19))
+    assert by_flow.deviation() == pytest.approx(0.6, rel=0.02)
+    figures = {figure.name: figure for figure in user_sharing.figures({"chart": fair, "cubic": by_flow}, 100e6)}
+    assert figures["user_share_deviation"].met()
+    assert figures["user_share_deviation"].peer == pytest.approx(0.6, rel=0.02)
+    assert figures["jain_within_user"].met()
+    assert figures["total_share"].value == pytest.approx(94 / (100 * 1448 / 1500), rel=0.01)
+    swapped = {figure.name: figure for figure in user_sharing.figures({"chart": by_flow, "cubic": fair}, 100e6)}
+    assert not swapped["user_share_deviation"].met()
+    assert "| chart | ann | 12.00, 12.00, 12.00, 12.00 | 48.00 |" in user_sharing.table({"chart": fair})

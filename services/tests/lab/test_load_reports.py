@@ -35,7 +35,7 @@ def test_reports_say_what_each_node_has() -> None:
                 link_id=link_of(node, index),
                 sent_bytes=int(sent[place]),
                 explicit_rate_bytes=int(sent[place]),
-                active_flows=int(flows[place]),
+                users=int(flows[place]),
                 rtt_us=RTT_US,
             )
         assert report == expected

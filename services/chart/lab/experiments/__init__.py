@@ -2,10 +2,14 @@
 
 from chart.lab.experiments import (
     admission_load,
+    diffserv_classes,
     diffserv_policing,
+    diffserv_premium,
+    er_overlay,
     fair_share,
     fairness,
     grant_latency,
+    impairments,
     inference_accuracy,
     itm,
     itm_step,
@@ -24,6 +28,7 @@ from chart.lab.experiments import (
     tunnel_soak,
     tunnel_throughput,
     two_path_grid,
+    user_sharing,
 )
 from chart.lab.experiments.framework import Experiment
 
@@ -39,7 +44,12 @@ REGISTRY: dict[str, Experiment] = {
         fairness.EXPERIMENT,
         rate_control.EXPERIMENT,
         two_path_grid.EXPERIMENT,
+        user_sharing.EXPERIMENT,
+        er_overlay.EXPERIMENT,
+        impairments.EXPERIMENT,
         diffserv_policing.EXPERIMENT,
+        diffserv_premium.EXPERIMENT,
+        diffserv_classes.EXPERIMENT,
         proxy.EXPERIMENT,
         *itm.EXPERIMENTS,
         itm_step.EXPERIMENT,

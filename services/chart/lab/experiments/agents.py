@@ -62,15 +62,20 @@ def _await_agent(lab: Lab, node: str, process: subprocess.Popen[str], log: Path)
 
 
 @contextmanager
-def running(lab: Lab, options: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Runs chart-agent on the nodes that are named, with more options of their own, ready when the block begins."""
+def running(
+    lab: Lab, options: Mapping[str, Sequence[str]], capacities: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[None]:
+    """Runs chart-agent on the nodes that are named, with more options of their own, ready when the block begins.
+
+    `capacities`: of links that are not to be what the emulator gives them, by id, bits per second.
+    """
     processes: list[tuple[str, subprocess.Popen[str], IO[str]]] = []
     try:
         for node, more in options.items():
             words = [*command(lab, node), "--cgroup", str(lab.node_cgroup(node)), *more]
             for link, end in all_ends(lab.topology):
                 if end.node == node:
-                    rate_bps = round((link.rate_mbit or 0) * 1e6)
+                    rate_bps = capacities.get(end.link_id, round((link.rate_mbit or 0) * 1e6))
                     words += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
             log = lab.node_directory(node) / "agent.log"
             output: IO[str] = log.open("w")

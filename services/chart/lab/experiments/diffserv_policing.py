@@ -41,7 +41,6 @@ WINDOW_S = 0.2
 # The bucket is full at first and a slow start needs its time; neither is what is judged.
 BEGIN_S = 3.0
 # Payload of full segments in IP packets.
-PAYLOAD_SHARE = 1448 / 1500
 SOURCE, EDGE, SINK = "source", "edge", "sink"
 ATTEMPTS = 3
 
@@ -65,12 +64,12 @@ class Run:
     @property
     def goodput_share(self) -> float:
         """Of what the reservation leaves for payload."""
-        return self.goodput_bps / (RESERVED_BPS * PAYLOAD_SHARE)
+        return self.goodput_bps / (RESERVED_BPS * traffic.PAYLOAD_SHARE)
 
     @property
     def oscillation(self) -> float:
         """Standard deviation of the windows over the reservation's payload."""
-        return statistics.pstdev(self.windows_bps) / (RESERVED_BPS * PAYLOAD_SHARE)
+        return statistics.pstdev(self.windows_bps) / (RESERVED_BPS * traffic.PAYLOAD_SHARE)
 
 
 def domain(link_mbit: float, delay_ms: float) -> Topology:
@@ -187,7 +186,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
             if run.depth_bytes == depth:
                 at = [BEGIN_S + number * WINDOW_S for number in range(len(run.windows_bps))]
                 axis.plot(at, [rate / 1e6 for rate in run.windows_bps], label=run.control)
-        axis.axhline(RESERVED_BPS * PAYLOAD_SHARE / 1e6, linestyle=":", color="black")
+        axis.axhline(RESERVED_BPS * traffic.PAYLOAD_SHARE / 1e6, linestyle=":", color="black")
         axis.set_title(f"bucket of {depth / 1e3:g} kB")
         axis.set_xlabel("s")
     axes[0][0].set_ylabel("goodput, Mb/s")

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from chart.lab.experiments import closed_loop, fair_share
+from chart.lab.experiments import closed_loop, fair_share, noise
 from chart.lab.experiments.closed_loop import ControlPlane, Flow
 from chart.lab.experiments.fair_share import BOTTLENECK, FLOWS, jain
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, interleaved
+from chart.lab.experiments.traffic import PAYLOAD_SHARE
 from chart.lab.topology import find_link
 
 LEGACY = "cubic"
@@ -30,7 +31,7 @@ REPEAT = 1
 CONTROLLER = "nec"
 LINK_ID = "west:to-east"
 FIRST_PORT = 5001
-PAYLOAD_SHARE = 1448 / 1500
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,14 @@ def run_sets(
     loss, delay_ms = point
     base = fair_share.bottleneck_topology(replace(settings, loss=(loss,), delay_ms=(delay_ms,)))
     duration_s = settings.duration_s or DURATION_S
-    found = closed_loop.run_flows(plane, base, flows_of(*kinds, size, duration_s), LINK_ID, seed)
+    flows = flows_of(*kinds, size, duration_s)
+    found = noise.undisturbed(
+        lambda: closed_loop.run_flows(plane, base, flows, LINK_ID, seed),
+        lambda one: one.complaint,
+        f"{' beside '.join(kinds)} at loss {loss:g}, {delay_ms:g} ms",
+        attempts=ATTEMPTS,
+        judge_noise=settings.judge_noise,
+    )
     goodput = [account.goodput_bps(duration_s, fair_share.WARM_UP_S) for _, account in found.flows]
     rate_mbit = find_link(base, BOTTLENECK)[0].rate_mbit or fair_share.RATE_MBIT
     return SetRun(loss, delay_ms, *kinds, tuple(goodput[0::2]), tuple(goodput[1::2]), rate_mbit)

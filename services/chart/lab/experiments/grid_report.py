@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from chart.lab.experiments.traffic import PAYLOAD_SHARE
+
 # Brassil et al., The CHART System, section 7, at 100 Mb/s: (loss, one-way delay in ms) -> Mb/s. The paper's figures
 # have no numbers; these are the ones its text gives.
 PAPER_CHART_MBIT = {(0.1, 0.0): 65.0, (0.1, 100.0): 2.0}
 PAPER_LEGACY_MBIT = {(0.1, 0.0): 0.6, (0.1, 100.0): 0.18}
-SEGMENT_PAYLOAD_SHARE = 1448 / 1500
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Cell:
     @property
     def limit_bps(self) -> float:
         """Payload that the link can carry: rate x (1 - forward loss) x 1448/1500."""
-        return self.rate_mbit * 1e6 * (1 - self.loss) * SEGMENT_PAYLOAD_SHARE
+        return self.rate_mbit * 1e6 * (1 - self.loss) * PAYLOAD_SHARE
 
     def __str__(self) -> str:
         return f"{self.rate_mbit:g} Mb/s, loss {self.loss:g}, {self.delay_ms:g} ms, {self.direction}"

@@ -46,8 +46,13 @@ class Judged:
 
     @property
     def errors(self) -> Floats:
-        """Relative errors, of the truth."""
-        return np.abs(self.value - self.truth) / self.truth
+        """Relative errors, of the truth; a pair of which nothing is said is wrong by all of it."""
+        return np.where(np.isfinite(self.value), np.abs(self.value - self.truth) / self.truth, 1.0)
+
+    @property
+    def ranking(self) -> Floats:
+        """Values to rank pairs by; of a pair of which nothing is said the middle of all."""
+        return np.where(np.isfinite(self.value), self.value, np.nanmedian(self.value))
 
     @property
     def coverage(self) -> float:
@@ -144,7 +149,7 @@ def figures(
 ) -> list[Figure]:
     """The figures of result.json."""
     above = throughput.truth > np.median(throughput.truth)
-    auc = float(roc_auc_score(above, throughput.value)) if len(set(above.tolist())) == 2 else None
+    auc = float(roc_auc_score(above, throughput.ranking)) if len(set(above.tolist())) == 2 else None
     worse = max((rtt.coverage, throughput.coverage), key=lambda coverage: abs(coverage - COVERAGE))
     return [
         Figure("rtt_median_relative_error", float(np.median(rtt.errors)), "ratio", "<= 0.06"),
@@ -180,6 +185,9 @@ def run(settings: Settings, report: Report) -> Outcome:
     throughput = judge(directed, known_directed, estimates_directed)
     if not len(rtt.truth) or not len(throughput.truth):
         raise LabError("no pair is left to judge: lower --fraction or --throughput-fraction")
+    for judged, option in ((rtt, "--fraction"), (throughput, "--throughput-fraction")):
+        if not np.isfinite(judged.value).any():
+            raise LabError(f"{judged.measured_pairs} measured pairs say nothing of the others: raise {option}")
     report(f"refresh of {REFRESH_NODES} nodes", 0.7)
     refresh_s = refresh_seconds(settings.seed)
     result = figures(rtt, in_top, throughput, refresh_s, in_top_with_measured)

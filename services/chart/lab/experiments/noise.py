@@ -94,14 +94,16 @@ def _steal_seconds() -> float:
     return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_times(lab: Lab) -> CpuTimes:
-    """Reads the clocks of the machine, of the lab's processes and of this one."""
+def cpu_times(lab: Lab, more_s: float = 0.0) -> CpuTimes:
+    """Reads the clocks of the machine, of the lab's processes and of this one; more_s: what the experiment's own
+    processes outside the lab have used.
+    """
     own = resource.getrusage(resource.RUSAGE_SELF)
     return CpuTimes(
         at_s=time.monotonic(),
         busy_s=_busy_seconds(),
         steal_s=_steal_seconds(),
-        own_s=_cgroup_seconds(lab.cgroup) + own.ru_utime + own.ru_stime,
+        own_s=_cgroup_seconds(lab.cgroup) + own.ru_utime + own.ru_stime + more_s,
     )
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from chart.lab.errors import LabError
-from chart.lab.experiments import closed_loop, fair_share
+from chart.lab.experiments import closed_loop, fair_share, noise
 from chart.lab.experiments.closed_loop import Flow, LoopRun
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, quantile
+from chart.lab.experiments.traffic import PAYLOAD_SHARE
 from chart.lab.topology import Topology, find_link
 
 CONTROLLERS = ("nec", "rcp")
@@ -27,8 +28,9 @@ PORT = 5001
 WINDOW_S, STEP_S, HELD_S = 0.2, 0.05, 1.0
 JAIN, FULL = 0.99, 0.95
 # Of the link: what C_er leaves of it, as payload of full segments.
-PAYLOAD_SHARE = 0.97 * 1448 / 1500
+SHARED_PAYLOAD = 0.97 * PAYLOAD_SHARE
 JOIN_ALLOWANCE_S = 0.2
+ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def settled_after_s(run: LoopRun, from_ns: int, to_ns: int, link_bps: float) -> 
     held = 0
     for start in range(from_ns, to_ns - window, step):
         rates = active(run, start, start + window)
-        good = bool(rates) and sum(rates) >= FULL * PAYLOAD_SHARE * link_bps and fair_share.jain(rates) >= JAIN
+        good = bool(rates) and sum(rates) >= FULL * SHARED_PAYLOAD * link_bps and fair_share.jain(rates) >= JAIN
         held = held + 1 if good else 0
         if held == needed:
             return (start - (needed - 1) * step - from_ns) / 1e9
@@ -208,7 +210,13 @@ def run(settings: Settings, report: Report) -> Outcome:
         for place, controller in enumerate(CONTROLLERS):
             report(controller, place / len(CONTROLLERS))
             plane.state_policy(controller)
-            result = closed_loop.run_flows(plane, base, flows, BOTTLENECK, settings.seed)
+            result = noise.undisturbed(
+                lambda: closed_loop.run_flows(plane, base, flows, BOTTLENECK, settings.seed),
+                lambda one: one.complaint,
+                controller,
+                attempts=ATTEMPTS,
+                judge_noise=settings.judge_noise,
+            )
             found[controller] = judge(result, base)
             drawn[controller] = series(result)
     rtt_s = base_rtt_ms(base, flows[0]) / 1e3

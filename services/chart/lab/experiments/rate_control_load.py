@@ -80,11 +80,11 @@ class Reports:
         rows = []
         for node in range(nodes):
             blank = link_load_pb2.LinkLoadReport(node=name_of(node)).SerializeToString()
-            # Fields 3 and 4 of a report, 2, 3, 8 and 13 of a link's load: all but the last as numbers to be filled in.
+            # Fields 3 and 4 of a report, 2, 3, 10 and 13 of a link's load: all but the last as numbers to be filled in.
             row = blank + b"\x18" + bytes(self.END) + b"\x20" + bytes(self.INTERVAL)
             for index in range(LINKS_OF_NODE):
                 named = link_load_pb2.LinkLoad(link_id=link_of(node, index)).SerializeToString()
-                numbers = b"\x10" + bytes(self.SENT) + b"\x18" + bytes(self.SENT) + b"\x40\x00"
+                numbers = b"\x10" + bytes(self.SENT) + b"\x18" + bytes(self.SENT) + b"\x50\x00"
                 rtt = b"\x68" + padded(RTT_US, 3).tobytes()
                 row += b"\x2a" + bytes([len(named) + len(numbers) + len(rtt)]) + named + numbers + rtt
             rows.append(np.frombuffer(row, np.uint8))

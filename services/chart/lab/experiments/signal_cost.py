@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from chart.lab.errors import LabError
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, interleaved, temporary_lab
 from chart.lab.experiments.signal_lab import Signals, ask, elements
+from chart.lab.experiments.traffic import await_listening
 from chart.lab.network import Lab
 from chart.lab.programs import program
 from chart.lab.topology import Topology
@@ -65,11 +65,7 @@ def transfer(lab: Lab, duration_s: float) -> float:
     """One iperf3 transfer from alpha to bravo, bits per second at the receiver. Raises LabError when it fails."""
     server = lab.popen("bravo", ["iperf3", "-s", "-1", "-B", ADDRESSES["bravo"], "-p", str(PORT)])
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while f":{PORT}" not in lab.exec("bravo", ["ss", "-Hltn"]).stdout:
-            if time.monotonic() > deadline:
-                raise LabError("iperf3 does not listen")
-            time.sleep(0.02)
+        await_listening(lab, "bravo", PORT, server, START_TIMEOUT_S)
         command = ["iperf3", "-c", ADDRESSES["bravo"], "-p", str(PORT), "-t", f"{duration_s:g}", "-O", "1", "-J"]
         told: dict[str, Any] = json.loads(lab.exec("alpha", command).stdout)
         return float(told["end"]["sum_received"]["bits_per_second"])

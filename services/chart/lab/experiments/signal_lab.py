@@ -43,6 +43,8 @@ class Signals:
     more_addresses: dict[str, list[str]] = field(default_factory=dict)
     # Links that the topology does not know: options of --link.
     more_links: dict[str, list[str]] = field(default_factory=dict)
+    # More options of every element's agent, such as --bootstrap.
+    more_options: tuple[str, ...] = ()
     shim: bool = True
 
     def __post_init__(self) -> None:
@@ -153,7 +155,7 @@ class Element:
         """Starts the agent and waits until it answers."""
         self.write()
         command = self._command("--node", self.node, "--cgroup", str(self.lab.node_cgroup(self.node)))
-        command += ["--signal-file", str(self.path)]
+        command += ["--signal-file", str(self.path), *self.signals.more_options]
         for link, end in all_ends(self.lab.topology):
             if end.node == self.node:
                 rate_bps = round((link.rate_mbit or 0) * 1e6)

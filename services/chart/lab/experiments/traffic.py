@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -20,6 +21,9 @@ END_PATIENCE_S = 20.0
 PORT = 5001
 # An explicit-rate flow may fill the queue for this long after its first round trip (signalling.md, "What good means").
 SETTLING_S = 0.2
+# Of a full segment with timestamps, what is payload.
+PAYLOAD_SHARE = 1448 / 1500
+LISTENING_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,24 @@ class Account:
         """Payload bits per second between two times after the SYN."""
         return (self.bytes_until(duration_s) - self.bytes_until(start_s)) * 8 / (duration_s - start_s)
 
-    def rtt_inflation_ms(self, base_rtt_ms: float, share: float = 0.99) -> float | None:
-        """Quantile of TCP_INFO's RTT above the base, once the join has settled; None without samples."""
-        from_ns = self.established_ns + SETTLING_S * 1e9
+    def rtt_inflation_ms(self, base_rtt_ms: float, share: float = 0.99, after_s: float = 0.0) -> float | None:
+        """Quantile of TCP_INFO's RTT above the base, once the join has settled and so long after the SYN; None without
+        samples.
+        """
+        from_ns = max(self.established_ns + SETTLING_S * 1e9, self.syn_ns + after_s * 1e9)
         settled = [rtt for at, rtt in zip(self.rtt_at_ns, self.rtt_us, strict=True) if at >= from_ns and rtt > 0]
         return quantile(settled, share) / 1e3 - base_rtt_ms if settled else None
+
+
+def await_listening(
+    lab: Lab, node: str, port: int, server: subprocess.Popen[str], limit_s: float = LISTENING_LIMIT_S
+) -> None:
+    """Returns when a server of a node listens. Raises LabError when it ended or takes longer than `limit_s`."""
+    deadline = time.monotonic() + limit_s
+    while not lab.exec(node, ["ss", "-Hltn", "sport", "=", f":{port}"]).stdout.strip():
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise LabError(f"nothing listens on port {port} of {node}")
+        time.sleep(0.02)
 
 
 def account(sender: dict[str, Any], receiver: dict[str, Any]) -> Account:
