@@ -6,10 +6,10 @@ CONTRACT += contract-python
 LAB_SMOKE += lab-python
 LONG += slow-python
 
-# A test that failed is run again, at most twice, and every repetition is listed: the tests run against a real broker,
+# Tests that failed are run again, at most twice, in sessions of their own, and listed: the tests run against a real broker,
 # real databases and real links, on machines whose processors may be taken away (decision record 0017). RERUNS=0: none.
 RERUNS ?= 2
-PYTEST := $(PYTHON) -m pytest --durations=10 --reruns $(RERUNS) --reruns-delay 10
+PYTEST := tools/pytest-again $(RERUNS) $(PYTHON) -m pytest --durations=10
 PYTHON_SOURCES := services clients/python
 
 .PHONY: python

@@ -28,6 +28,9 @@
 
 #define NS_PER_S 1000000000ULL
 #define READ_BATCH 32
+/* A departure so much too late says that the emulator was away; at most so many packets are read after it at once. */
+#define AWAY_NS 300000ULL
+#define LATE_BATCH 2048
 /* When a departure is closer than this the loop only looks at the clock. */
 #define QUIET_NS 3000ULL
 /* A realtime thread that never sleeps starves its core until the kernel stops it for 50 ms of every second. So time is
@@ -106,21 +109,47 @@ static void may_sleep(struct emulator *emulator) {
     emulator->latency = -1;
 }
 
-/* Reads packets until none is left, a batch is full or a departure is due. Returns how many came. */
-static unsigned read_packets(int descriptor, struct direction *direction) {
+/* The next packet of a device; NULL when none waits, or for want of memory. */
+static struct packet *read_packet(int descriptor) {
+    struct packet *packet = packet_new();
+    if (!packet)
+        return NULL;
+    ssize_t length = read(descriptor, packet->data, PACKET_CAPACITY_BYTES);
+    if (length <= 0) {
+        packet_free(packet);
+        return NULL;
+    }
+    packet->length = (uint32_t)length;
+    return packet;
+}
+
+/* Takes packets that came while the emulator was away, for its processor was taken away: when each of them came is
+ * not known, so they are taken to have come evenly. Taken to have come at once they would fill a queue that was never
+ * there, which a flow close to the link's rate then keeps for a long time. Returns how many came. */
+static unsigned read_late(int descriptor, struct direction *direction, struct packet *first, uint64_t since_ns) {
+    static struct packet *late[LATE_BATCH];
+    unsigned count = 0;
+    for (struct packet *packet = first; packet; packet = count < LATE_BATCH ? read_packet(descriptor) : NULL)
+        late[count++] = packet;
+    uint64_t away_ns = now() - since_ns;
+    for (unsigned i = 0; i < count; i++)
+        direction_offer(direction, late[i], since_ns + away_ns * (i + 1) / (count + 1));
+    return count;
+}
+
+/* Reads packets until none is left, a batch is full or a departure is due; since_ns is when they would have been read
+ * had the emulator not been away. Returns how many came. */
+static unsigned read_packets(int descriptor, struct direction *direction, uint64_t since_ns, uint64_t away_ns) {
     unsigned count = 0;
     while (count < READ_BATCH) {
-        struct packet *packet = packet_new();
+        struct packet *packet = read_packet(descriptor);
         if (!packet)
             return count;
-        ssize_t length = read(descriptor, packet->data, PACKET_CAPACITY_BYTES);
-        if (length <= 0) {
-            packet_free(packet);
-            return count;
-        }
-        packet->length = (uint32_t)length;
-        count++;
         uint64_t now_ns = now();
+        if (now_ns > since_ns + away_ns)
+            return count + read_late(descriptor, direction, packet, since_ns);
+        since_ns = now_ns;
+        count++;
         direction_offer(direction, packet, now_ns);
         if (direction_next_ns(direction) <= now_ns)
             return count;
@@ -216,13 +245,31 @@ static void budget_processor(struct emulator *emulator, uint64_t now_ns) {
     emulator->window_start_ns = now();
 }
 
+/* Reads from the devices at which packets may wait, see read_packets. */
+static unsigned read_devices(struct emulator *emulator, unsigned readable, uint64_t since_ns) {
+    /* A link that coalesces reads late on purpose. */
+    uint64_t away_ns = emulator->coalesce_ns ? UINT64_MAX / 2 : AWAY_NS;
+    unsigned came = 0;
+    if (readable & LEFT)
+        came += read_packets(emulator->left, &emulator->link.forward, since_ns, away_ns);
+    if (readable & RIGHT)
+        came += read_packets(emulator->right, &emulator->link.reverse, since_ns, away_ns);
+    return came;
+}
+
 static void run(struct emulator *emulator) {
     struct link *link = &emulator->link;
-    uint64_t polled_ns = 0;
+    uint64_t polled_ns = 0, looked_ns = now();
     unsigned readable = LEFT | RIGHT;
     while (!stop_requested && !link->stop) {
         uint64_t next_ns = earliest(emulator);
         uint64_t now_ns = now();
+        uint64_t due_ns = next_ns > looked_ns ? next_ns : looked_ns;
+        unsigned came = 0;
+        if (next_ns != NEVER && now_ns > due_ns + AWAY_NS) {
+            came = read_devices(emulator, LEFT | RIGHT, due_ns);
+            now_ns = now();
+        }
         budget_processor(emulator, now_ns);
         if (next_ns <= now_ns) {
             direction_run(&link->forward, now_ns, write_packet, &emulator->right);
@@ -230,10 +277,10 @@ static void run(struct emulator *emulator) {
         } else if (next_ns - now_ns < QUIET_NS && emulator->spin_ns >= QUIET_NS) {
             continue;
         }
-        unsigned came = readable & LEFT ? read_packets(emulator->left, &link->forward) : 0;
-        came += readable & RIGHT ? read_packets(emulator->right, &link->reverse) : 0;
+        came += read_devices(emulator, readable, now_ns);
         readable = LEFT | RIGHT;
         next_ns = earliest(emulator);
+        looked_ns = now_ns; /* a device that was found empty then may have filled since */
         now_ns = now();
         if (came > 0) {
             emulator->last_packet_ns = now_ns;

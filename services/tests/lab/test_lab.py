@@ -138,6 +138,37 @@ def test_the_emulated_rate_is_exact(make_lab: LabMaker) -> None:
     assert truth["forward"]["queue"]["maximum_bytes"] <= 250_000
 
 
+def test_a_pause_of_the_emulator_fills_no_queue(make_lab: LabMaker) -> None:
+    """What a hypervisor does to it, done with signals: packets that came meanwhile are not taken to have come at once."""
+    lab = make_lab(rate_mbit=50, delay_ms=5, loss=0)
+    link = "alpha-bravo"
+    found = subprocess.run(
+        ["pgrep", "-f", f"linkem.*{lab.control_socket(lab.topology.links[0])}"], check=True, capture_output=True
+    )
+    (emulator,) = (int(pid) for pid in found.stdout.split())
+    server = lab.popen("bravo", ["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    traffic.await_listening(lab, "bravo", 5201, server)
+    client = lab.popen(
+        "alpha",
+        ["iperf3", "-c", lab.address("bravo"), "-u", "-b", "44M", "-l", "1200", "-t", "3"],
+        stdout=subprocess.DEVNULL,
+    )
+    time.sleep(1)
+    lab.reset_ground_truth(link)
+    for _ in range(5):
+        os.kill(emulator, signal.SIGSTOP)
+        time.sleep(0.03)
+        os.kill(emulator, signal.SIGCONT)
+        time.sleep(0.2)
+    counted = lab.ground_truth(link)["forward"]
+    client.wait(timeout=20)
+    server.wait(timeout=20)
+    assert counted["lateness"]["maximum_us"] > 25_000
+    # 30 ms are 137 packets of this flow.
+    assert counted["queue"]["maximum_packets"] < 70
+    assert counted["dropped"]["queue"]["packets"] == 0
+
+
 def test_download_is_opened_by_the_receiver(make_lab: LabMaker) -> None:
     lab = make_lab(rate_mbit=20, delay_ms=5)
     account = traffic.Transfer(lab, "alpha", "bravo", duration_s=1.5, congestion="bbr", direction="download").finish()
