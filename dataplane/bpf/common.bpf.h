@@ -67,14 +67,15 @@ static __always_inline __u32 active_flows(const struct chart_usage *usage_entry,
     return max(max(now, before), 1u);
 }
 
+/* The guaranteed part of what a grant may send now, bits per second. */
+static __always_inline __u64 guarantee_in_force(const struct chart_rate *rate, __u64 now_ns) {
+    return rate->enforce && now_ns < rate->gr_expires_ns ? rate->gr_bps : 0;
+}
+
 /* What a grant may send now, bits per second; 0 when no lease is left or nothing is to be enforced. */
 static __always_inline __u64 rate_in_force(const struct chart_rate *rate, __u64 now_ns) {
-    __u64 sum = 0;
-    if (!rate->enforce)
-        return 0;
-    if (now_ns < rate->gr_expires_ns)
-        sum += rate->gr_bps;
-    if (now_ns < rate->ar_expires_ns)
+    __u64 sum = guarantee_in_force(rate, now_ns);
+    if (rate->enforce && now_ns < rate->ar_expires_ns)
         sum += rate->ar_bps;
     return sum;
 }

@@ -29,7 +29,8 @@ char LICENSE[] SEC("license") = "GPL";
 #define ACTIVE_PACKETS 4u
 #define USEC_PER_SEC 1000000ull
 /* Above this queueing delay a flow paces lower, until what it sent too early (a timer that caught up, the first burst,
- * a rate of the whole link) has drained from the bottleneck. */
+ * a rate of the whole link) has drained from the bottleneck; never below what it is guaranteed, for the queue may be
+ * that of others. */
 #define QUEUE_TO_DRAIN_US 3000u
 #define DRAIN_PER_MILLE 970u
 /* Send buffer in windows. Data behind a hole stays in it, and at 10 % loss one packet of a window is lost four times in
@@ -73,30 +74,44 @@ static __always_inline __u32 queueing_us(const struct tcp_sock *tp, const struct
     return rtt > least ? rtt - least : 0;
 }
 
-/* What the path agreed to in band, else the flow's share of its grant, bits per second; 0: no fresh rate. */
-static __always_inline __u64 share_bps(const struct chart_socket_flow *flow, const struct chart_usage *usage_entry,
-                                       __u64 now_ns) {
-    if (signal_fresh(flow, now_ns))
-        return flow->signal_bps;
+/* Bits per second; of what was agreed to in band the sender does not know which part is guaranteed. */
+struct share {
+    __u64 rate_bps; /* 0: no fresh rate */
+    __u64 guaranteed_bps;
+};
+
+/* What the path agreed to in band, else the flow's share of its grant. */
+static __always_inline struct share share_of(const struct chart_socket_flow *flow,
+                                             const struct chart_usage *usage_entry, __u64 now_ns) {
+    struct share share = {0};
+    if (signal_fresh(flow, now_ns)) {
+        share.rate_bps = flow->signal_bps;
+        return share;
+    }
     const struct chart_rate *rate = usage_entry ? bpf_map_lookup_elem(&rates, &flow->key) : NULL;
-    if (!rate)
-        return 0;
-    return rate_in_force(rate, now_ns) / active_flows(usage_entry, now_ns);
+    if (rate) {
+        __u32 flows_now = active_flows(usage_entry, now_ns);
+        share.rate_bps = rate_in_force(rate, now_ns) / flows_now;
+        share.guaranteed_bps = guarantee_in_force(rate, now_ns) / flows_now;
+    }
+    return share;
 }
 
-static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_socket_flow *flow, __u64 rate_bps,
-                                 __u32 queue_us) {
+static __always_inline void pace(struct sock *sk, struct tcp_sock *tp, struct chart_socket_flow *flow,
+                                 struct share share, __u32 queue_us) {
     __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
-    __u64 bytes_per_s = payload_bytes_per_s(sk, tp, rate_bps, mss);
+    __u64 bytes_per_s = payload_bytes_per_s(sk, tp, share.rate_bps, mss);
     /* sk_max_pacing_rate is the application's own limit (SO_MAX_PACING_RATE). */
     bytes_per_s = min(bytes_per_s, sk->sk_max_pacing_rate);
     __u32 window = window_packets(tp, bytes_per_s, mss);
-    if (queue_us > QUEUE_TO_DRAIN_US)
-        bytes_per_s = bytes_per_s * DRAIN_PER_MILLE / 1000;
+    if (queue_us > QUEUE_TO_DRAIN_US) {
+        __u64 least = min(bytes_per_s, payload_bytes_per_s(sk, tp, share.guaranteed_bps, mss));
+        bytes_per_s = max(bytes_per_s * DRAIN_PER_MILLE / 1000, least);
+    }
     sk->sk_pacing_rate = max(bytes_per_s, 1ull);
     tp->snd_cwnd = min(window, tp->snd_cwnd_clamp);
     tp->snd_ssthresh = tp->snd_cwnd;
-    flow->rate_bps = rate_bps;
+    flow->rate_bps = share.rate_bps;
 }
 
 /* The rate ended: give the socket to the control it had. The window that one starts from is set in trinity_release. */
@@ -123,9 +138,9 @@ void BPF_PROG(trinity_init, struct sock *sk) {
     if (!flow)
         return;
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
-    __u64 rate_bps = share_bps(flow, usage_entry, bpf_ktime_get_ns());
-    if (rate_bps)
-        pace(sk, tp, flow, rate_bps, 0);
+    struct share share = share_of(flow, usage_entry, bpf_ktime_get_ns());
+    if (share.rate_bps)
+        pace(sk, tp, flow, share, 0);
 }
 
 SEC("struct_ops/trinity_control")
@@ -151,12 +166,12 @@ void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struc
         if (usage_entry && before < ACTIVE_PACKETS && flow->epoch_delivered_packets >= ACTIVE_PACKETS)
             count_active(usage_entry->active, epoch);
     }
-    __u64 rate_bps = share_bps(flow, usage_entry, now_ns);
-    if (!rate_bps) {
+    struct share share = share_of(flow, usage_entry, now_ns);
+    if (!share.rate_bps) {
         hand_over(sk, flow);
         return;
     }
-    pace(sk, tp, flow, rate_bps, queueing_us(tp, rs));
+    pace(sk, tp, flow, share, queueing_us(tp, rs));
 }
 
 /* The socket leaves trinity, by us, by the agent or by its application: one RTT's worth at the last rate is what the
@@ -185,9 +200,9 @@ void BPF_PROG(trinity_state, struct sock *sk, __u8 new_state) {
     if (new_state != TCP_CA_Loss || !flow || !flow->rate_bps)
         return;
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
-    __u64 rate_bps = share_bps(flow, usage_entry, bpf_ktime_get_ns());
-    if (rate_bps)
-        pace(sk, tp, flow, rate_bps, 0);
+    struct share share = share_of(flow, usage_entry, bpf_ktime_get_ns());
+    if (share.rate_bps)
+        pace(sk, tp, flow, share, 0);
 }
 
 SEC("struct_ops/trinity_ssthresh")
