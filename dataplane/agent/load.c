@@ -122,6 +122,12 @@ size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, 
     return listed;
 }
 
+uint32_t load_unnamed_users(uint32_t flows, uint32_t in_band_flows, uint32_t in_band_users) {
+    uint32_t in_band = flows < in_band_flows ? flows : in_band_flows;
+
+    return flows - in_band + (in_band < in_band_users ? in_band : in_band_users);
+}
+
 static int forget_old(const char *key, void *value, void *context) {
     struct grant_activity *grant = value;
 

@@ -56,6 +56,10 @@ struct load_sender {
     bool active;
 };
 
+/* Users among `flows` active flows that no grant known here explains: as many of them as ask in band are the flows of
+ * the users in band, each of the others is a user. */
+uint32_t load_unnamed_users(uint32_t flows, uint32_t in_band_flows, uint32_t in_band_users);
+
 /* Sort `senders` by link and user; add to users[link] how many users are active there, and list in ret, which has room
  * for `most`, who has more than one sender on a link. Returns how many are listed. */
 size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct messages_user_flows *ret,

@@ -47,6 +47,9 @@ struct node_link {
     uint32_t active_grants;
     uint32_t active_users;
     uint32_t active_senders;
+    /* Who shares what is available in band. */
+    uint32_t in_band_flows;
+    uint32_t in_band_users;
     uint64_t total_sent_bytes;
     uint64_t total_explicit_rate_bytes;
     uint64_t total_dropped_packets;

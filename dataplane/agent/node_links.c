@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "signal_source.h"
+#include "signal_tables.h"
+
 uint64_t node_link_capacity_bps(const struct node_link *link) {
     return link->option_capacity_bps ? link->option_capacity_bps : link->stated_capacity_bps;
 }
@@ -208,9 +211,13 @@ static void take_sample(struct node *node, struct node_link *link, struct load_s
 static void follow_lease(const struct node *node, struct node_link *link, int64_t now_us) {
     int64_t until_us = 0;
     uint64_t lease_bps = decide_in_band_lease(node->decide, link->id, now_us, &until_us);
+    struct signal_load load;
 
     signal_source_lease(link->interface.ifindex, lease_bps, until_us);
-    link->load.in_band_committed_bps = signal_source_held_bps(link->interface.ifindex);
+    signal_source_load(link->interface.ifindex, &load);
+    link->load.in_band_committed_bps = load.held_bps;
+    link->in_band_flows = load.flows;
+    link->in_band_users = load.users;
 }
 
 void node_links_sample(struct node *node, int64_t now_us) {

@@ -123,10 +123,10 @@ static void add_grants(struct node_link *link) {
         link->load.rtt_us = (uint32_t)(link->rtt_sum_us / link->rtt_count);
     if (link->load.active_flows < link->active_grants)
         link->load.active_flows = link->active_grants;
-    /* Flows whose grant was not known when users were counted: each is a user. */
     link->load.users = link->active_users;
     if (link->load.active_flows > link->active_senders)
-        link->load.users += link->load.active_flows - link->active_senders;
+        link->load.users += load_unnamed_users(link->load.active_flows - link->active_senders, link->in_band_flows,
+                                               link->in_band_users);
 }
 
 /* The users with several flows, by the places that links have in the report. */

@@ -368,13 +368,10 @@ void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us)
     }
 }
 
-uint64_t signal_source_held_bps(uint32_t ifindex) {
-    uint64_t held_bps = 0;
-    uint32_t flows;
-
-    if (!signal_source_runs() || signal_tables_load(receiving->tables, ifindex, &held_bps, &flows))
-        return 0;
-    return held_bps;
+void signal_source_load(uint32_t ifindex, struct signal_load *ret) {
+    *ret = (struct signal_load){0};
+    if (signal_source_runs())
+        (void)signal_tables_load(receiving->tables, ifindex, ret);
 }
 
 int signal_source_reports(void) {
@@ -427,12 +424,12 @@ static int open_module(struct agent *agent, void **ret_state) {
 static void add_links(const struct state *state, struct cJSON *array) {
     for (size_t i = 0; i < state->n_links; i++) {
         struct cJSON *object = cJSON_CreateObject();
-        uint64_t held_bps = 0;
-        uint32_t flows = 0;
-        signal_tables_load(state->tables, state->links[i].ifindex, &held_bps, &flows);
+        struct signal_load load = {0};
+        signal_tables_load(state->tables, state->links[i].ifindex, &load);
         cJSON_AddStringToObject(object, "interface", state->links[i].interface);
-        cJSON_AddNumberToObject(object, "held_bps", (double)held_bps);
-        cJSON_AddNumberToObject(object, "flows", flows);
+        cJSON_AddNumberToObject(object, "held_bps", (double)load.held_bps);
+        cJSON_AddNumberToObject(object, "flows", load.flows);
+        cJSON_AddNumberToObject(object, "users", load.users);
         if (agent_options(state->agent)->bootstrap)
             cJSON_AddNumberToObject(object, "lease_bps", (double)state->links[i].lease_bps);
         cJSON_AddItemToArray(array, object);

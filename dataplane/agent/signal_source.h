@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct signal_file;
+struct signal_load;
 
 /* Take the tables over, also when signalling does not run; asks and links of --signal-file stay as they are. */
 void signal_source_take(struct signal_file *tables);
@@ -17,8 +18,8 @@ bool signal_source_runs(void);
 /* The lease of a link's free guaranteed rate and when it ends, microseconds since the epoch. An agent that follows the
  * streams guarantees nothing in band on a link that it has not heard a lease of; rate 0: there is none. */
 void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us);
-/* Rates held and committed in band on a link, bits per second. */
-uint64_t signal_source_held_bps(uint32_t ifindex);
+/* What a link has promised in band; zeros when signalling does not run. */
+void signal_source_load(uint32_t ifindex, struct signal_load *ret);
 /* Signals that were not taken, by reason, since the start; reasons that did not occur are left out. Returns how many.
  */
 struct signal_refused {

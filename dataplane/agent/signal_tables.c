@@ -286,8 +286,7 @@ uint64_t signal_tables_count(const struct signal_tables *tables, uint32_t counte
     return sum;
 }
 
-int signal_tables_load(const struct signal_tables *tables, uint32_t ifindex, uint64_t *ret_held_bps,
-                       uint32_t *ret_flows) {
+int signal_tables_load(const struct signal_tables *tables, uint32_t ifindex, struct signal_load *ret) {
     struct chart_signal_load load;
     uint64_t slot = signal_monotonic_ns() / CHART_SLOT_NS;
     if (bpf_map_lookup_elem(tables->fds.loads, &ifindex, &load))
@@ -295,9 +294,9 @@ int signal_tables_load(const struct signal_tables *tables, uint32_t ifindex, uin
     /* Slots that passed since the last signal are not subtracted yet. */
     for (uint64_t past = load.slot + 1; past <= slot && past <= load.slot + CHART_SLOTS; past++) {
         load.held_bps -= load.slot_bps[past % CHART_SLOTS];
-        load.flows -= load.slot_flows[past % CHART_SLOTS];
+        load.flows.now -= load.flows.ending[past % CHART_SLOTS];
+        load.users.now -= load.users.ending[past % CHART_SLOTS];
     }
-    *ret_held_bps = load.held_bps;
-    *ret_flows = load.flows;
+    *ret = (struct signal_load){.held_bps = load.held_bps, .flows = load.flows.now, .users = load.users.now};
     return 0;
 }

@@ -121,6 +121,11 @@ int signal_tables_sequence(const struct signal_tables *tables, uint16_t element,
                            uint32_t *ret_sequence);
 /* One of enum chart_signal_counter or chart_qos_error, over all processors. */
 uint64_t signal_tables_count(const struct signal_tables *tables, uint32_t counter);
-/* What a link has promised now. -ENOENT. */
-int signal_tables_load(const struct signal_tables *tables, uint32_t ifindex, uint64_t *ret_held_bps,
-                       uint32_t *ret_flows);
+/* What a link has promised now. */
+struct signal_load {
+    uint64_t held_bps;
+    uint32_t flows; /* that share what is available */
+    uint32_t users; /* whose flows they are */
+};
+/* -ENOENT. */
+int signal_tables_load(const struct signal_tables *tables, uint32_t ifindex, struct signal_load *ret);

@@ -84,13 +84,14 @@ static __always_inline void send_own(struct __sk_buff *skb, const struct signal_
     carrier = signal_choose_carrier(half, hop, out, status, config, now_ns);
     qos.status = status;
     if (status == CHART_REQUEST || status == CHART_RENEGOTIATE) {
-        signal_link_offer(skb->ifindex, half, &qos, signal_keep_ns(&qos, config), now_ns);
+        signal_link_offer(skb->ifindex, half, &qos, &packet->ends, signal_keep_ns(&qos, config));
     } else {
         if (status == CHART_CONFIRM) {
             qos.guaranteed_rate = half->agreed.guaranteed_rate;
             qos.available_rate = half->agreed.available_rate;
         }
-        signal_link_settle(half, chart_rate_decode(qos.guaranteed_rate), status == CHART_CONFIRM, now_ns);
+        signal_link_settle(half, &packet->ends, chart_rate_decode(qos.guaranteed_rate), status == CHART_CONFIRM,
+                           now_ns);
     }
     send_ahead(skb, &qos, element, carrier, hop->shim_address);
 }
@@ -270,22 +271,20 @@ static __always_inline __u32 way_ahead(struct __sk_buff *skb, const struct chart
 SIGNAL_FUNCTION int take_forward(struct __sk_buff *skb, struct signal_scratch *scratch, struct chart_signal_half *half,
                                  __u32 last, __u64 now_ns) {
     const struct chart_signal_config *config = signal_configuration();
+    struct signal_ends ends;
     struct chart_qos *qos;
 
     if (!scratch || !half || !config)
         return false;
     qos = &scratch->parsed.signal.qos;
+    signal_ends_of(&ends, &scratch->parsed.flow);
     if (qos->status == CHART_REQUEST || qos->status == CHART_RENEGOTIATE) {
         __u32 ifindex = way_ahead(skb, &scratch->parsed.flow);
-        struct signal_ends ends;
 
-        if (last) {
-            signal_ends_of(&ends, &scratch->parsed.flow);
-            if (!signal_authorise(qos, &ends, now_ns))
-                return false;
-        }
+        if (last && !signal_authorise(qos, &ends, now_ns))
+            return false;
         if (ifindex)
-            signal_link_offer(ifindex, half, qos, signal_keep_ns(qos, config), now_ns);
+            signal_link_offer(ifindex, half, qos, &ends, signal_keep_ns(qos, config));
         half->role = last ? CHART_ROLE_LAST : CHART_ROLE_TRANSIT;
         half->asked = *qos;
         if (last) {
@@ -297,7 +296,7 @@ SIGNAL_FUNCTION int take_forward(struct __sk_buff *skb, struct signal_scratch *s
         }
         return true;
     }
-    signal_link_settle(half, chart_rate_decode(qos->guaranteed_rate), qos->status == CHART_CONFIRM, now_ns);
+    signal_link_settle(half, &ends, chart_rate_decode(qos->guaranteed_rate), qos->status == CHART_CONFIRM, now_ns);
     if (qos->status == CHART_CLOSE)
         half->role = CHART_ROLE_NONE;
     return true;

@@ -8,6 +8,24 @@
 
 #include "signal_tables.bpf.h"
 
+/* Of all who end with a slot: let them go, take one out, put one in. Under the lock. */
+static __always_inline void signal_number_pass(struct chart_signal_number *number, __u64 slot) {
+    number->now -= number->ending[slot % CHART_SLOTS];
+    number->ending[slot % CHART_SLOTS] = 0;
+}
+
+static __always_inline void signal_number_take(struct chart_signal_number *number, __u64 slot) {
+    if (!number->ending[slot % CHART_SLOTS])
+        return; /* of a user whom the table forgot meanwhile */
+    number->ending[slot % CHART_SLOTS]--;
+    number->now--;
+}
+
+static __always_inline void signal_number_put(struct chart_signal_number *number, __u64 slot) {
+    number->ending[slot % CHART_SLOTS]++;
+    number->now++;
+}
+
 /* Let pass what has ended. Under the lock. */
 static __always_inline void signal_load_advance(struct chart_signal_load *load, __u64 slot) {
     for (__u32 i = 0; i < CHART_SLOTS; i++) {
@@ -15,22 +33,35 @@ static __always_inline void signal_load_advance(struct chart_signal_load *load, 
             break;
         load->slot++;
         load->held_bps -= load->slot_bps[load->slot % CHART_SLOTS];
-        load->flows -= load->slot_flows[load->slot % CHART_SLOTS];
         load->slot_bps[load->slot % CHART_SLOTS] = 0;
-        load->slot_flows[load->slot % CHART_SLOTS] = 0;
+        signal_number_pass(&load->flows, load->slot);
+        signal_number_pass(&load->users, load->slot);
     }
     if (load->slot < slot)
         load->slot = slot;
 }
 
-/* Take a flow out of its slot. Under the lock, after signal_load_advance. */
-static __always_inline void signal_load_take(struct chart_signal_load *load, struct chart_signal_half *half) {
+static __always_inline void signal_user_advance(struct chart_signal_user *user, __u64 slot) {
+    for (__u32 i = 0; i < CHART_SLOTS; i++) {
+        if (user->slot >= slot)
+            break;
+        user->slot++;
+        signal_number_pass(&user->flows, user->slot);
+    }
+    if (user->slot < slot)
+        user->slot = slot;
+}
+
+/* Take a flow out of its slot. Under the lock, after both have advanced. */
+static __always_inline void signal_load_take(struct chart_signal_load *load, struct chart_signal_user *user,
+                                             struct chart_signal_half *half) {
     if (half->slot > load->slot) {
         load->slot_bps[half->slot % CHART_SLOTS] -= half->held_bps;
         load->held_bps -= half->held_bps;
         if (half->counted) {
-            load->slot_flows[half->slot % CHART_SLOTS]--;
-            load->flows--;
+            signal_number_take(&load->flows, half->slot);
+            if (user)
+                signal_number_take(&user->flows, half->slot);
         }
     }
     half->slot = 0;
@@ -39,17 +70,47 @@ static __always_inline void signal_load_take(struct chart_signal_load *load, str
 }
 
 /* Put a flow into the slot in which its time ends. Under the lock. */
-static __always_inline void signal_load_put(struct chart_signal_load *load, struct chart_signal_half *half, __u64 slot,
-                                            __u64 held_bps, bool counted) {
+static __always_inline void signal_load_put(struct chart_signal_load *load, struct chart_signal_user *user,
+                                            struct chart_signal_half *half, __u64 slot, __u64 held_bps, bool counted) {
     load->slot_bps[slot % CHART_SLOTS] += held_bps;
     load->held_bps += held_bps;
     if (counted) {
-        load->slot_flows[slot % CHART_SLOTS]++;
-        load->flows++;
+        signal_number_put(&load->flows, slot);
+        if (user)
+            signal_number_put(&user->flows, slot);
     }
     half->slot = slot;
     half->held_bps = held_bps;
     half->counted = counted;
+}
+
+/* A user counts on the link until the last of its flows ends, by themselves at the end of `slot`. Under the lock. */
+static __always_inline void signal_load_count_user(struct chart_signal_load *load, struct chart_signal_user *user,
+                                                   __u64 slot) {
+    if (user->counted > load->slot) {
+        signal_number_take(&load->users, user->counted);
+        if (slot < user->counted)
+            slot = user->counted;
+    }
+    user->counted = user->flows.now ? slot : 0;
+    if (user->counted)
+        signal_number_put(&load->users, slot);
+}
+
+/* The entry of a flow's user on a link; NULL when none can be had. */
+static __always_inline struct chart_signal_user *signal_find_user(__u32 ifindex, const struct signal_ends *ends,
+                                                                  __u64 now_ns) {
+    struct chart_signal_user_key key = {.ifindex = ifindex};
+    struct chart_signal_user *user;
+
+    __builtin_memcpy(key.address, signal_user_of(ends, now_ns), sizeof(key.address));
+    user = bpf_map_lookup_elem(&signal_users, &key);
+    if (!user) {
+        static const struct chart_signal_user fresh;
+        bpf_map_update_elem(&signal_users, &key, &fresh, BPF_NOEXIST);
+        user = bpf_map_lookup_elem(&signal_users, &key);
+    }
+    return user;
 }
 
 /* The slot in which `ns` from now have passed, within the ring. */
@@ -67,65 +128,86 @@ static __always_inline __u64 signal_keep_ns(const struct chart_qos *qos, const s
     return qos->guaranteed_rate ? config->idle_ns : config->commitment_ns;
 }
 
-/* A request or renewal leaves through this link: lower it to what the link can give, keep that for it. */
+/* A request or renewal of the flow between `ends` leaves through this link: lower it to what the link can give, keep
+ * that for it. What is available is shared by users, each user's part by its flows. */
 SIGNAL_FUNCTION int signal_link_offer(__u32 ifindex, struct chart_signal_half *half, struct chart_qos *qos,
-                                      __u64 keep_ns, __u64 now_ns) {
+                                      const struct signal_ends *ends, __u64 keep_ns) {
     const struct chart_signal_link *link = bpf_map_lookup_elem(&signal_links, &ifindex);
     struct chart_signal_load *load = bpf_map_lookup_elem(&signal_loads, &ifindex);
-    __u64 slot, asked_bps, free_bps = 0, share_bps = 0;
-    __u32 flows;
+    __u64 slot, asked_bps, free_bps = 0, share_bps = 0, rate_bps, now_ns = bpf_ktime_get_ns();
+    struct chart_signal_user *user;
+    __u32 users, flows;
     bool shares;
 
-    if (!link || !load || !half || !qos || !link->explicit_bps)
+    if (!link || !load || !half || !qos || !ends || !link->explicit_bps)
         return 0;
     asked_bps = chart_rate_decode(qos->guaranteed_rate);
     shares = chart_rate_decode(qos->available_rate) > 0;
     slot = signal_slot_after(now_ns, keep_ns);
+    user = signal_find_user(ifindex, ends, now_ns);
     bpf_spin_lock(&load->lock);
     signal_load_advance(load, now_ns / CHART_SLOT_NS);
+    if (user)
+        signal_user_advance(user, now_ns / CHART_SLOT_NS);
     if (half->ifindex == ifindex)
-        signal_load_take(load, half);
+        signal_load_take(load, user, half);
     if (now_ns < link->guaranteed_until_ns && link->guaranteed_bps > load->held_bps)
         free_bps = link->guaranteed_bps - load->held_bps;
     if (asked_bps > free_bps)
         asked_bps = free_bps;
-    signal_load_put(load, half, slot, asked_bps, shares);
-    flows = load->flows;
+    signal_load_put(load, user, half, slot, asked_bps, shares);
+    if (user)
+        signal_load_count_user(load, user, slot);
+    users = user ? load->users.now : load->flows.now;
+    flows = user ? user->flows.now : 1;
     if (link->explicit_bps > load->held_bps)
         share_bps = link->explicit_bps - load->held_bps;
     bpf_spin_unlock(&load->lock);
     half->ifindex = ifindex;
-    if (flows > 1)
+    rate_bps = link->rate_bps;
+    if (users > 1)
+        share_bps /= users;
+    if (flows > 1) {
         share_bps /= flows;
-    if (now_ns < link->rate_until_ns && (half->role != CHART_ROLE_NONE || share_bps > link->rate_bps))
-        share_bps = link->rate_bps;
+        rate_bps /= flows;
+    }
+    /* A newcomer takes no more than its part at once, whatever the common rate. */
+    if (now_ns < link->rate_until_ns && (qos->status != CHART_REQUEST || share_bps > rate_bps))
+        share_bps = rate_bps;
     if (chart_qos_lower(qos, (__u16)signal_rate_word(asked_bps), (__u16)signal_rate_word(share_bps)))
         signal_count(CHART_COUNT_LOWERED);
     return 0;
 }
 
 /* A confirm: commit what was agreed, give the rest back. A close: give back everything (held_bps 0, not counted). */
-SIGNAL_FUNCTION int signal_link_settle(struct chart_signal_half *half, __u64 agreed_bps, __u32 open, __u64 now_ns) {
+SIGNAL_FUNCTION int signal_link_settle(struct chart_signal_half *half, const struct signal_ends *ends, __u64 agreed_bps,
+                                       __u32 open, __u64 now_ns) {
     const struct chart_signal_config *config = signal_configuration();
     __u32 ifindex = half ? half->ifindex : 0;
     struct chart_signal_load *load = bpf_map_lookup_elem(&signal_loads, &ifindex);
+    struct chart_signal_user *user;
     __u64 slot;
     bool counted;
 
-    if (!half || !config || !load)
+    if (!half || !ends || !config || !load)
         return 0;
     slot = signal_slot_after(now_ns, agreed_bps ? config->idle_ns : config->commitment_ns);
+    user = signal_find_user(ifindex, ends, now_ns);
     bpf_spin_lock(&load->lock);
     signal_load_advance(load, now_ns / CHART_SLOT_NS);
+    if (user)
+        signal_user_advance(user, now_ns / CHART_SLOT_NS);
     counted = half->counted;
     /* No more than was held: who confirms more than it was offered gets nothing for it. */
     if (half->slot <= load->slot)
         agreed_bps = 0;
     else if (agreed_bps > half->held_bps)
         agreed_bps = half->held_bps;
-    signal_load_take(load, half);
+    signal_load_take(load, user, half);
     if (open && (agreed_bps || counted))
-        signal_load_put(load, half, slot, agreed_bps, counted);
+        signal_load_put(load, user, half, slot, agreed_bps, counted);
+    if (user)
+        signal_load_count_user(load, user, slot);
     bpf_spin_unlock(&load->lock);
     return 0;
 }

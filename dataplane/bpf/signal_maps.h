@@ -10,6 +10,7 @@
 #define CHART_SIGNAL_PREFIXES_MAX 16384
 #define CHART_SIGNAL_ASKS_MAX 64
 #define CHART_SIGNAL_LINKS_MAX 64
+#define CHART_SIGNAL_USERS_MAX 16384
 
 /* Held and committed rates end at the borders of slots, so that a link needs no walk over its flows to know what is in
  * use: half a second each, and more of them than an idle guaranteed flow lives (30 s). */
@@ -169,14 +170,35 @@ struct chart_signal_link {
     __u64 rate_until_ns;
 };
 
+/* How many there are, and how many of them end with each slot. */
+struct chart_signal_number {
+    __u32 now;
+    __u32 ending[CHART_SLOTS];
+};
+
 /* Map `signal_loads` (hash: interface index). Made by the agent with zeros; writer: signal. */
 struct chart_signal_load {
     struct bpf_spin_lock lock;
-    __u32 flows; /* that share what is available */
-    __u64 slot;  /* all before this one are over */
+    __u32 unused;
+    __u64 slot; /* all before this one are over */
     __u64 held_bps;
     __u64 slot_bps[CHART_SLOTS];
-    __u32 slot_flows[CHART_SLOTS];
+    struct chart_signal_number flows; /* that share what is available */
+    struct chart_signal_number users; /* whose flows they are */
+};
+
+/* Map `signal_users` (LRU hash): who has flows on a link that share what is available. The user is the end that an
+ * authorisation known to this element names, else the sender. Guarded by the lock of the link's load; writer: signal.
+ */
+struct chart_signal_user_key {
+    __u8 address[16];
+    __u32 ifindex;
+};
+
+struct chart_signal_user {
+    __u64 slot;    /* all before this one are over */
+    __u64 counted; /* the slot in which the link's load ceases to count this user; 0: it does not */
+    struct chart_signal_number flows;
 };
 
 /* Map `signal_counters` (array per processor): enum chart_qos_error first, then these. Writer: signal. */

@@ -64,6 +64,13 @@ struct {
 } signal_loads SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, CHART_SIGNAL_USERS_MAX);
+    __type(key, struct chart_signal_user_key);
+    __type(value, struct chart_signal_user);
+} signal_users SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, CHART_COUNTERS);
     __type(key, __u32);
@@ -130,6 +137,13 @@ static __always_inline const struct chart_signal_authorisation *signal_authorisa
     __builtin_memcpy(key.address, address, 16);
     found = bpf_map_lookup_elem(&signal_auths, &key);
     return found && now_ns >= found->from_ns && now_ns < found->until_ns ? found : NULL;
+}
+
+/* The end of a flow that is its user: whom an authorisation names, the sender before the receiver; else the sender. */
+static __always_inline const __u8 *signal_user_of(const struct signal_ends *ends, __u64 now_ns) {
+    if (!signal_authorisation(ends->source, now_ns) && signal_authorisation(ends->destination, now_ns))
+        return ends->destination;
+    return ends->source;
 }
 
 /* Lower what is asked to what the client may ask, who is the sender or the receiver of the flow (Brassil et al.,

@@ -112,9 +112,10 @@ static inline struct chart_signal_half half_of(uint16_t client_port) {
 }
 
 static inline uint64_t held(uint32_t *ret_flows) {
-    uint64_t held_bps = 0;
-    assert_int_equal(signal_tables_load(run.tables, LOOPBACK, &held_bps, ret_flows), 0);
-    return held_bps;
+    struct signal_load load = {0};
+    assert_int_equal(signal_tables_load(run.tables, LOOPBACK, &load), 0);
+    *ret_flows = load.flows;
+    return load.held_bps;
 }
 
 static inline void as_origin(uint64_t guaranteed_bps, uint64_t available_bps) {

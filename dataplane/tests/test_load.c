@@ -130,6 +130,17 @@ static void users_are_counted_by_link_and_who_has_several_flows_is_listed(void *
     assert_int_equal(load_count_users(senders, 0, users, listed, 2), 0);
 }
 
+static void flows_in_band_count_as_their_users(void **state) {
+    (void)state;
+    assert_int_equal(load_unnamed_users(0, 0, 0), 0);
+    assert_int_equal(load_unnamed_users(3, 0, 0), 3); /* grants that are not known yet */
+    assert_int_equal(load_unnamed_users(5, 5, 2), 2);
+    assert_int_equal(load_unnamed_users(7, 5, 2), 4); /* and two whose grant is not known yet */
+    assert_int_equal(load_unnamed_users(3, 5, 2), 2); /* two of five pause */
+    assert_int_equal(load_unnamed_users(1, 5, 2), 1);
+    assert_int_equal(load_unnamed_users(0, 5, 2), 0);
+}
+
 struct told {
     int n;
     struct messages_flow_record last;
@@ -253,6 +264,7 @@ int main(void) {
         cmocka_unit_test(without_htb_the_interface_counts),
         cmocka_unit_test(a_grant_is_in_use_for_a_while_after_its_last_packet),
         cmocka_unit_test(users_are_counted_by_link_and_who_has_several_flows_is_listed),
+        cmocka_unit_test(flows_in_band_count_as_their_users),
         cmocka_unit_test(a_flow_that_ends_is_recorded_once),
         cmocka_unit_test(a_long_flow_is_recorded_every_minute_and_receivers_are_not),
         cmocka_unit_test(so_many_flows_without_a_grant_are_recorded),
