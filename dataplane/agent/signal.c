@@ -84,6 +84,7 @@ static const char *const counter_names[CHART_COUNTERS] = {
     [CHART_COUNT_UNSENT] = "unsent",
     [CHART_COUNT_REJECTED] = "rejected",
     [CHART_COUNT_SHIM_SENT] = "shim_sent",
+    [CHART_COUNT_PREEMPTED] = "preempted",
     [CHART_COUNT_UNEXPECTED] = "unexpected",
 };
 

@@ -16,6 +16,9 @@
  * use: half a second each, and more of them than an idle guaranteed flow lives (30 s). */
 #define CHART_SLOT_NS 500000000ull
 #define CHART_SLOTS 64u
+/* Classes of pre-emption priority, 16 priorities each: who is in a higher one takes from those in lower ones. */
+#define CHART_CLASSES 16u
+#define CHART_CLASS_OF(priority) ((priority) >> 4)
 
 /* Map `signal_config` (array of 1). Writer: the agent. */
 struct chart_signal_config {
@@ -70,6 +73,7 @@ struct chart_signal_half {
     /* Every element: what the link keeps for this flow, until `slot` begins. */
     __u32 ifindex;
     __u64 held_bps;
+    __u64 wanted_bps; /* guaranteed rate that it asked for and did not get */
     __u64 slot;
     __u64 bucket_ns; /* when the token bucket of its guaranteed rate is empty of debt; expedited flows */
     __u8 counted;    /* among the flows that share what is available */
@@ -80,6 +84,8 @@ struct chart_signal_half {
     __u8 confirm; /* origin: a confirm is due */
     __u8 carrier; /* enum chart_signal_carrier; origin */
     __u8 closed;
+    __u8 preemption; /* class in which it wants */
+    __u8 unused[7];
     struct chart_qos asked;  /* origin: what is asked; last: what came */
     struct chart_qos agreed; /* origin: the answer */
 };
@@ -185,6 +191,9 @@ struct chart_signal_load {
     __u64 slot_bps[CHART_SLOTS];
     struct chart_signal_number flows; /* that share what is available */
     struct chart_signal_number users; /* whose flows they are */
+    /* What flows of each class want beyond what they hold, and what of it ends with each slot. */
+    __u64 wanted_bps[CHART_CLASSES];
+    __u64 slot_wanted_bps[CHART_SLOTS][CHART_CLASSES];
 };
 
 /* Map `signal_users` (LRU hash): who has flows on a link that share what is available. The user is the end that an
@@ -211,6 +220,7 @@ enum chart_signal_counter {
     CHART_COUNT_UNSENT, /* a clone could not become a signal */
     CHART_COUNT_REJECTED,
     CHART_COUNT_SHIM_SENT,
+    CHART_COUNT_PREEMPTED,  /* renewals that were lowered for flows of a higher class */
     CHART_COUNT_UNEXPECTED, /* verified, but nothing that this element waits for */
     CHART_COUNTERS
 };

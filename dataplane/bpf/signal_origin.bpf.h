@@ -123,7 +123,9 @@ static __always_inline bool signal_answered(struct chart_signal_half *half, cons
     half->tries = 0;
     if (qos->status == CHART_REJECT) {
         half->state = CHART_SOCKET_REFUSED;
-        half->next_ns = now_ns + config->legacy_ns;
+        /* By then flows of lower classes have renewed, and what was taken from them is free. */
+        half->next_ns =
+            now_ns + (CHART_CLASS_OF(half->asked.preemption_priority) ? 2 * config->renew_ns : config->legacy_ns);
         half->expires_ns = 0;
         half->changes++;
         signal_count(CHART_COUNT_REJECTED);

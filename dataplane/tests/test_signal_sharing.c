@@ -1,5 +1,5 @@
-/* Sharing in band, in the kernel's test run: what is available on a link is shared by users, each user's part by its
- * flows. Skipped without root. */
+/* Who gets what of a link in band, in the kernel's test run: what is available is shared by users, each user's part by
+ * its flows; what is guaranteed goes to the higher pre-emption priority. Skipped without root. */
 #define _GNU_SOURCE
 #include "signal_cases.h"
 
@@ -35,7 +35,7 @@ static int alone(void **state) {
 
     each(state);
     as_origin(0, LINK_BPS * 10);
-    policy(false, 500000, 0);
+    policy(false, 500000, 500000);
     for (int i = 0; i < 100; i++) {
         if (signal_tables_load(run.tables, LOOPBACK, &load))
             return 1;
@@ -141,6 +141,69 @@ static void test_users_share_where_their_flows_pass_through(void **state) {
     assert_load(2, 5);
 }
 
+/* GR of a flow's signal after it passed through this element, bits per second; nothing is ever promised twice. */
+static uint64_t guaranteed(uint16_t port, uint8_t status, uint64_t asked_bps, uint8_t priority) {
+    struct chart_qos qos = qos_of(status, asked_bps, 0);
+    struct chart_parsed parsed;
+    struct frame frame;
+
+    qos.preemption_priority = priority;
+    frame = received(client, server, port, PORT, &qos, UPSTREAM);
+    assert_int_equal(frame.verdict, TCX_NEXT_VERDICT);
+    assert_int_equal(chart_ipv4_parse(&parsed, frame.octets + ETHERNET, frame.length - ETHERNET), CHART_QOS_OK);
+    assert_true(held(&(uint32_t){0}) <= LINK_BPS / 2);
+    return chart_rate_decode(parsed.signal.qos.guaranteed_rate);
+}
+
+/* Rates travel in steps of a 512th. */
+static void assert_about(uint64_t bps, uint64_t wanted_bps) {
+    assert_in_range(bps + 100000, wanted_bps, wanted_bps + 200000);
+}
+
+static void test_the_higher_priority_takes_from_the_lower(void **state) {
+    const uint64_t all = LINK_BPS / 2, part = 20000000, rest = all - part;
+    uint16_t low = next_port, high = next_port + 1, late = next_port + 2;
+    uint64_t before = signal_run_count(&run, CHART_COUNT_PREEMPTED);
+    (void)state;
+    signal_run_path(&run, false, false);
+    assert_about(guaranteed(low, CHART_REQUEST, all, 0), all);
+    assert_about(guaranteed(low, CHART_CONFIRM, all, 0), all);
+    /* Nobody is told yet, so nothing is free. */
+    assert_about(guaranteed(high, CHART_REQUEST, part, 100), 0);
+    assert_about(guaranteed(low, CHART_RENEGOTIATE, all, 0), rest);
+    assert_int_equal(signal_run_count(&run, CHART_COUNT_PREEMPTED) - before, 1);
+    /* What became free is for who wanted it, and is taken from the others once. */
+    assert_about(guaranteed(late, CHART_REQUEST, part, 15), 0);
+    assert_about(guaranteed(low, CHART_RENEGOTIATE, all, 0), rest);
+    assert_about(guaranteed(low, CHART_CONFIRM, rest, 0), rest);
+    assert_about(guaranteed(high, CHART_REQUEST, part, 100), part);
+    assert_about(guaranteed(high, CHART_CONFIRM, part, 100), part);
+    assert_about(guaranteed(low, CHART_RENEGOTIATE, all, 0), rest);
+    assert_int_equal(signal_run_count(&run, CHART_COUNT_PREEMPTED) - before, 1);
+    /* It gets back what it lost. */
+    guaranteed(high, CHART_CLOSE, 0, 100);
+    assert_about(guaranteed(low, CHART_RENEGOTIATE, all, 0), all);
+}
+
+static void test_equal_priorities_take_nothing_from_each_other(void **state) {
+    const uint64_t all = LINK_BPS / 2;
+    (void)state;
+    signal_run_path(&run, false, false);
+    assert_about(guaranteed(next_port, CHART_REQUEST, all, 100), all);
+    assert_about(guaranteed(next_port + 1, CHART_REQUEST, all, 111), 0); /* of the same class */
+    assert_about(guaranteed(next_port, CHART_RENEGOTIATE, all, 100), all);
+}
+
+static void test_a_want_ends_with_its_hold(void **state) {
+    const uint64_t all = LINK_BPS / 2;
+    (void)state;
+    signal_run_path(&run, false, false);
+    assert_about(guaranteed(next_port, CHART_REQUEST, all, 0), all);
+    assert_about(guaranteed(next_port + 1, CHART_REQUEST, all, 200), 0);
+    usleep(1600000);
+    assert_about(guaranteed(next_port, CHART_REQUEST, all, 0), all);
+}
+
 /* A namespace of its own, in which the way to the server leads through the loopback device. */
 static int open_with_a_route(void **state) {
     if (unshare(CLONE_NEWNET) ||
@@ -157,6 +220,9 @@ int main(void) {
         cmocka_unit_test_setup(test_the_user_is_whom_an_authorisation_names, alone),
         cmocka_unit_test_setup(test_a_flow_that_asks_for_no_share_does_not_count, alone),
         cmocka_unit_test_setup(test_users_share_where_their_flows_pass_through, alone),
+        cmocka_unit_test_setup(test_the_higher_priority_takes_from_the_lower, alone),
+        cmocka_unit_test_setup(test_equal_priorities_take_nothing_from_each_other, alone),
+        cmocka_unit_test_setup(test_a_want_ends_with_its_hold, alone),
     };
 
     return geteuid() == 0 ? cmocka_run_group_tests(tests, open_with_a_route, close_run) : skipped();
