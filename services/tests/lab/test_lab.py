@@ -139,7 +139,7 @@ def test_the_emulated_rate_is_exact(make_lab: LabMaker) -> None:
 
 
 def test_a_pause_of_the_emulator_fills_no_queue(make_lab: LabMaker) -> None:
-    """What a hypervisor does to it, done with signals: packets that came meanwhile are not taken to have come at once."""
+    """What a hypervisor does, done with signals: packets that came meanwhile are not taken to have come at once."""
     lab = make_lab(rate_mbit=50, delay_ms=5, loss=0)
     link = "alpha-bravo"
     found = subprocess.run(
