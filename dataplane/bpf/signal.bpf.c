@@ -169,7 +169,8 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     }
     half = signal_half(flow, packet->direction);
     back = signal_half(flow, packet->direction + 1);
-    if (packet->tcp_flags & TCP_RST)
+    /* A reset ends what was asked for and asks for nothing. */
+    if ((packet->tcp_flags & TCP_RST) && (half->role != CHART_ROLE_ORIGIN || half->state == CHART_SOCKET_NONE))
         return TCX_NEXT;
     if (half->generation != config->generation || ((packet->tcp_flags & TCP_SYN) && half->role == CHART_ROLE_NONE)) {
         sk = skb->sk;

@@ -57,7 +57,7 @@ SIGNAL_FUNCTION int signal_due(struct chart_signal_half *half, __u32 tcp_flags, 
         half->closed = 0;
         half->expires_ns = 0;
     }
-    if (half->state != CHART_SOCKET_NONE && (half->closed || (tcp_flags & TCP_FIN))) {
+    if (half->state != CHART_SOCKET_NONE && (half->closed || (tcp_flags & (TCP_FIN | TCP_RST)))) {
         half->state = CHART_SOCKET_NONE;
         half->role = CHART_ROLE_NONE; /* until a SYN or a new request */
         half->expires_ns = 0;

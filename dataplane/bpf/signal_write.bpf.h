@@ -160,8 +160,8 @@ static __always_inline int signal_write_shim(struct __sk_buff *skb, struct signa
     return CHART_QOS_OK;
 }
 
-/* The clone's transport header: FIN, PSH and URG off, no data, its checksum right. `partial`: the device still adds the
- * sum of the header to that of the pseudo-header. Stands in scratch->packet behind the IP header. */
+/* The clone's transport header: FIN, RST, PSH and URG off, no data, its checksum right. `partial`: the device still
+ * adds the sum of the header to that of the pseudo-header. Stands in scratch->packet behind the IP header. */
 SIGNAL_FUNCTION int signal_fix_transport(struct signal_scratch *scratch, __u32 octets, __u32 partial) {
     __u8 family = scratch ? scratch->parsed.flow.family : 0, protocol = scratch ? scratch->parsed.flow.protocol : 0;
     __u8 *packet, *transport;
@@ -174,7 +174,7 @@ SIGNAL_FUNCTION int signal_fix_transport(struct signal_scratch *scratch, __u32 o
     packet = scratch->packet;
     transport = packet + (family == 4 ? IPV4_HEADER : IPV6_HEADER);
     if (protocol == PROTOCOL_TCP) {
-        transport[13] &= ~(TCP_FIN | TCP_PSH | TCP_URG);
+        transport[13] &= ~(TCP_FIN | TCP_RST | TCP_PSH | TCP_URG);
         transport[18] = 0;
         transport[19] = 0;
     } else {

@@ -34,6 +34,7 @@
 
 #define FIN 0x01
 #define SYN 0x02
+#define RST 0x04
 #define PSH 0x08
 #define ACK 0x10
 

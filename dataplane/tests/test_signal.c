@@ -70,6 +70,31 @@ static void test_response_confirm_renewal_close(void **state) {
     assert_int_equal(flows, before_flows);
 }
 
+static void test_a_reset_closes(void **state) {
+    struct chart_parsed parsed;
+    uint16_t port = next_port;
+    uint32_t flows = 0, before_flows = 0;
+    uint64_t before = held(&before_flows);
+    struct chart_qos answer = qos_of(CHART_RESPONSE, 8000000, 40000000);
+    (void)state;
+    as_origin(8000000, 50000000);
+    sent(client, server, port, PORT, SYN, 0);
+    received(server, client, PORT, port, &answer, DOWNSTREAM);
+    sent(client, server, port, PORT, ACK, 0); /* the confirm */
+    held(&flows);
+    assert_int_equal(flows, before_flows + 1);
+    sent(client, server, port, PORT, ACK | RST, 0);
+    struct frame frame = cloned(client, server, port, PORT, ACK | RST, 0, &parsed);
+    assert_int_equal(parsed.signal.qos.status, CHART_CLOSE);
+    assert_int_equal(frame.octets[ETHERNET + 56 + 13], ACK);
+    assert_int_equal(held(&flows), before);
+    assert_int_equal(flows, before_flows);
+    /* Another one asks for nothing. */
+    uint64_t sent_before = signal_run_count(&run, CHART_COUNT_SENT);
+    sent(client, server, port, PORT, ACK | RST, 0);
+    assert_int_equal(signal_run_count(&run, CHART_COUNT_SENT), sent_before);
+}
+
 static void test_transit_signs_anew_and_changes_nothing_else(void **state) {
     uint8_t before[CHART_QOS_OCTETS], after[CHART_QOS_OCTETS];
     struct chart_parsed parsed;
@@ -399,6 +424,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_a_request_rides_ahead_of_the_syn),
         TEST(test_response_confirm_renewal_close),
+        TEST(test_a_reset_closes),
         TEST(test_transit_signs_anew_and_changes_nothing_else),
         TEST(test_the_last_element_answers_with_the_next_packet_back),
         TEST(test_a_guarantee_that_nothing_is_left_of_is_rejected),

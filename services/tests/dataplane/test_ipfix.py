@@ -34,7 +34,7 @@ def take(listener):
 for port in ({PORT}, {PLAIN_PORT}):
     threading.Thread(target=take, args=[socket.create_server(("", port))]).start()
 """
-# Stays open for some seconds: the agent looks at flows once a second.
+# Stays open for some seconds: the agent looks at flows once a second, or every few where it gets little time.
 SOURCE = f"""
 import socket, sys, time
 opened = []
@@ -44,7 +44,7 @@ for port, tos in (({PORT}, 0), ({PLAIN_PORT}, {PREMIUM_TOS})):
     connection.connect((sys.argv[1], port))
     connection.sendall(bytes({SENT_BYTES}))
     opened.append(connection)
-time.sleep(3.5)
+time.sleep(6)
 """
 
 
