@@ -3,6 +3,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <linux/bpf.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -10,12 +11,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "signal_maps.h"
+
 #define MAX_EXACT_NUMBER 9007199254740992.0 /* 2^53 */
 #define MAX_RATE_BPS 1e13
 #define MAX_DURATION_MS 86400e3
 #define N_ITEMS(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *const services[] = {"available", "guaranteed", "maximum", "variable"};
+#define SERVICE_GUARANTEED 1
 
 /* Where an error is told, and the place it is about. */
 struct reader {
@@ -327,9 +331,55 @@ static int read_list(char *error, const cJSON *root, const char *name, size_t it
     return 0;
 }
 
+/* Telephony by code point (EF, RFC 3246) and by RTP's registered port: a packet of 160 octets of G.711 every 20 ms with
+ * its headers, before everything else on every link. */
+#define TELEPHONY_BPS 82000
+#define TELEPHONY_DELAY_PRIORITY 200
+#define DSCP_EXPEDITED 46
+#define RTP_PORT 5004
+
+static const struct {
+    const char *name;
+    struct decide_selector selector;
+} default_asks[] = {
+    {"telephony", {.protocol = IPPROTO_UDP, .dscp_plus_one = DSCP_EXPEDITED + 1}},
+    {"telephony", {.protocol = IPPROTO_UDP, .destination_port = RTP_PORT}},
+};
+
+/* The built-in asks of these names, behind those that the file states itself: the first that fits counts. */
+static int add_default_asks(char *error, const cJSON *names, struct signal_file *file) {
+    const cJSON *name;
+    if (names && !cJSON_IsArray(names)) {
+        snprintf(error, SIGNAL_FILE_ERROR_LEN, "default_asks: expected an array of names");
+        return -EINVAL;
+    }
+    cJSON_ArrayForEach(name, names) {
+        size_t before = file->n_asks;
+        struct signal_ask *asks = reallocarray(file->asks, before + N_ITEMS(default_asks), sizeof(*asks));
+        if (!asks)
+            return -ENOMEM;
+        file->asks = asks;
+        for (size_t i = 0; i < N_ITEMS(default_asks) && cJSON_IsString(name); i++)
+            if (strcmp(name->valuestring, default_asks[i].name) == 0)
+                asks[file->n_asks++] = (struct signal_ask){.selector = default_asks[i].selector,
+                                                           .guaranteed_bps = TELEPHONY_BPS,
+                                                           .delay_priority = TELEPHONY_DELAY_PRIORITY,
+                                                           .service = SERVICE_GUARANTEED};
+        if (file->n_asks == before) {
+            snprintf(error, SIGNAL_FILE_ERROR_LEN, "default_asks: expected \"telephony\"");
+            return -EINVAL;
+        }
+        if (file->n_asks > CHART_SIGNAL_ASKS_MAX) {
+            snprintf(error, SIGNAL_FILE_ERROR_LEN, "asks: more than %d with default_asks", CHART_SIGNAL_ASKS_MAX);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
 int signal_file_parse(const char *text, size_t length, struct signal_file *ret, char error[SIGNAL_FILE_ERROR_LEN]) {
-    static const char *const names[] = {"element",   "policy",         "shim", "keys",
-                                        "next_hops", "authorisations", "asks", "links"};
+    static const char *const names[] = {"element",        "policy", "shim",         "keys", "next_hops",
+                                        "authorisations", "asks",   "default_asks", "links"};
     struct signal_file file = {0};
     const struct reader reader = {.error = error, .place = "file"};
     const char *end = NULL;
@@ -352,7 +402,8 @@ int signal_file_parse(const char *text, size_t length, struct signal_file *ret, 
     status = status ? status : LIST("keys", keys, 4096, read_key);
     status = status ? status : LIST("next_hops", hops, 16384, read_hop);
     status = status ? status : LIST("authorisations", authorisations, 16384, read_authorisation);
-    status = status ? status : LIST("asks", asks, 64, read_ask);
+    status = status ? status : LIST("asks", asks, CHART_SIGNAL_ASKS_MAX, read_ask);
+    status = status ? status : add_default_asks(error, OBJECT("default_asks"), &file);
     status = status ? status : LIST("links", links, 64, read_link);
     cJSON_Delete(root);
     if (status)

@@ -15,6 +15,7 @@
  *    "asks": [{"selector": {as in a rate file, without cgroup_id},
  *              "guaranteed_bps": 0, "available_bps": 100000000, "preemption_priority": 0, "delay_priority": 0,
  *              "burst_tolerance": 0, "service": "available"}],
+ *    "default_asks": ["telephony"],
  *    "links": [{"interface": "to-bravo", "explicit_bps": 97000000, "guaranteed_bps": 50000000, "rate_bps": 0}]} */
 // clang-format on
 #pragma once

@@ -54,6 +54,25 @@ static void test_a_whole_file(void **state) {
     assert_null(file.keys);
 }
 
+static void test_default_asks_stand_behind_the_files_own(void **state) {
+    static const char text[] = "{\"default_asks\": [\"telephony\"], \"asks\": [{\"available_bps\": 9}]}";
+    struct signal_file file;
+    char error[SIGNAL_FILE_ERROR_LEN];
+    (void)state;
+    assert_int_equal(signal_file_parse(text, strlen(text), &file, error), 0);
+    assert_int_equal(file.n_asks, 3);
+    assert_int_equal(file.asks[0].available_bps, 9);
+    assert_int_equal(file.asks[1].selector.protocol, 17);
+    assert_int_equal(file.asks[1].selector.dscp_plus_one, 47);
+    assert_int_equal(file.asks[2].selector.destination_port, 5004);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(file.asks[i].guaranteed_bps, 82000);
+        assert_int_equal(file.asks[i].service, 1);
+        assert_true(file.asks[i].delay_priority >= 128);
+    }
+    signal_file_free(&file);
+}
+
 static void test_what_is_wrong_is_named(void **state) {
     static const struct {
         const char *text, *told;
@@ -75,6 +94,8 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{\"asks\": [{\"burst_tolerance\": 16}]}", "asks[0].burst_tolerance: expected a whole number from 0 to 15"},
         {"{\"asks\": [{\"selector\": {\"dscp\": 64}}]}", "asks[0].dscp: expected a whole number from 0 to 63"},
         {"{\"asks\": [{\"selector\": {\"cgroup_id\": 1}}]}", "asks[0]: unknown field cgroup_id"},
+        {"{\"default_asks\": \"telephony\"}", "default_asks: expected an array of names"},
+        {"{\"default_asks\": [\"television\"]}", "default_asks: expected \"telephony\""},
         {"{\"links\": [{\"explicit_bps\": 1}]}", "links[0].interface: expected"},
         {"{\"policy\": {\"unauthorised\": \"maybe\"}}", "policy.unauthorised: expected"},
         {"{\"shim\": {\"ipv4\": \"10.0.0.0/8\"}}", "shim.ipv4: expected an IPv4 address"},
@@ -93,6 +114,7 @@ static void test_what_is_wrong_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_whole_file),
+        cmocka_unit_test(test_default_asks_stand_behind_the_files_own),
         cmocka_unit_test(test_what_is_wrong_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

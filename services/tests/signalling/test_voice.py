@@ -50,16 +50,6 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield built
 
 
-def voice_rule(**selector: int) -> dict[str, object]:
-    """What an operator states for telephony."""
-    return {
-        "selector": {"protocol": "udp", **selector},
-        "guaranteed_bps": CALL_BPS,
-        "delay_priority": 200,
-        "service": "guaranteed",
-    }
-
-
 def waited_ms(lab: Lab, heard: Heard) -> list[float]:
     """How long each packet stood in queues: its delay without that of the links."""
     path = ("source1-west", BOTTLENECK, "east-sink1")
@@ -73,9 +63,8 @@ def carried(lab: Lab) -> int:
 
 
 def test_calls_wait_for_nobody(lab: Lab) -> None:
-    rules = [voice_rule(dscp=EXPEDITED), voice_rule(destination_port=RULE_PORT)]
     bulk_rule = ask(port=BULK_PORT, available_bps=10**12)
-    signals = Signals(lab.topology, asks={"source1": rules, "source2": [bulk_rule]})
+    signals = Signals(lab.topology, asks={"source2": [bulk_rule]}, default_asks={"source1": ["telephony"]})
     with elements(lab, signals) as running, ExitStack() as ends:
         bulk = [Transfer(lab, "source2", "sink2", duration_s=SECONDS + 3, port=BULK_PORT)]
         legacy_ports = (BULK_PORT + 1, BULK_PORT + 2)

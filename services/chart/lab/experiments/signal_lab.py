@@ -37,6 +37,7 @@ class Signals:
     policy: dict[str, Any] = field(default_factory=dict)
     authorisations: list[dict[str, Any]] | None = None
     asks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    default_asks: dict[str, list[str]] = field(default_factory=dict)
     links: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     keys: dict[tuple[int, int, int], str] = field(default_factory=dict)
     # Addresses of a node beyond those of the topology, for next hops and authorisations.
@@ -115,6 +116,7 @@ class Signals:
             "next_hops": hops,
             "authorisations": authorisations,
             "asks": self.asks.get(node, []),
+            "default_asks": self.default_asks.get(node, []),
             "links": self.links.get(node, []),
         }
 
