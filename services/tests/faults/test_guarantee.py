@@ -28,8 +28,7 @@ RATE_BPS = 40_000_000
 # Of a full packet of 1,500 bytes with timestamps.
 PAYLOAD_SHARE = 1448 / 1500
 TOLERANCE = 0.02
-# Long enough that starting a dozen programs on the same two processors is a small part of it.
-PHASE_S = 10.0
+PHASE_S = 6.0
 # The shared link, made clean: it is the scheduling that is looked at, not how losses are outlived.
 SHARED = "bravo-charlie"
 OTHER = "charlie-delta"
