@@ -39,6 +39,8 @@ PIPELINE_US = 50_000
 MAXIMUM_DELAY_PERIODS = 32
 # A flow that was silent for fewer samples than this still counts: N must not follow every pause.
 DEPARTURE_SAMPLES = 3
+# A load that falls below this share of what it was is a pause of the flows, until it has lasted as many samples.
+PAUSE = 0.25
 # Load above C_er beyond which R is set by proportion at once instead of by the law.
 OVERLOAD = 1.1
 # Load below this share of C_er does the same upwards, once per feedback delay.
@@ -216,6 +218,9 @@ class LinkController:
         self.legacy = LegacyDemand()
         self._history: deque[float] = deque(maxlen=MAXIMUM_DELAY_PERIODS)
         self._load_bps = 0.0
+        # The load before it fell far, and for how many samples it has.
+        self._going_load_bps = 0.0
+        self._paused_samples = 0
         self._queue_bytes = 0
         self._full_periods = 0
         # Trust in the count of flows: falls while a queue stands although R is at C_er / N.
@@ -234,6 +239,7 @@ class LinkController:
             self.rate_bps = capacity
             self.law.reset()
             self._history.clear()
+            self._going_load_bps, self._paused_samples = 0.0, 0
         else:
             self._step(sample, load, joined)
         self._load_bps = load
@@ -274,8 +280,11 @@ class LinkController:
         capacity = self.capacity_bps * self._drained_share(sample, delay)
         applied = self._history[-min(delay, len(self._history))] if self._history else self.rate_bps
         self._settling = max(0, self._settling - 1)
+        pauses = self._pauses(load)
         if joined > 0:
             self._jump(self._after_join(joined), delay)
+        elif pauses and joined == 0:
+            pass
         elif self._falls_short(joined, load, capacity, delay):
             # The flows took `load` at the rate `applied`; those limited elsewhere take no more than they did.
             lowest = min([self.rate_bps, *list(self._history)[-delay - 1 :]])
@@ -295,6 +304,17 @@ class LinkController:
         self._settling = delay + 1
         self._short_periods = 0
         self.law.reset()
+
+    def _pauses(self, load: float) -> bool:
+        """Whether the flows only pause: N still counts them, and they come back at R. What they leave is not free."""
+        if load >= PAUSE * self._going_load_bps:
+            self._going_load_bps, self._paused_samples = load, 0
+            return False
+        self._paused_samples += 1
+        if self._paused_samples <= DEPARTURE_SAMPLES:
+            return True
+        self._going_load_bps = load
+        return False
 
     def _falls_short(self, joined: int, load: float, capacity: float, delay: int) -> bool:
         """Whether to raise R by proportion: a flow left, or the load has been far below C_er for a whole delay."""

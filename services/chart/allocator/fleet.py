@@ -62,6 +62,8 @@ class Fleet:
         self._written = np.zeros(0, np.int64)
         self._next = np.zeros(0, np.int64)
         self._load = np.zeros(0)
+        self._going_load = np.zeros(0)
+        self._paused_samples = np.zeros(0)
         self._queue_bytes = np.zeros(0)
         self._full_periods = np.zeros(0)
         self._trust = np.zeros(0)
@@ -235,6 +237,8 @@ class Fleet:
         self.rate[slots] = capacity
         self._virtual_queue[slots] = 0.0
         self._written[slots] = 0
+        self._going_load[slots] = 0.0
+        self._paused_samples[slots] = 0.0
 
     def _control(self, slots: Integers, now: _Period) -> None:
         """See LinkController._step: one period of links with at least one flow."""
@@ -245,14 +249,16 @@ class Fleet:
         self._settling[slots] = np.maximum(0.0, self._settling[slots] - 1)
 
         joins = now.joined > 0
+        waits = self._pauses(slots, load) & (now.joined == 0)
+        passed = joins | waits
         low = (load >= law.UNDERLOAD * capacity) | (load <= 0) | (self._queue_periods[slots] > 0)
-        short = np.where(joins, self._short_periods[slots], np.where(low, 0.0, self._short_periods[slots] + 1))
+        short = np.where(passed, self._short_periods[slots], np.where(low, 0.0, self._short_periods[slots] + 1))
         self._short_periods[slots] = short
         left = now.joined < 0
-        falls_short = ~joins & np.where(low, left & (load > 0) & (load < capacity), left | (short > delay + 1))
-        overload = ~joins & ~falls_short & (load > law.OVERLOAD * now.capacity)
+        falls_short = ~passed & np.where(low, left & (load > 0) & (load < capacity), left | (short > delay + 1))
+        overload = ~passed & ~falls_short & (load > law.OVERLOAD * now.capacity)
         jumps = joins | falls_short | overload
-        steady = ~jumps & (self._settling[slots] == 0)
+        steady = ~jumps & ~waits & (self._settling[slots] == 0)
 
         after = rate.copy()
         wanted = self._load[slots] + now.joined * rate
@@ -267,11 +273,23 @@ class Fleet:
         self._short_periods[slots[jumps]] = 0
         self._virtual_queue[slots[jumps]] = 0.0
         if steady.any():
-            after[steady] = self._propose(slots, now, delay, capacity, applied)[steady]
+            after[steady] = self._propose(slots, now, delay, capacity, applied, steady)[steady]
         self._bound(slots, after, capacity)
 
-    def _propose(self, slots: Integers, now: _Period, delay: Floats, capacity: Floats, applied: Floats) -> Floats:
-        """What the control laws say; links that jumped are left out by the caller."""
+    def _pauses(self, slots: Integers, load: Floats) -> Mask:
+        """See LinkController._pauses."""
+        going, paused = self._going_load[slots], self._paused_samples[slots]
+        fallen = load < law.PAUSE * going
+        paused = np.where(fallen, paused + 1, 0.0)
+        pauses: Mask = fallen & (paused <= law.DEPARTURE_SAMPLES)
+        self._going_load[slots] = np.where(pauses, going, load)
+        self._paused_samples[slots] = paused
+        return pauses
+
+    def _propose(
+        self, slots: Integers, now: _Period, delay: Floats, capacity: Floats, applied: Floats, steady: Mask
+    ) -> Floats:
+        """What the control laws say; only the links that are `steady` take it."""
         period_s = now.interval_us / 1e6
         rate, flows = self.rate[slots], self.flows[slots]
         rcp = self._rcp[slots]
@@ -282,8 +300,7 @@ class Fleet:
         scale = 1.0 / (responsive * period_s)
         derivative = law.NEC_DERIVATIVE / (delay + 2) * scale
         proportional = law.NEC_PROPORTIONAL / (delay + 2) ** 2 * scale
-        steady = (self._settling[slots] == 0) & ~rcp
-        self._virtual_queue[slots] = np.where(steady, queue, self._virtual_queue[slots])
+        self._virtual_queue[slots] = np.where(steady & ~rcp, queue, self._virtual_queue[slots])
         proposed = rate - proportional * queue - derivative * change
         if rcp.any():
             d0_s = np.maximum(now.rtt_us / 1e6 + law.PIPELINE_US / 1e6 + period_s, 2 * period_s)

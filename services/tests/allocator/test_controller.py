@@ -162,6 +162,23 @@ def test_flow_that_comes_and_goes_leaves_the_other_alone(law: str) -> None:
     assert min(rates) >= 0.9 * 97 * MEGA
 
 
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("silent", [1, 2, 3])
+@pytest.mark.parametrize("flows", [1, 2, 10])
+def test_a_pause_of_all_flows_frees_nothing(law: str, silent: int, flows: int) -> None:
+    """They come back at R: what they left for a moment must not be handed out to them on top."""
+    link = simulator(law, delay=1)
+    link.groups = [FlowGroup(flows)]
+    before = link.run(60)[-1].decision.available_bps
+    link.groups[0].limit_bps = 0.01 * before
+    paused = link.run(silent)
+    link.groups[0].limit_bps = math.inf
+    after = link.run(20)
+    assert max(step.decision.available_bps for step in [*paused, *after]) <= 1.02 * before
+    assert max(step.queue_us for step in after) <= 5_000
+    assert after[-1].utilisation >= 0.95
+
+
 def test_guaranteed_rates_are_kept_out_of_what_is_shared() -> None:
     link = simulator()
     link.groups = [FlowGroup(1, guaranteed_bps=40 * MEGA), FlowGroup(1)]
