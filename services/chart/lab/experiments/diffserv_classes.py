@@ -113,6 +113,8 @@ def run_once(seed: int, duration_s: float) -> Run:
                     for port in span.rates.keys() - running.keys():
                         last_s = max(one.end_s for one in found if port in one.rates)
                         left_s = began + last_s - END_S - time.monotonic()
+                        if left_s <= 0:
+                            raise LabError(f"stating rates took longer than the flow to port {port} was to last")
                         running[port] = traffic.Transfer(
                             lab, diffserv.PREMIUM, diffserv.SINK, duration_s=left_s, port=port
                         )
