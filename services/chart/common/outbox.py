@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import structlog
 from google.protobuf.message import Message
 from prometheus_client import Counter, Gauge, Histogram
 from psycopg import sql
+from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
 from chart.common import telemetry
 from chart.common.database import Connection, Pool
-from chart.common.records import StreamError
+from chart.common.records import Outgoing, StreamError
 from chart.common.streams import Broker
 
 BATCH_ROWS = 500
@@ -82,14 +83,17 @@ async def add(
     await connection.execute("SELECT pg_notify('outbox_' || current_schema(), '')")
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     id: int
     topic: str
     key: str
     payload: bytes | None
     headers: dict[str, str]
     created_at_s: float
+
+    @property
+    def record(self) -> Outgoing:
+        return self.topic, self.key, self.payload, self.headers
 
 
 class OutboxRelay:
@@ -157,15 +161,18 @@ class OutboxRelay:
             rows = await self._waiting(connection)
             OLDEST.labels(schema=self._schema).set(max(0.0, time.time() - rows[0].created_at_s) if rows else 0.0)
             if rows:
-                if await self._publish(connection, rows):
-                    back_off_s = BACK_OFF_S[0]
+                if not await self._publish(connection, rows):
+                    await asyncio.sleep(back_off_s)
+                    back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
                     continue
-                await asyncio.sleep(back_off_s)
-                back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
-                continue
+                back_off_s = BACK_OFF_S[0]
+                if len(rows) == BATCH_ROWS:
+                    continue
+                # These were all; whatever came meanwhile has left its notification, which waits here.
             await self._prune(connection)
             async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
-                break
+                # Those that came together are one.
+                pass
 
     def _is_state(self, topic: str) -> bool:
         """Whether a stream keeps the newest record of each key; in the others a late record is one more event."""
@@ -175,9 +182,7 @@ class OutboxRelay:
         """Say again what a predecessor may have said late; tried again with the next batch when the broker is away."""
         rows = [row for row in self._doubtful.values() if row is not None]
         try:
-            await asyncio.gather(
-                *(self._broker.publish_raw(row.topic, row.key, row.payload, row.headers) for row in rows)
-            )
+            await asyncio.gather(*(self._broker.publish_raw(*row.record) for row in rows))
         except StreamError as error:
             _log.warning("what may be outdated is not repeated yet", schema=self._schema, reason=str(error))
             return
@@ -186,14 +191,15 @@ class OutboxRelay:
             _log.info("said again what a former relay may have said late", schema=self._schema, records=len(rows))
 
     async def _waiting(self, connection: Connection, limit: int = BATCH_ROWS) -> list[_Row]:
-        cursor = await connection.execute(
+        cursor = connection.cursor(row_factory=tuple_row)
+        await cursor.execute(
             sql.SQL(
                 "SELECT id, topic, key, payload, headers, extract(epoch FROM created_at)::float8 AS created_at_s"
                 " FROM {} WHERE published_at IS NULL ORDER BY id LIMIT %s"
             ).format(self._table),
             (limit,),
         )
-        return [_Row(**row) for row in await cursor.fetchall()]
+        return [_Row._make(row) for row in await cursor.fetchall()]
 
     async def _publish(self, connection: Connection, rows: list[_Row]) -> bool:
         """Publish a batch, keys beside each other and each key in order; False when the broker did not take it all.
@@ -201,28 +207,29 @@ class OutboxRelay:
         What was not begun in time stays for the next batch.
         """
         hold_until = time.monotonic() + HOLD_S
-        by_key: dict[tuple[str, str], list[_Row]] = {}
+        by_key: dict[tuple[str, str], deque[_Row]] = {}
         for row in rows:
-            by_key.setdefault((row.topic, row.key), []).append(row)
+            by_key.setdefault((row.topic, row.key), deque()).append(row)
+        delay = DELAY.labels(schema=self._schema)
         done: list[int] = []
         reasons: list[str] = []
-
-        async def publish_key(queue: list[_Row]) -> None:
-            for row in queue:
-                if time.monotonic() > hold_until:
-                    return
-                try:
-                    await self._broker.publish_raw(row.topic, row.key, row.payload, row.headers)
-                except StreamError as error:
-                    reasons.append(str(error))
-                    return  # later records of the key must not overtake this one
-                done.append(row.id)
-                if (row.topic, row.key) in self._doubtful:
-                    self._doubtful[row.topic, row.key] = row
-                DELAY.labels(schema=self._schema).observe(max(0.0, time.time() - row.created_at_s))
-
         try:
-            await asyncio.gather(*(publish_key(queue) for queue in by_key.values()))
+            while by_key and time.monotonic() <= hold_until:
+                # The oldest of each key; the next of a key must not overtake it.
+                oldest = [queue.popleft() for queue in by_key.values()]
+                outcomes = await self._broker.publish_together([row.record for row in oldest])
+                now_s = time.time()
+                for row, error in zip(oldest, outcomes, strict=True):
+                    key = row.topic, row.key
+                    if error is not None:
+                        reasons.append(str(error))
+                    else:
+                        done.append(row.id)
+                        delay.observe(max(0.0, now_s - row.created_at_s))
+                        if key in self._doubtful:
+                            self._doubtful[key] = row
+                    if error is not None or not by_key[key]:
+                        del by_key[key]
         finally:
             if done:
                 await connection.execute(

@@ -12,6 +12,8 @@ from chart.common.catalogue import DLQ_SUFFIX, Catalogue
 Start = Literal["earliest", "latest"]
 # (topic, partition)
 Partition = tuple[str, int]
+# (topic, key, payload, headers) of a record that is encoded already
+Outgoing = tuple[str, str, bytes | None, dict[str, str]]
 
 UNREADABLE = Counter("chart_streams_unreadable_records_total", "Records sent to the dead letters", ["topic"])
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from chart.common import record_check
 from chart.common.compacted import CompactedState
 from chart.common.records import (
+    Outgoing,
     Partition,
     Record,
     Start,
@@ -90,6 +91,12 @@ class Broker(Protocol):
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
         """Write bytes that are encoded already (outbox, dead letters). Raises as `publish`."""
+        ...
+
+    async def publish_together(self, records: Sequence[Outgoing]) -> list[StreamError | None]:
+        """Write records of different keys as `publish_raw` does, without waiting for one before the next is on its way;
+        returns what became of each when that is known of all. Begins none later than it was called.
+        """
         ...
 
     def subscribe(

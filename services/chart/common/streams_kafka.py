@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from chart.common import catalogue as catalogues
 from chart.common import kafka_properties, telemetry
 from chart.common.compacted import CompactedState
-from chart.common.records import Partition, Start, StreamRejected, StreamUnavailable, encode
+from chart.common.records import Outgoing, Partition, Start, StreamError, StreamRejected, StreamUnavailable, encode
 from chart.common.streams_kafka_reader import KafkaSubscription
 
 if TYPE_CHECKING:
@@ -34,6 +34,25 @@ MAX_UNACKNOWLEDGED = 10_000
 Headers = list[tuple[str, str | bytes | None]]
 
 _log = structlog.get_logger("chart.streams")
+
+
+class _Together:
+    """Records that are waited for together. `settle` is called in the event loop."""
+
+    __slots__ = ("_left", "done", "errors")
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.errors: list[KafkaError | None] = [None] * number
+        self.done: asyncio.Future[None] = loop.create_future()
+        self._left = number
+
+    def settle(self, place: int, error: KafkaError | None) -> None:
+        """One of them was acknowledged, or will not be."""
+        self.errors[place] = error
+        self._left -= 1
+        if not self._left and not self.done.done():
+            self.done.set_result(None)
+
 
 # What no retry can cure: the record or the topic is wrong.
 _REJECTED = {
@@ -81,7 +100,7 @@ class KafkaBroker:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._room = asyncio.Semaphore(MAX_UNACKNOWLEDGED)
         # Filled by the thread that polls the producer, emptied in the event loop.
-        self._acknowledged: deque[tuple[asyncio.Future[KafkaError | None], KafkaError | None]] = deque()
+        self._acknowledged: deque[tuple[_Together, int, KafkaError | None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="kafka-producer", daemon=True)
@@ -103,33 +122,58 @@ class KafkaBroker:
             raise StreamUnavailable(msg)
         async with self._room:
             self._loop = asyncio.get_running_loop()
-            acknowledged: asyncio.Future[KafkaError | None] = self._loop.create_future()
+            together = _Together(1, self._loop)
+            await self._produce(topic, key, payload, _encoded(headers), self._delivered(together, 0))
+            await together.done
+        if (error := _failure(topic, key, together.errors[0])) is not None:
+            raise error
 
-            def delivered(error: KafkaError | None, _message: Any) -> None:
-                self._acknowledged.append((acknowledged, error))
+    async def publish_together(self, records: Sequence[Outgoing]) -> list[StreamError | None]:
+        """See `Broker.publish_together`."""
+        if self._closed or not records:
+            return [StreamUnavailable("the connection to the broker is closed") for _ in records]
+        self._loop = asyncio.get_running_loop()
+        together = _Together(len(records), self._loop)
+        failures: list[StreamError | None] = [None] * len(records)
+        for place, (topic, key, payload, headers) in enumerate(records):
+            try:
+                self._produce_now(topic, key, payload, _encoded(headers), self._delivered(together, place))
+            except BufferError:
+                failures[place] = StreamUnavailable(f"record of {topic} with key {key!r} found no room")
+            except StreamRejected as error:
+                failures[place] = error
+            if failures[place] is not None:
+                together.settle(place, None)
+        await together.done
+        return [
+            failure or _failure(one[0], one[1], error)
+            for failure, one, error in zip(failures, records, together.errors, strict=True)
+        ]
 
-            encoded: Headers = [(name, value.encode()) for name, value in telemetry.inject(headers).items()]
-            await self._produce(topic, key, payload, encoded, delivered)
-            error = await acknowledged
-        if error is None:
-            return
-        msg = f"record of {topic} with key {key!r} was not acknowledged: {error.str()}"
-        raise StreamRejected(msg) if error.code() in _REJECTED else StreamUnavailable(msg)
+    def _delivered(self, together: _Together, place: int) -> Callable[[KafkaError | None, Any], None]:
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            self._acknowledged.append((together, place, error))
+
+        return delivered
 
     async def _produce(self, topic: str, key: str, payload: bytes | None, headers: Headers, delivered: Any) -> None:
         """Hand a record to librdkafka; its queue is bounded in bytes too, so wait while it is full."""
         for _ in range(max(1, self._delivery_timeout_ms // 10)):
             try:
-                self._producer.produce(topic, key=key.encode(), value=payload, headers=headers, on_delivery=delivered)
+                self._produce_now(topic, key, payload, headers, delivered)
             except BufferError:
                 await asyncio.sleep(0.01)
-            except KafkaException as error:
-                msg = f"record of {topic} with key {key!r} was refused: {error}"
-                raise StreamRejected(msg) from error
             else:
                 return
         msg = f"record of {topic} with key {key!r} found no room in the producer's queue"
         raise StreamUnavailable(msg)
+
+    def _produce_now(self, topic: str, key: str, payload: bytes | None, headers: Headers, delivered: Any) -> None:
+        try:
+            self._producer.produce(topic, key=key.encode(), value=payload, headers=headers, on_delivery=delivered)
+        except KafkaException as error:
+            msg = f"record of {topic} with key {key!r} was refused: {error}"
+            raise StreamRejected(msg) from error
 
     def _poll(self) -> None:
         while not self._closing.is_set():
@@ -145,9 +189,8 @@ class KafkaBroker:
 
     def _settle(self) -> None:
         while self._acknowledged:
-            future, error = self._acknowledged.popleft()
-            if not future.done():
-                future.set_result(error)
+            together, place, error = self._acknowledged.popleft()
+            together.settle(place, error)
 
     def subscribe(
         self,
@@ -201,6 +244,17 @@ class KafkaBroker:
         await asyncio.to_thread(self._producer.close)
         # What was purged answered while nobody handed it over any more.
         self._settle()
+
+
+def _encoded(headers: dict[str, str]) -> Headers:
+    return [(name, value.encode()) for name, value in telemetry.inject(headers).items()]
+
+
+def _failure(topic: str, key: str, error: KafkaError | None) -> StreamError | None:
+    if error is None:
+        return None
+    msg = f"record of {topic} with key {key!r} was not acknowledged: {error.str()}"
+    return StreamRejected(msg) if error.code() in _REJECTED else StreamUnavailable(msg)
 
 
 def _note_error(error: KafkaError) -> None:

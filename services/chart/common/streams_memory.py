@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chart.common.compacted import CompactedState
-from chart.common.records import Partition, Start, encode
+from chart.common.records import Outgoing, Partition, Start, StreamError, encode
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -33,6 +34,18 @@ class MemoryStreams(ABC):
     @abstractmethod
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
         """See `Broker.publish_raw`."""
+
+    async def publish_together(self, records: Sequence[Outgoing]) -> list[StreamError | None]:
+        """See `Broker.publish_together`."""
+
+        async def publish(one: Outgoing) -> StreamError | None:
+            try:
+                await self.publish_raw(*one)
+            except StreamError as error:
+                return error
+            return None
+
+        return await asyncio.gather(*(publish(one) for one in records))
 
     @abstractmethod
     def subscribe(
