@@ -44,6 +44,10 @@ def refusal_of(error: aio.AioRpcError) -> reservations_pb2.Refusal | None:
 class TraceAndErrors(aio.ServerInterceptor):  # type: ignore[type-arg]
     """One span and one observation per call; exceptions become status codes that the caller understands."""
 
+    def __init__(self) -> None:
+        # Handlers by method, as they are and wrapped: grpc asks for one at every call.
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
@@ -56,26 +60,40 @@ class TraceAndErrors(aio.ServerInterceptor):  # type: ignore[type-arg]
         method = handler_call_details.method
         if method.startswith("/grpc."):
             return handler
-        metadata: Any = handler_call_details.invocation_metadata or ()
-        headers = {name: value for name, value in metadata if name == "traceparent"}
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                _streaming(handler.unary_stream, method, headers),
-                request_deserializer=handler.request_deserializer,
-                response_serializer=handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            _unary(handler.unary_unary, method, headers),
+        known, wrapped = self._wrapped.get(method, (None, None))
+        if known is not handler:
+            wrapped = _wrap(handler, method)
+            self._wrapped[method] = handler, wrapped
+        return wrapped
+
+
+def _wrap(handler: Any, method: str) -> Any:
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(
+            _streaming(handler.unary_stream, method),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+    return grpc.unary_unary_rpc_method_handler(
+        _unary(handler.unary_unary, method),
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
 
 
-def _unary(inner: Any, method: str, headers: dict[str, str]) -> Any:
+def _headers(context: aio.ServicerContext[Any, Any]) -> dict[str, str]:
+    """The trace context that came with a call."""
+    metadata: Any = context.invocation_metadata() or ()
+    return {name: value for name, value in metadata if name == "traceparent"}
+
+
+def _unary(inner: Any, method: str) -> Any:
+    handled = HANDLED.labels(method=method, code="OK")
+
     async def handle(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
         started = time.monotonic()
         code = "OK"
-        with telemetry.span(f"serve {method}", headers) as span:
+        with telemetry.span(f"serve {method}", _headers(context)) as span:
             try:
                 return await inner(request, context)
             except Exception as error:
@@ -83,15 +101,15 @@ def _unary(inner: Any, method: str, headers: dict[str, str]) -> Any:
                 raise
             finally:
                 if code == "OK":
-                    HANDLED.labels(method=method, code=code).observe(time.monotonic() - started)
+                    handled.observe(time.monotonic() - started)
 
     return handle
 
 
-def _streaming(inner: Any, method: str, headers: dict[str, str]) -> Any:
+def _streaming(inner: Any, method: str) -> Any:
     async def handle(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
         started = time.monotonic()
-        with telemetry.span(f"serve {method}", headers) as span:
+        with telemetry.span(f"serve {method}", _headers(context)) as span:
             try:
                 async for answer in inner(request, context):
                     yield answer

@@ -39,6 +39,8 @@ TRACE_FILE_LIMIT_BYTES = 20_000_000
 _propagator = TraceContextTextMapPropagator()
 _service = "chart"
 _provider: TracerProvider | None = None
+# Made once: to make one costs as much as to begin a span that is not recorded.
+_tracer: trace.Tracer | None = None
 
 
 def service_name() -> str:
@@ -107,8 +109,8 @@ def _setup_logs(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [other for other in root.handlers if not isinstance(other, _JsonHandler)] + [handler]
     root.setLevel(level.upper())
-    # Libraries that speak of every request.
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "urllib3"):
+    # Libraries that speak of every request, or of every use of a connection.
+    for noisy in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "urllib3", "psycopg.pool"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 
@@ -143,8 +145,11 @@ def recorded() -> bool:
 
 
 def tracer() -> trace.Tracer:
-    """The tracer of this process."""
-    return trace.get_tracer("chart")
+    """The tracer of this process; one that is had before `setup` begins to record with it."""
+    global _tracer
+    if _tracer is None:
+        _tracer = trace.get_tracer("chart")
+    return _tracer
 
 
 def inject(headers: Mapping[str, str] | None = None) -> dict[str, str]:
