@@ -153,8 +153,14 @@ def _shortest_path_links(network: Network, source: str, destination: str) -> dic
 
 def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
     """Ids of the links that `admit` may look at, sorted: what a caller has to lock and read."""
-    choices = shortest_path_links(network, ask.source_node, ask.destination_node)
-    return sorted({link.id for links in choices.values() for link in links} | set(ask.path) | set(ask.prefer))
+    ends = ask.source_node, ask.destination_node
+    shortest = network.candidates.get(ends)
+    if shortest is None:
+        choices = shortest_path_links(network, *ends)
+        shortest = network.candidates[ends] = sorted({link.id for links in choices.values() for link in links})
+    if not ask.path and not ask.prefer:
+        return list(shortest)
+    return sorted({*shortest, *ask.path, *ask.prefer})
 
 
 def widest_shortest_path(

@@ -9,6 +9,8 @@ A job that could only be granted at the cost of others is put off to a next tran
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +18,8 @@ import psycopg
 import psycopg_pool
 import structlog
 from prometheus_client import Counter, Histogram
+from psycopg import AsyncCursor
+from psycopg.rows import DictRow
 
 from chart.common.clock import Clock
 from chart.common.database import Connection, Pool
@@ -25,6 +29,7 @@ from chart.reservations.admission import Refused
 from chart.reservations.answers import reused
 from chart.reservations.engine import Book, Decision
 from chart.reservations.jobs import Alter, Create, IdempotencyKey, Job
+from chart.reservations.ledger import Ledger
 from chart.reservations.loading import Remembered
 from chart.reservations.network import Network
 from chart.reservations.profile import UnknownBlockError
@@ -36,6 +41,8 @@ from chart.v1 import rate_request_pb2
 BATCH = 64
 # Jobs that may wait; more are told to come back.
 MOST_WAITING = 2_000
+# Transactions under way at once: one decides, the others are being stored.
+AT_ONCE = 2
 # Transactions that a job may be put off for, because what it has to lock keeps changing.
 MOST_TURNS = 4
 ANY_RANK = 1 << 14
@@ -63,6 +70,8 @@ class Result:
     decision: Decision = field(default_factory=Decision)
     # The stored answer of an earlier call with the same key.
     replayed: rate_request_pb2.RateRequest | None = None
+    # The request as a message, where it was made already.
+    message: rate_request_pb2.RateRequest | None = None
 
 
 @dataclass
@@ -76,6 +85,17 @@ class Waiting:
     around: tuple[str, ...] = ()
     # Set while a transaction works on it.
     holders: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Batch:
+    """The jobs of one transaction."""
+
+    network: Network
+    jobs: list[Waiting] = field(default_factory=list)
+    # What its jobs lock, if it is not alone.
+    link_ids: set[str] = field(default_factory=set)
+    alone: bool = False
 
 
 class Admissions:
@@ -97,8 +117,15 @@ class Admissions:
         self._clock = clock
         self._freed = freed
         self._changed = changed
-        self._queue: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._waiting: deque[Waiting] = deque()
+        # Set when a job came, or a transaction moved on.
+        self._news = asyncio.Event()
         self._known = Remembered()
+        # Transactions under way; that one of them which has not sent all that it writes.
+        self._running: dict[asyncio.Task[None], _Batch] = {}
+        self._deciding: _Batch | None = None
+        self._broken: BaseException | None = None
+        self._idle: list[Connection] = []
 
     async def submit(self, job: Job) -> Result:
         """Decide a job and store what comes of it.
@@ -107,72 +134,148 @@ class Admissions:
             RefusalError: it is not to be.
             psycopg.OperationalError, psycopg_pool.TooManyRequests: not now.
         """
-        if self._queue.qsize() >= MOST_WAITING:
+        if len(self._waiting) >= MOST_WAITING:
             msg = f"{MOST_WAITING} requests wait already"
             raise psycopg_pool.TooManyRequests(msg)
         waiting = Waiting(job, asyncio.get_running_loop().create_future())
-        self._queue.put_nowait(waiting)
+        self._waiting.append(waiting)
+        self._news.set()
         return await waiting.done
 
     async def run(self) -> None:
         """Work until cancelled."""
         try:
             while True:
-                batch = [await self._queue.get()]
-                while len(batch) < BATCH and not self._queue.empty():
-                    batch.append(self._queue.get_nowait())
-                await self._serve(batch)
+                await self._news.wait()
+                self._news.clear()
+                if self._broken is not None:
+                    raise self._broken
+                while (batch := self._choose()) is not None:
+                    self._deciding = batch
+                    task = asyncio.create_task(self._serve(batch), name="admissions")
+                    self._running[task] = batch
+                    task.add_done_callback(self._ended)
+                if not self._running:
+                    await self._let_go()
         finally:
-            while not self._queue.empty():
-                self._queue.get_nowait().done.cancel()
+            running = list(self._running)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self._let_go()
+            while self._waiting:
+                self._waiting.popleft().done.cancel()
 
-    async def _serve(self, batch: list[Waiting]) -> None:
+    def _choose(self) -> _Batch | None:
+        """The jobs of a next transaction, if one may begin: in the order in which they came, up to 64.
+
+        While the database stores what one transaction decided, another one may decide about new requests on other
+        links. Whatever may look at more than its own links has the replica for itself.
+        """
+        if self._deciding is not None or not self._waiting or len(self._running) >= AT_ONCE:
+            return None
+        if any(one.alone for one in self._running.values()):
+            return None
+        network, now_us = self._network(), self._clock.now_us()
+        busy = {link_id for one in self._running.values() for link_id in one.link_ids}
+        batch = _Batch(network)
+        left: deque[Waiting] = deque()
+        while self._waiting and len(batch.jobs) < BATCH:
+            one = self._waiting[0]
+            if not isinstance(one.job, Create) or one.around:
+                if self._running:
+                    break
+                batch.alone = True
+            self._waiting.popleft()
+            wanted = jobs.links(one.job, network, {}, now_us) if isinstance(one.job, Create) else set()
+            if wanted & busy:
+                # Nobody behind it takes its links, so that its turn comes.
+                left.append(one)
+                busy |= wanted
+            else:
+                batch.jobs.append(one)
+                batch.link_ids |= wanted
+        self._waiting.extendleft(reversed(left))
+        return batch if batch.jobs else None
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._sent(self._running.pop(task))
+        if not task.cancelled():
+            self._broken = self._broken or task.exception()
+
+    def _sent(self, batch: _Batch) -> None:
+        """A transaction has decided; what is left of it is the database's."""
+        if self._deciding is batch:
+            self._deciding = None
+        self._news.set()
+
+    async def _connection(self) -> Connection:
+        """A connection, kept while batches follow each other: the pool tries each that it hands out."""
+        return self._idle.pop() if self._idle else await self._pool.getconn()
+
+    async def _let_go(self) -> None:
+        """Give the connections back that nobody uses."""
+        while self._idle:
+            await self._pool.putconn(self._idle.pop())
+
+    async def _serve(self, batch: _Batch) -> None:
         """One batch; when something of it cannot be stored, each job on its own, so that one does not spoil all."""
-        batch = [one for one in batch if not one.done.done()]
+        batch.jobs = [one for one in batch.jobs if not one.done.done()]
         try:
             await self._transact(batch)
         except (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
             self._fail(batch, error)
         except (psycopg.Error, UnknownBlockError) as error:
             self._known = Remembered()
-            if len(batch) == 1:
+            if len(batch.jobs) == 1:
                 self._fail(batch, error)
                 return
-            _log.warning("a batch of admissions failed, each goes on its own", jobs=len(batch), reason=str(error))
-            for one in batch:
-                await self._serve([one])
+            _log.warning("a batch of admissions failed, each goes on its own", jobs=len(batch.jobs), reason=str(error))
+            for one in batch.jobs:
+                await self._serve(dataclasses.replace(batch, jobs=[one]))
         except asyncio.CancelledError:
-            for one in batch:
+            for one in batch.jobs:
                 one.done.cancel()
             raise
         except Exception as error:
             self._known = Remembered()
-            _log.exception("a batch of admissions failed", jobs=len(batch))
+            _log.exception("a batch of admissions failed", jobs=len(batch.jobs))
             self._fail(batch, error)
 
-    def _fail(self, batch: list[Waiting], error: Exception) -> None:
+    def _fail(self, batch: _Batch, error: Exception) -> None:
         self._known = Remembered()
-        for one in batch:
+        for one in batch.jobs:
             if not one.done.done():
                 one.done.set_exception(error)
 
-    async def _transact(self, batch: list[Waiting]) -> None:
-        if not batch:
+    async def _transact(self, batch: _Batch) -> None:
+        if not batch.jobs:
             return
+        # After a failure everybody begins with another one; what is in this one is of links that nobody else has now.
+        known = self._known
         now_us = self._clock.now_us()
-        async with self._pool.connection() as connection:
-            transaction = _Transaction(connection, self._known, self._network(), now_us, self._idempotency_us)
+        connection = await self._connection()
+        try:
+            transaction = _Transaction(connection, known, batch.network, now_us, self._idempotency_us)
             with COMMITTED.time():
-                async with connection.transaction():
-                    again = await transaction.work(batch)
+                # Nothing waits for an answer that it does not need, the commit goes along with what is written.
+                async with connection.pipeline(), connection.transaction():
+                    again = await transaction.work(batch.jobs)
+                    self._sent(batch)
             for link_id in transaction.changes.touched_links:
-                if link_id in self._known.versions:
-                    self._known.versions[link_id] += 1
-            self._known.shrink()
-            BATCHES.observe(len(batch) / BATCH)
+                if link_id in known.versions:
+                    known.versions[link_id] += 1
+            known.shrink({link_id for one in self._running.values() for link_id in one.link_ids})
+            BATCHES.observe(len(batch.jobs) / BATCH)
             refused = [one for one in transaction.results if isinstance(one[1], _Refused)]
             if refused:
-                await transaction.explain([one[1] for one in refused])  # type: ignore[misc]
+                async with connection.transaction():
+                    await transaction.explain([one[1] for one in refused])  # type: ignore[misc]
+        except BaseException:
+            # The pool ends what is open on it, and replaces a broken one.
+            await self._pool.putconn(connection)
+            raise
+        self._idle.append(connection)
         freed = False
         for one, result in transaction.results:
             if one.done.done():
@@ -187,7 +290,7 @@ class Admissions:
         self._changed(transaction.changes.request_ids)
         for one in again:
             PUT_OFF.inc()
-            self._queue.put_nowait(one)
+            self._waiting.append(one)
         if freed:
             self._freed()
 
@@ -208,6 +311,8 @@ class _Transaction:
     ) -> None:
         self._connection = connection
         self._known = known
+        # The same profiles; what this transaction touches of them is its own.
+        self._ledger = Ledger(complete=False, tracks=known.ledger.tracks)
         self._network = network
         self._now_us = now_us
         self._idempotency_us = idempotency_us
@@ -217,6 +322,12 @@ class _Transaction:
         self._uses: dict[str, Use] = {}
         # Requests that have something on links that are not locked.
         self._unlocked: set[str] = set()
+        # Jobs by their idempotency keys, and what claiming these answers.
+        self._claims: dict[tuple[str, str], Waiting] = {}
+        self._claimed: AsyncCursor[DictRow] | None = None
+        # What is known already of the profiles: of these links all that these spans need.
+        self._complete: set[str] = set()
+        self._ahead: set[loading.Span] = set()
 
     async def work(self, batch: list[Waiting]) -> list[Waiting]:
         """Decide and write; returns the jobs that have to come again."""
@@ -224,9 +335,10 @@ class _Transaction:
         batch = await self._claim(batch, again)
         known = await self._known_requests(batch)
         await self._read_quotas(batch, known)
+        batch = await self._without_answered(batch)
         locked = await self._lock(batch, known)
         found = await self._read(batch, locked)
-        book = Book(self._network, self._known.ledger, dict(found), holders_known=False)
+        book = Book(self._network, self._ledger, dict(found), holders_known=False)
         missed: list[IdempotencyKey] = []
         for one in batch:
             if not self._decide(one, book, found, locked):
@@ -236,17 +348,16 @@ class _Transaction:
             key = _key(one.job)
             if key is not None and isinstance(result, Exception | _Refused):
                 missed.append(key)
-        for track, changed in loading.take_changes(self._known.ledger).items():
+        for track, changed in loading.take_changes(self._ledger).items():
             self.changes.profile(track, changed)
-        async with self._connection.pipeline():
-            await self.changes.write(self._connection)
-            if missed:
-                # A refusal is not kept: the same request may be granted later.
-                await self._connection.execute(
-                    "DELETE FROM idempotency_key k USING unnest(%s::text[], %s::text[]) AS t(owner, key)"
-                    " WHERE k.owner = t.owner AND k.key = t.key AND k.answer IS NULL",
-                    (array(key.owner for key in missed), array(key.key for key in missed)),
-                )
+        await self.changes.write(self._connection)
+        if missed:
+            # A refusal is not kept: the same request may be granted later.
+            await self._connection.execute(
+                "DELETE FROM idempotency_key k USING unnest(%s::text[], %s::text[]) AS t(owner, key)"
+                " WHERE k.owner = t.owner AND k.key = t.key AND k.answer IS NULL",
+                (array(key.owner for key in missed), array(key.key for key in missed)),
+            )
         return again
 
     async def explain(self, refusals: Sequence[_Refused]) -> None:
@@ -259,8 +370,8 @@ class _Transaction:
                 one.refused = reading.with_start(one.refused, self._network, listed, asks[0])
 
     async def _claim(self, batch: list[Waiting], again: list[Waiting]) -> list[Waiting]:
-        """Take the idempotency keys; who has an answer already gets it. Waits for a call under way with the same key
-        at another replica; a second one in this batch comes again.
+        """Take the idempotency keys; `_without_answered` looks at what came of it. Waits for a call under way with the
+        same key at another replica; a second one in this batch comes again.
         """
         claims: dict[tuple[str, str], Waiting] = {}
         left = []
@@ -276,7 +387,8 @@ class _Transaction:
         if not claims:
             return left
         keys = [key for _, key in sorted((pair, _key(one.job)) for pair, one in claims.items()) if key is not None]
-        rows = await self._connection.execute(
+        self._claims = claims
+        self._claimed = await self._connection.execute(
             "INSERT INTO idempotency_key AS k (owner, key, body_hash, created_at_us) SELECT owner, key, body_hash, %s"
             " FROM unnest(%s::text[], %s::text[], %s::bytea[]) AS t(owner, key, body_hash)"
             " ON CONFLICT (owner, key) DO UPDATE SET body_hash = excluded.body_hash,"
@@ -289,11 +401,18 @@ class _Transaction:
                 self._now_us - self._idempotency_us,
             ),
         )
-        taken = {(row["owner"], row["key"]) for row in await rows.fetchall()}
-        replays = {pair: one for pair, one in claims.items() if pair not in taken}
-        if replays:
-            await self._replay(replays)
-        return [one for one in left if not any(one is replayed for replayed in replays.values())]
+        return left
+
+    async def _without_answered(self, batch: list[Waiting]) -> list[Waiting]:
+        """The jobs without those whose key has an answer already; these get it."""
+        if self._claimed is None:
+            return batch
+        taken = {(row["owner"], row["key"]) for row in await self._claimed.fetchall()}
+        replays = {pair: one for pair, one in self._claims.items() if pair not in taken}
+        if not replays:
+            return batch
+        await self._replay(replays)
+        return [one for one in batch if not any(one is replayed for replayed in replays.values())]
 
     async def _replay(self, replays: dict[tuple[str, str], Waiting]) -> None:
         rows = await self._connection.execute(
@@ -340,7 +459,11 @@ class _Transaction:
             wanted |= jobs.links(one.job, self._network, known, self._now_us)
             if one.around:
                 wanted |= await self._around(one)
-        await loading.lock_links(self._connection, wanted, self._known, self.changes)
+        for one in batch:
+            # What is there already may be another one once it is locked.
+            if isinstance(one.job, Create):
+                self._ahead.update(jobs.spans(one.job, self._network, known, self._now_us))
+        self._complete = await loading.lock_links(self._connection, wanted, self._ahead, self._known, self.changes)
         return wanted
 
     async def _around(self, one: Waiting) -> set[str]:
@@ -354,9 +477,10 @@ class _Transaction:
         identities = {identity for one in batch for identity in one.job.request_ids()}
         holders = {identity for one in batch for identity in one.holders}
         found = await loading.load_requests(self._connection, identities | holders, lock=True)
-        spans: set[loading.Span] = set()
+        spans: set[loading.Span] = {span for span in self._ahead if span[0] not in self._complete}
         for one in batch:
-            spans.update(jobs.spans(one.job, self._network, found, self._now_us))
+            if not isinstance(one.job, Create):
+                spans.update(jobs.spans(one.job, self._network, found, self._now_us))
         for identity in holders & found.keys():
             spans.update(loading.spans_of(found[identity]))
         # What is not locked may change under us: such a holder does not give way, such a job comes again.
@@ -370,9 +494,11 @@ class _Transaction:
         """Decide a job; False: it has to come again with more locks."""
         job = one.job
         one.turns += 1
-        wanted = jobs.links(job, self._network, book.reservations, self._now_us)
-        if not wanted <= locked and one.turns < MOST_TURNS:
-            return False
+        if not isinstance(job, Create) and one.turns < MOST_TURNS:
+            # Of a new request all is locked: it asks for the same as before.
+            wanted = jobs.links(job, self._network, book.reservations, self._now_us)
+            if not wanted <= locked:
+                return False
         if job.request_id and job.request_id not in book.reservations:
             if job.request_id in self._unlocked and one.turns < MOST_TURNS:
                 return False
@@ -422,9 +548,11 @@ class _Transaction:
             if own:
                 mine = after
         key = _key(job)
-        if key is not None and mine is not None:
-            self.changes.answer(key.owner, key.key, messages.rate_request(mine).SerializeToString())
-        return Result(mine, decision)
+        if key is None or mine is None:
+            return Result(mine, decision)
+        message, stored = self.changes.message(mine)
+        self.changes.answer(key.owner, key.key, key.body_hash, self._now_us, stored)
+        return Result(mine, decision, message=message)
 
 
 _END = (1 << 63) - 1 - 2_000_000

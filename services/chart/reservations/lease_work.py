@@ -109,7 +109,7 @@ class LeaseWork:
         network = self._view.network
         remembered, changes = Remembered(), Changes()
         async with self._pool.connection() as connection, connection.transaction():
-            await loading.lock_links(connection, link_ids, remembered, changes)
+            await loading.lock_links(connection, link_ids, (), remembered, changes)
             found = await connection.execute("SELECT * FROM lease WHERE link_id = ANY(%s::text[])", (array(link_ids),))
             current = {row["link_id"]: rows.lease_of(row) for row in await found.fetchall()}
             spans = {

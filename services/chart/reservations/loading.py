@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from psycopg import AsyncCursor
+from psycopg.rows import DictRow
+
 from chart.common.database import Connection
 from chart.reservations import rows
 from chart.reservations.ledger import Kind, Ledger, LinkCommitment
@@ -17,11 +20,15 @@ from chart.reservations.reservation import Reservation
 from chart.reservations.windows import Commitment
 from chart.reservations.writing import Changes, array
 
-# Blocks that a replica remembers; at 0.7 kB each. With more, it begins anew.
+# Blocks that a replica remembers; at 0.7 kB each. With more, it begins anew; they are counted from time to time.
 MOST_BLOCKS = 100_000
+COUNT_EVERY = 50
 
 # Link and interval in seconds that a decision looks at.
 Span = tuple[str, int, int]
+# Link, kind, level and number.
+BlockId = tuple[str, int, int, int]
+_KINDS = tuple(Kind)
 
 
 @dataclass
@@ -30,6 +37,8 @@ class Remembered:
 
     versions: dict[str, int] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=lambda: Ledger(complete=False))
+    # Transactions since the blocks were counted.
+    uncounted: int = 0
 
     def forget(self, link_ids: Iterable[str]) -> None:
         """Links that somebody else changed, or whose change failed."""
@@ -38,32 +47,51 @@ class Remembered:
             for kind in Kind:
                 self.ledger.tracks.pop((link_id, kind), None)
 
-    def shrink(self) -> None:
-        """Keep within bounds."""
+    def shrink(self, keep: Collection[str]) -> None:
+        """Keep within bounds; call after every transaction. `keep`: links that others are working on."""
+        self.uncounted += 1
+        if self.uncounted < COUNT_EVERY:
+            return
+        self.uncounted = 0
         if sum(len(track) for track in self.ledger.tracks.values()) > MOST_BLOCKS:
-            self.versions.clear()
-            self.ledger.tracks.clear()
+            self.forget({link_id for link_id, _ in self.ledger.tracks} - set(keep))
 
 
-async def lock_links(connection: Connection, link_ids: Collection[str], known: Remembered, changes: Changes) -> None:
-    """Lock links against other admissions, forget what changed since it was read, and mend what has to be."""
+async def lock_links(
+    connection: Connection, link_ids: Collection[str], spans: Collection[Span], known: Remembered, changes: Changes
+) -> set[str]:
+    """Lock links against other admissions, forget what changed since it was read, and mend what has to be.
+
+    What is not known of `spans` is read along with it, in a pipeline without waiting in between. Returns the links of
+    which that is all that the spans need.
+    """
     if not link_ids:
-        return
+        return set()
     wanted = array(sorted(link_ids))
     select = "SELECT id, version, stale FROM link WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE"
-    found = await (await connection.execute(select, (wanted,))).fetchall()
+    blocks = _unknown(spans, known.ledger)
+    locking = await connection.execute(select, (wanted,))
+    # Read after the lock was had, so that nobody changes it any more.
+    reading = await _read(connection, blocks) if blocks else None
+    found = await locking.fetchall()
+    sound = {row["id"] for row in found if not row["stale"]}
     if len(found) < len(set(link_ids)):
         await connection.execute(
             "INSERT INTO link (id) SELECT unnest(%s::text[]) ORDER BY 1 ON CONFLICT DO NOTHING", (wanted,)
         )
         found = await (await connection.execute(select, (wanted,))).fetchall()
+    complete = set(sound)
     for row in found:
         if known.versions.get(row["id"]) != row["version"]:
             known.forget([row["id"]])
             known.versions[row["id"]] = row["version"]
+            complete.discard(row["id"])
+    if reading is not None:
+        await _put(reading, {block: None for block in blocks if block[0] in sound}, known.ledger)
     stale = [row["id"] for row in found if row["stale"]]
     if stale:
         await _make_anew(connection, stale, known, changes)
+    return complete
 
 
 async def _make_anew(connection: Connection, link_ids: list[str], known: Remembered, changes: Changes) -> None:
@@ -91,26 +119,40 @@ async def _make_anew(connection: Connection, link_ids: list[str], known: Remembe
 
 async def load_profiles(connection: Connection, spans: Collection[Span], ledger: Ledger) -> None:
     """Read the blocks that decisions about these spans look at and that are not known yet."""
-    wanted: dict[tuple[str, int, int, int], None] = {}
+    wanted = _unknown(spans, ledger)
+    if wanted:
+        await _put(await _read(connection, wanted), wanted, ledger)
+
+
+def _unknown(spans: Collection[Span], ledger: Ledger) -> dict[BlockId, None]:
+    """The blocks that decisions about spans look at and that are not known yet."""
+    wanted: dict[BlockId, None] = {}
     for link_id, start, end in spans:
-        for kind in Kind:
+        for kind in _KINDS:
             for level, number in ledger.track(link_id, kind).missing(start, end):
                 wanted[link_id, int(kind), level, number] = None
-    if not wanted:
-        return
-    columns = list(zip(*wanted, strict=True))
-    found = await connection.execute(
+    return wanted
+
+
+async def _read(connection: Connection, wanted: Collection[BlockId]) -> AsyncCursor[DictRow]:
+    """Ask for blocks."""
+    return await connection.execute(
         "SELECT p.link_id, p.kind, p.level, p.number, p.cells FROM profile p JOIN unnest(%s::text[], %s::smallint[],"
         " %s::smallint[], %s::bigint[]) AS t(link_id, kind, level, number) ON (p.link_id, p.kind, p.level, p.number)"
         " = (t.link_id, t.kind, t.level, t.number)",
-        [array(column) for column in columns],
+        [array(column) for column in zip(*wanted, strict=True)],
     )
-    for row in await found.fetchall():
+
+
+async def _put(reading: AsyncCursor[DictRow], wanted: dict[BlockId, None], ledger: Ledger) -> None:
+    """Note what was read of the wanted blocks; those that are not there are empty."""
+    for row in await reading.fetchall():
         key = (row["link_id"], row["kind"], row["level"], row["number"])
-        wanted.pop(key, None)
-        ledger.track(key[0], Kind(key[1])).put((key[2], key[3]), Block.unpack(bytes(row["cells"])))
+        if key in wanted:
+            del wanted[key]
+            ledger.track(key[0], _KINDS[key[1]]).put((key[2], key[3]), Block.unpack(bytes(row["cells"])))
     for link_id, kind_number, level, number in wanted:
-        ledger.track(link_id, Kind(kind_number)).put((level, number), None)
+        ledger.track(link_id, _KINDS[kind_number]).put((level, number), None)
 
 
 async def load_requests(connection: Connection, request_ids: Collection[str], *, lock: bool) -> dict[str, Reservation]:

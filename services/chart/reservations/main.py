@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import uvloop
+
 from chart.common import database, rpc, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
@@ -90,7 +92,7 @@ def main() -> None:
     settings = ReservationsSettings()
     telemetry.setup(SCHEMA, settings)
     runtime.collect_rarely()
-    sys.exit(runtime.run(serve(settings)))
+    sys.exit(runtime.run(serve(settings), loop_factory=uvloop.new_event_loop))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from chart.reservations.reservation import Reservation
 from chart.v1 import flow_grant_pb2, rate_request_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 
+HELD = Lifecycle.LIFECYCLE_HELD
+GUARANTEED = flow_grant_pb2.ServiceType.SERVICE_TYPE_GUARANTEED
+
 
 class _Rate(NamedTuple):
     from_us: int
@@ -40,7 +43,7 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
     specification = reservation.specification
     maximum_bps = specification.maximum_bps
     # A guaranteed rate is that rate, no more; who lost it runs on at the available rate.
-    guaranteed = specification.service == flow_grant_pb2.ServiceType.SERVICE_TYPE_GUARANTEED
+    guaranteed = specification.service == GUARANTEED
     no_more = guaranteed and reservation.granted_bps > 0
     return flow_grant_pb2.FlowGrant(
         request_id=reservation.id,
@@ -62,7 +65,7 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
 
 def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
     """The request as its owner and chart.rate-request.v1 get it."""
-    held = reservation.lifecycle == Lifecycle.LIFECYCLE_HELD
+    held = reservation.lifecycle == HELD
     return rate_request_pb2.RateRequest(
         id=reservation.id,
         revision=reservation.revision,

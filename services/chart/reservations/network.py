@@ -76,6 +76,11 @@ class Network:
         return {}
 
     @cached_property
+    def candidates(self) -> dict[tuple[str, str], list[str]]:
+        """Sorted ids of the links of `shortest`, as far as they were asked for."""
+        return {}
+
+    @cached_property
     def _node_by_prefix(self) -> list[tuple[int, int, dict[int, str]]]:
         """IP version, length, and by network address the first node by id that states such a prefix; longest first."""
         found: dict[tuple[int, int], dict[int, str]] = {}

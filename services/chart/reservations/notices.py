@@ -62,7 +62,7 @@ def noted(before: Reservation | None, outcome: Outcome) -> tuple[Outcome, str]:
     state = CALLBACK.next(after.callback_state, CallbackEvent.QUEUE) if name else None
     if state is None:
         return outcome, ""
-    return dataclasses.replace(outcome, reservation=dataclasses.replace(after, callback_state=state)), name
+    return dataclasses.replace(outcome, reservation=after.replaced(callback_state=state)), name
 
 
 def settled(reservation: Reservation, delivered: bool, now_us: int) -> Outcome | None:

@@ -168,7 +168,7 @@ class LinkProfile:
             inside = block.base[last] + self._peak(level - 1, origin + last, (origin + last) << width, end)
             greatest = max(greatest, inside)
             last -= 1
-        return max(greatest, *block.peak[first : last + 1]) if first <= last else greatest
+        return max(greatest, max(block.peak[first : last + 1])) if first <= last else greatest
 
     def _add(self, level: int, index: int, start: int, end: int, rate_bps: int) -> int:
         """Change a block and what is below it; returns its new peak."""
@@ -179,20 +179,23 @@ class LinkProfile:
         first, last = (start >> width) - origin, ((end - 1) >> width) - origin
         mask = (1 << width) - 1
         base, peak = block.base, block.peak
-        if first == last and (start & mask or end & mask):
+        opens, closes = start & mask, end & mask
+        if first == last and (opens or closes):
             peak[first] = base[first] + self._add(level - 1, origin + first, start, end, rate_bps)
         else:
-            if start & mask:
+            if opens:
                 boundary = (origin + first + 1) << width
                 peak[first] = base[first] + self._add(level - 1, origin + first, start, boundary, rate_bps)
                 first += 1
-            if end & mask:
+            if closes:
                 boundary = (origin + last) << width
                 peak[last] = base[last] + self._add(level - 1, origin + last, boundary, end, rate_bps)
                 last -= 1
-            for cell in range(first, last + 1):
-                base[cell] += rate_bps
-                peak[cell] += rate_bps
-        self._blocks[key] = None if block.empty else block
+            if first <= last:
+                last += 1
+                base[first:last] = [one + rate_bps for one in base[first:last]]
+                peak[first:last] = [one + rate_bps for one in peak[first:last]]
+        # Only what is given back can leave nothing.
+        self._blocks[key] = None if rate_bps < 0 and block.empty else block
         self._changed.add(key)
         return max(peak)

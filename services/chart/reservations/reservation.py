@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from chart.reservations.ledger import Kind, LinkCommitment
 from chart.v1 import flow_grant_pb2, grant_status_pb2
 from chart.v1.flow_grant_pb2 import ServiceType
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification, TrafficClass
 
-LIVE = (Lifecycle.LIFECYCLE_HELD, Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE)
+# Looked up once: to look a name of an enum up costs more than the comparison.
+ACTIVE = Lifecycle.LIFECYCLE_ACTIVE
+BACKGROUND = TrafficClass.TRAFFIC_CLASS_BACKGROUND
+MAXIMUM = ServiceType.SERVICE_TYPE_MAXIMUM
+LIVE = (Lifecycle.LIFECYCLE_HELD, Lifecycle.LIFECYCLE_RESERVED, ACTIVE)
 # Former rates of a request that its receipt can tell; of more the oldest are left out.
 MAXIMUM_HISTORY = 200
 
@@ -36,13 +41,13 @@ class PastRate:
 
 def rank_of(specification: RateRequestSpecification) -> int:
     """Who takes from whom: background 0, foreground 1 + its pre-emption priority."""
-    background = specification.traffic_class == TrafficClass.TRAFFIC_CLASS_BACKGROUND
+    background = specification.traffic_class == BACKGROUND
     return 0 if background else 1 + specification.preemption_priority
 
 
 def kind_of(specification: RateRequestSpecification) -> Kind:
     """Maximum rates may be oversubscribed, all others may not."""
-    return Kind.SOFT if specification.service == ServiceType.SERVICE_TYPE_MAXIMUM else Kind.FIRM
+    return Kind.SOFT if specification.service == MAXIMUM else Kind.FIRM
 
 
 def wanted_bps(specification: RateRequestSpecification) -> int:
@@ -99,7 +104,7 @@ class Reservation:
     @property
     def active(self) -> bool:
         """Whether its grant is in force."""
-        return self.lifecycle == Lifecycle.LIFECYCLE_ACTIVE
+        return self.lifecycle == ACTIVE
 
     @property
     def live(self) -> bool:
@@ -109,7 +114,7 @@ class Reservation:
     @property
     def background(self) -> bool:
         """Whether it takes what foreground leaves."""
-        return self.specification.traffic_class == TrafficClass.TRAFFIC_CLASS_BACKGROUND
+        return self.specification.traffic_class == BACKGROUND
 
     @property
     def rank(self) -> int:
@@ -133,6 +138,16 @@ class Reservation:
         start_us = 0 if self.start_us <= now_us else self.start_us
         kind = kind_of(self.specification)
         return tuple(LinkCommitment(one, rate_bps, start_us, self.end_us, kind) for one in link_ids) if rate_bps else ()
+
+    def replaced(self, **changes: Any) -> Reservation:
+        """A copy with other values in some fields; `dataclasses.replace` looks at all of them and takes longer."""
+        values = self.__dict__
+        if not changes.keys() <= values.keys():
+            msg = f"a reservation has no {', '.join(sorted(changes.keys() - values.keys()))}"
+            raise TypeError(msg)
+        made = object.__new__(Reservation)
+        made.__dict__.update(values, **changes)
+        return made
 
 
 @dataclass(frozen=True)

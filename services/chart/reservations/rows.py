@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,11 @@ TYPES: Mapping[str, str] = {
 JOINT = "\x1f"
 JOINED = ("link_ids", "confirming_nodes")
 
+_fields_of = operator.attrgetter(*FIELDS)
+_PACKED = tuple(FIELDS.index(name) for name in ("specification", "selector"))
+_JOINED = tuple(FIELDS.index(name) for name in JOINED)
+_HISTORY = FIELDS.index("history")
+
 SELECT = (
     f"SELECT {', '.join(FIELDS)},"  # noqa: S608 - built from names of fields only
     " ARRAY(SELECT status FROM confirmation c WHERE c.request_id = r.id) AS statuses,"
@@ -59,16 +65,12 @@ def values(reservation: Reservation) -> list[Any]:
     """A row's values, in the order of COLUMNS."""
     specification = reservation.specification
     tags = dict(specification.tags)
-    found: list[Any] = []
-    for name in FIELDS:
-        value = getattr(reservation, name)
-        if name in ("specification", "selector"):
-            value = value.SerializeToString()
-        elif name in JOINED:
-            value = JOINT.join(value)
-        elif name == "history":
-            value = pack_history(value) if value else b""
-        found.append(value)
+    found: list[Any] = list(_fields_of(reservation))
+    for place in _PACKED:
+        found[place] = found[place].SerializeToString()
+    for place in _JOINED:
+        found[place] = JOINT.join(found[place])
+    found[_HISTORY] = pack_history(found[_HISTORY]) if found[_HISTORY] else b""
     words = [reservation.id, reservation.owner, specification.source, specification.destination]
     words += [specification.description, *(f"{key}={value}" for key, value in tags.items())]
     found += [reservation.rank, reservation.lacking, json.dumps(tags) if tags else None, " ".join(words).lower()]

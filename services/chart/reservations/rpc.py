@@ -37,6 +37,7 @@ LONGEST_SEARCH = 200
 LONGEST_WAIT_S = 30.0
 
 ASKED = Counter("chart_reservations_requests_total", "Requests for a rate, by outcome", ["outcome"])
+GRANTED, REPLAYED = ASKED.labels(outcome="granted"), ASKED.labels(outcome="replayed")
 
 _log = structlog.get_logger("chart.reservations")
 
@@ -81,11 +82,11 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             ASKED.labels(outcome=error.refusal.code).inc()
             _log.info("refused a request", code=error.refusal.code, reason=error.refusal.detail, owner=request.owner)
             raise
-        ASKED.labels(outcome="replayed" if result.replayed else "granted").inc()
+        (REPLAYED if result.replayed else GRANTED).inc()
         if result.replayed is not None:
             return pb.CreateRateRequestResponse(rate_request=result.replayed, replayed=True)
         assert result.request is not None
-        answer = service.rate_request(result.request)
+        answer = result.message or service.rate_request(result.request)
         if telemetry.recorded() or result.decision.losers:
             # Of many at once only some: the audit has all of them.
             _log.info(

@@ -80,14 +80,14 @@ def create(
         destination_node=checked.ask.destination_node,
     )
     committed = reservation.commitments_for(granted.link_ids, granted.granted_bps, now_us)
-    reservation = dataclasses.replace(reservation, commitments=committed)
+    reservation = reservation.replaced(commitments=committed)
     if hold:
         due_at_us = min(reservation.hold_until_us, reservation.end_us)
-        held = dataclasses.replace(reservation, reason="held, waits to be committed", due_at_us=due_at_us)
+        held = reservation.replaced(reason="held, waits to be committed", due_at_us=due_at_us)
         return Outcome(held, action="rate-request.hold")
     if checked.ask.start_us <= now_us:
         return dataclasses.replace(_activate(reservation, now_us, timing, bump=False), action="rate-request.create")
-    waiting = dataclasses.replace(reservation, reason="waits for its start")
+    waiting = reservation.replaced(reason="waits for its start")
     return Outcome(waiting, action="rate-request.create")
 
 
@@ -102,8 +102,8 @@ def commit(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
     if lifecycle is None or now_us >= min(reservation.hold_until_us, reservation.end_us):
         return None
     if later:
-        changed = dataclasses.replace(
-            reservation, lifecycle=lifecycle, reason="waits for its start", due_at_us=reservation.start_us
+        changed = reservation.replaced(
+            lifecycle=lifecycle, reason="waits for its start", due_at_us=reservation.start_us
         )
         return Outcome(_revised(changed, now_us), action="rate-request.commit")
     return dataclasses.replace(
@@ -121,7 +121,7 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
     if reservation.lifecycle not in LIVE:
         if now_us < reservation.updated_at_us + timing.remember_ended_us:
             return None
-        forgotten = dataclasses.replace(reservation, due_at_us=FOREVER_US)
+        forgotten = reservation.replaced(due_at_us=FOREVER_US)
         return Outcome(forgotten, announce=False, forget=True)
     if reservation.lifecycle == Lifecycle.LIFECYCLE_HELD:
         if now_us < min(reservation.hold_until_us, reservation.end_us):
@@ -134,7 +134,7 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
     changed = reservation
     announce = False
     if reservation.confirm_by_us and now_us >= reservation.confirm_by_us:
-        changed = _judge(dataclasses.replace(reservation, confirm_by_us=0), now_us, timing, timed_out=True)
+        changed = _judge(reservation.replaced(confirm_by_us=0), now_us, timing, timed_out=True)
         announce = changed.enforcement != reservation.enforcement or changed.reason != reservation.reason
     renew = changed.grant_valid_until_us < changed.end_us and leases.renewal_due(
         changed.grant_issued_at_us, changed.grant_valid_until_us, now_us
@@ -145,7 +145,7 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
         return None
     if announce:
         changed = _revised(changed, now_us)
-    changed = dataclasses.replace(changed, due_at_us=_due_at(changed))
+    changed = changed.replaced(due_at_us=_due_at(changed))
     return Outcome(changed, grant="put" if renew else "", announce=announce)
 
 
@@ -161,7 +161,7 @@ def on_status(
         return None
     if before is not None and status.generation < before.generation:
         return None
-    changed = dataclasses.replace(reservation, confirmations={**reservation.confirmations, status.node: status})
+    changed = reservation.replaced(confirmations={**reservation.confirmations, status.node: status})
     if reservation.active:
         changed = _judge(changed, now_us, timing)
     announce = (
@@ -174,7 +174,7 @@ def on_status(
     if announce:
         changed = _revised(changed, now_us)
     if reservation.active:
-        changed = dataclasses.replace(changed, due_at_us=_due_at(changed))
+        changed = changed.replaced(due_at_us=_due_at(changed))
     return Outcome(changed, announce=announce)
 
 
@@ -202,14 +202,13 @@ def reissue(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
     if not reservation.active:
         return Outcome(_revised(reservation, now_us))
     enforcement = ENFORCEMENT.next(reservation.enforcement, EnforcementEvent.AGAIN_OPEN)
-    changed = dataclasses.replace(
-        reservation,
+    changed = reservation.replaced(
         enforcement=reservation.enforcement if enforcement is None else enforcement,
         content_generation=reservation.generation + 1,
         confirm_by_us=now_us + timing.confirmation_limit_us,
     )
     changed = _revised(_issue(changed, now_us, timing), now_us)
-    return Outcome(dataclasses.replace(changed, due_at_us=_due_at(changed)), grant="put")
+    return Outcome(changed.replaced(due_at_us=_due_at(changed)), grant="put")
 
 
 def _activate(
@@ -222,8 +221,7 @@ def _activate(
 ) -> Outcome:
     lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
     assert lifecycle is not None
-    changed = dataclasses.replace(
-        reservation,
+    changed = reservation.replaced(
         lifecycle=lifecycle,
         reason="waits for " + ", ".join(reservation.confirming_nodes),
         content_generation=reservation.generation + 1,
@@ -232,15 +230,14 @@ def _activate(
     changed = _issue(changed, now_us, timing)
     if bump:
         changed = _revised(changed, now_us)
-    return Outcome(dataclasses.replace(changed, due_at_us=_due_at(changed)), grant="put", action="rate-request.start")
+    return Outcome(changed.replaced(due_at_us=_due_at(changed)), grant="put", action="rate-request.start")
 
 
 def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: int, timing: Timing) -> Outcome | None:
     lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
     if lifecycle is None:
         return None
-    changed = dataclasses.replace(
-        reservation,
+    changed = reservation.replaced(
         lifecycle=lifecycle,
         reason=reason,
         confirm_by_us=0,
@@ -260,8 +257,7 @@ def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: i
 
 def _issue(reservation: Reservation, now_us: int, timing: Timing) -> Reservation:
     """The next generation of the grant record, with a new lease."""
-    return dataclasses.replace(
-        reservation,
+    return reservation.replaced(
         generation=reservation.generation + 1,
         grant_issued_at_us=now_us,
         grant_valid_until_us=leases.expiry_us(now_us, timing.grant_validity_us, reservation.end_us),
@@ -278,7 +274,7 @@ def _due_at(reservation: Reservation) -> int:
 
 
 def _revised(reservation: Reservation, now_us: int) -> Reservation:
-    return dataclasses.replace(reservation, revision=reservation.revision + 1, updated_at_us=now_us)
+    return reservation.replaced(revision=reservation.revision + 1, updated_at_us=now_us)
 
 
 def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: bool = False) -> Reservation:
@@ -287,7 +283,7 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
     reason = "; ".join(filter(None, (reservation.service_reason, reason)))
     state = ENFORCEMENT.next(reservation.enforcement, event) if event is not None else None
     if state is None:
-        return dataclasses.replace(reservation, reason=reason)
+        return reservation.replaced(reason=reason)
     enforced_at_us, confirm_by_us = reservation.enforced_at_us, 0
     if state == Enforcement.ENFORCEMENT_ENFORCED and reservation.enforcement != state:
         applied = [reservation.confirmations[node].applied_at_us for node in reservation.confirming_nodes]
@@ -295,8 +291,8 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
     if state == Enforcement.ENFORCEMENT_PENDING:
         came_open = reservation.enforcement != state
         confirm_by_us = now_us + timing.confirmation_limit_us if came_open else reservation.confirm_by_us
-    return dataclasses.replace(
-        reservation, enforcement=state, reason=reason, enforced_at_us=enforced_at_us, confirm_by_us=confirm_by_us
+    return reservation.replaced(
+        enforcement=state, reason=reason, enforced_at_us=enforced_at_us, confirm_by_us=confirm_by_us
     )
 
 

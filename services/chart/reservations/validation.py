@@ -19,6 +19,16 @@ from chart.reservations.reservation import Reservation, kind_of, rank_of, wanted
 from chart.v1.flow_grant_pb2 import FlowSelector, ServiceType
 from chart.v1.rate_request_pb2 import RateRequestSpecification, TrafficClass
 
+# Looked up once: to look a name of an enum up costs more than the comparison.
+AVAILABLE, GUARANTEED, MAXIMUM, VARIABLE = (
+    ServiceType.SERVICE_TYPE_AVAILABLE,
+    ServiceType.SERVICE_TYPE_GUARANTEED,
+    ServiceType.SERVICE_TYPE_MAXIMUM,
+    ServiceType.SERVICE_TYPE_VARIABLE,
+)
+FOREGROUND, BACKGROUND = TrafficClass.TRAFFIC_CLASS_FOREGROUND, TrafficClass.TRAFFIC_CLASS_BACKGROUND
+SERVICES = frozenset(ServiceType.values())
+CLASSES = frozenset(TrafficClass.values())
 # Greatest rate of the TIA-1039 rate field.
 LARGEST_RATE_BPS = 4_290_000_000_000
 HORIZON_US = 10 * 365 * 86_400 * 1_000_000
@@ -116,21 +126,21 @@ def _check_service(specification: RateRequestSpecification) -> None:
     """Rate and service have to go together; the service may be left out."""
     service = specification.service
     rate_bps = specification.guaranteed_bps
-    if service == ServiceType.SERVICE_TYPE_UNSPECIFIED:
-        service = ServiceType.SERVICE_TYPE_GUARANTEED if rate_bps else ServiceType.SERVICE_TYPE_AVAILABLE
+    if not service:
+        service = GUARANTEED if rate_bps else AVAILABLE
         specification.service = service
-    if service not in ServiceType.values():
+    if service not in SERVICES:
         raise invalid("service", f"there is no service {service}", "available", "guaranteed", "maximum", "variable")
-    if service == ServiceType.SERVICE_TYPE_AVAILABLE and rate_bps:
+    if service == AVAILABLE and rate_bps:
         raise invalid(
             "guaranteed_bps", "the available service guarantees no rate", 'leave it out, or ask for "guaranteed"'
         )
-    if service in (ServiceType.SERVICE_TYPE_GUARANTEED, ServiceType.SERVICE_TYPE_VARIABLE) and not rate_bps:
+    if service in (GUARANTEED, VARIABLE) and not rate_bps:
         name = ServiceType.Name(service).removeprefix("SERVICE_TYPE_").lower()
         raise invalid("guaranteed_bps", f"the {name} service needs a rate", 'state one, or ask for "available"')
-    if service == ServiceType.SERVICE_TYPE_MAXIMUM and not specification.maximum_bps:
+    if service == MAXIMUM and not specification.maximum_bps:
         raise invalid("maximum_bps", "the maximum service needs a maximum rate")
-    if service == ServiceType.SERVICE_TYPE_MAXIMUM and rate_bps:
+    if service == MAXIMUM and rate_bps:
         raise invalid("guaranteed_bps", "the maximum service guarantees no rate", 'leave it out, or ask for "variable"')
 
 
@@ -159,11 +169,11 @@ def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: in
 
 def _check_class(specification: RateRequestSpecification) -> None:
     """Fills in the foreground class."""
-    if specification.traffic_class == TrafficClass.TRAFFIC_CLASS_UNSPECIFIED:
-        specification.traffic_class = TrafficClass.TRAFFIC_CLASS_FOREGROUND
-    if specification.traffic_class not in TrafficClass.values():
+    if not specification.traffic_class:
+        specification.traffic_class = FOREGROUND
+    if specification.traffic_class not in CLASSES:
         raise invalid("traffic_class", f"there is no class {specification.traffic_class}", "foreground", "background")
-    background = specification.traffic_class == TrafficClass.TRAFFIC_CLASS_BACKGROUND
+    background = specification.traffic_class == BACKGROUND
     if background and not specification.guaranteed_bps:
         raise invalid(
             "guaranteed_bps",
@@ -193,7 +203,7 @@ def _check_callback_url(url: str) -> None:
 
 def _least(specification: RateRequestSpecification) -> int:
     """The smallest rate that is worth granting, 0: only all of it. Background takes whatever there is."""
-    background = specification.traffic_class == TrafficClass.TRAFFIC_CLASS_BACKGROUND
+    background = specification.traffic_class == BACKGROUND
     return specification.minimum_bps or (min(SMALLEST_RATE_BPS, specification.guaranteed_bps) if background else 0)
 
 

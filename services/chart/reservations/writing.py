@@ -18,7 +18,7 @@ from chart.reservations.admission import FOREVER_US
 from chart.reservations.ledger import LinkCommitment, Track
 from chart.reservations.profile import Block, Key
 from chart.reservations.reservation import Outcome, Reservation
-from chart.v1 import audit_pb2
+from chart.v1 import audit_pb2, rate_request_pb2
 
 FLOW_GRANT = "chart.flow-grant.v1"
 RATE_REQUEST = "chart.rate-request.v1"
@@ -43,6 +43,25 @@ _UPDATE = (
     f"UPDATE rate_request r SET {', '.join(f'{name} = {_column(name)}' for name in rows.COLUMNS if name != 'id')}"  # noqa: S608
     f" FROM {_TABLE} WHERE r.id = t.id"
 )
+# Several tables by one statement each: to send and to begin a statement costs as much as some rows of it.
+_STORE = (
+    "WITH stored AS (INSERT INTO profile (link_id, kind, level, number, cells) SELECT * FROM unnest(%s::text[],"
+    " %s::smallint[], %s::smallint[], %s::bigint[], %s::bytea[]) ON CONFLICT (link_id, kind, level, number)"
+    " DO UPDATE SET cells = excluded.cells)"
+    " UPDATE link SET version = version + 1, stale = false WHERE id = ANY(%s::text[])"
+)
+_TELL = (
+    # The keys are there, claimed; they are found by the index whatever the planner believes of the table's size.
+    "WITH answered AS (INSERT INTO idempotency_key (owner, key, body_hash, created_at_us, answer) SELECT * FROM"
+    " unnest(%s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bytea[])"
+    " ON CONFLICT (owner, key) DO UPDATE SET answer = excluded.answer),"
+    " noted AS (INSERT INTO audit (id, at, actor, action, subject, detail, trace_id) SELECT id, to_timestamp(at),"
+    " actor, action, subject, detail::jsonb, trace_id FROM unnest(%s::text[], %s::float8[], %s::text[], %s::text[],"
+    " %s::text[], %s::text[], %s::text[]) AS t(id, at, actor, action, subject, detail, trace_id)),"
+    " told AS (INSERT INTO outbox (topic, key, payload, headers) SELECT topic, key, payload, headers::jsonb FROM"
+    " unnest(%s::text[], %s::text[], %s::bytea[], %s::text[]) AS t(topic, key, payload, headers))"
+    " SELECT pg_notify('outbox_' || current_schema(), '')"
+)
 
 
 class Changes:
@@ -58,7 +77,9 @@ class Changes:
         self._receipts: dict[str, tuple[str, bytes, int]] = {}
         # Contents by link, kind, level and number; a block that is changed twice is written once, as it is in the end.
         self._blocks: dict[tuple[str, int, int, int], bytes | None] = {}
-        self._answers: list[tuple[str, str, bytes]] = []
+        self._answers: list[tuple[str, str, bytes, int, bytes]] = []
+        # Requests as messages, as they were told last.
+        self._messages: dict[str, tuple[Reservation, rate_request_pb2.RateRequest, bytes]] = {}
         self._links: set[str] = set()
         self._leases: list[tuple[Any, ...]] = []
         self._commitments: list[tuple[str, int, LinkCommitment]] = []
@@ -85,9 +106,17 @@ class Changes:
         self._tell(outcome, actor)
         return after
 
-    def answer(self, owner: str, key: str, message: bytes) -> None:
-        """Keep what an idempotency key answers."""
-        self._answers.append((owner, key, message))
+    def answer(self, owner: str, key: str, body_hash: bytes, now_us: int, message: bytes) -> None:
+        """Keep what an idempotency key answers that was claimed in this transaction."""
+        self._answers.append((owner, key, body_hash, now_us, message))
+
+    def message(self, after: Reservation) -> tuple[rate_request_pb2.RateRequest, bytes]:
+        """A request as a message and its bytes; made once for the stream, the key and the caller."""
+        known = self._messages.get(after.id)
+        if known is None or known[0] is not after:
+            made = messages.rate_request(after)
+            known = self._messages[after.id] = after, made, made.SerializeToString()
+        return known[1], known[2]
 
     def profile(self, track: Track, changed: dict[Key, Block | None]) -> None:
         """Store blocks of a link's profile; None: empty now."""
@@ -119,35 +148,18 @@ class Changes:
 
     async def write(self, connection: Connection) -> None:
         """Send everything; the caller commits. Inside of `connection.pipeline()` nothing waits in between."""
+        # First what takes the database longest: it works while the rest is put together.
+        await self._write_profile(connection)
         inserted = [one for identity, one in self._last.items() if self._first[identity] is None]
         updated = [one for identity, one in self._last.items() if self._first[identity] is not None]
         for statement, found in ((_INSERT, inserted), (_UPDATE, updated)):
             if found:
                 await _many(connection, statement, [tuple(rows.values(one)) for one in found])
         await self._write_commitments(connection)
-        await self._write_profile(connection)
         await self._write_notices(connection)
-        await _many(
-            connection,
-            "UPDATE idempotency_key k SET answer = t.answer FROM unnest(%s::text[], %s::text[], %s::bytea[])"
-            " AS t(owner, key, answer) WHERE k.owner = t.owner AND k.key = t.key",
-            self._answers,
-        )
-        await _many(
-            connection,
-            "INSERT INTO audit (id, at, actor, action, subject, detail, trace_id) SELECT id, to_timestamp(at), actor,"
-            " action, subject, detail::jsonb, trace_id FROM unnest(%s::text[], %s::float8[], %s::text[], %s::text[],"
-            " %s::text[], %s::text[], %s::text[]) AS t(id, at, actor, action, subject, detail, trace_id)",
-            self._audit,
-        )
-        if self._outbox:
-            await _many(
-                connection,
-                "INSERT INTO outbox (topic, key, payload, headers) SELECT topic, key, payload, headers::jsonb FROM"
-                " unnest(%s::text[], %s::text[], %s::bytea[], %s::text[]) AS t(topic, key, payload, headers)",
-                self._outbox,
-            )
-            await connection.execute("SELECT pg_notify('outbox_' || current_schema(), '')")
+        if self._answers or self._audit or self._outbox:
+            columns = (*_columns(self._answers, 5), *_columns(self._audit, 7), *_columns(self._outbox, 4))
+            await connection.execute(_TELL, columns)
 
     async def _write_commitments(self, connection: Connection) -> None:
         freed = list(self._freed)
@@ -183,18 +195,9 @@ class Changes:
             " = (t.link_id, t.kind, t.level, t.number)",
             [key for key, cells in self._blocks.items() if cells is None],
         )
-        await _many(
-            connection,
-            "INSERT INTO profile (link_id, kind, level, number, cells) SELECT * FROM unnest(%s::text[], %s::smallint[],"
-            " %s::smallint[], %s::bigint[], %s::bytea[]) ON CONFLICT (link_id, kind, level, number)"
-            " DO UPDATE SET cells = excluded.cells",
-            [(*key, cells) for key, cells in self._blocks.items() if cells is not None],
-        )
         if self._links:
-            await connection.execute(
-                "UPDATE link SET version = version + 1, stale = false WHERE id = ANY(%s::text[])",
-                (array(sorted(self._links)),),
-            )
+            stored = [(*key, cells) for key, cells in self._blocks.items() if cells is not None]
+            await connection.execute(_STORE, (*_columns(stored, 5), array(sorted(self._links))))
         await _many(
             connection,
             "INSERT INTO lease SELECT link_id, generation, rate_bps, issued_at_us, valid_until_us, pieces::jsonb,"
@@ -247,7 +250,7 @@ class Changes:
             self.publish(RATE_REQUEST, after.id, None, headers)
         elif outcome.announce:
             headers["type"] = "chart.v1.RateRequest"
-            self.publish(RATE_REQUEST, after.id, messages.rate_request(after).SerializeToString(), headers)
+            self.publish(RATE_REQUEST, after.id, self.message(after)[1], headers)
         if outcome.action:
             self.audit(actor, outcome.action, after, headers)
 
@@ -281,7 +284,12 @@ class Changes:
 async def _many(connection: Connection, statement: str, found: list[tuple[Any, ...]]) -> None:
     """Run a statement over arrays, one per column; nothing when there is no row."""
     if found:
-        await connection.execute(statement, [array(column) for column in zip(*found, strict=True)])
+        await connection.execute(statement, _columns(found, len(found[0])))
+
+
+def _columns(found: list[tuple[Any, ...]], number: int) -> list[str]:
+    """Rows as arrays, one per column."""
+    return [array(column) for column in zip(*found, strict=True)] if found else ["{}"] * number
 
 
 def array(column: Iterable[Any]) -> str:
@@ -290,7 +298,18 @@ def array(column: Iterable[Any]) -> str:
     Several times quicker than converting each element, and of one type whatever the numbers are, so that the statement
     stays prepared.
     """
-    return "{" + ",".join(map(_element, column)) + "}"
+    values = column if isinstance(column, list | tuple) else list(column)
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return "{" + ",".join(map(str, values)) + "}"
+    if kinds == {bytes}:
+        return '{"\\\\x' + '","\\\\x'.join(map(bytes.hex, values)) + '"}'
+    if kinds == {str}:
+        joined = '","'.join(values)
+        # Nothing in them that would have to be escaped.
+        if "\\" not in joined and joined.count('"') == 2 * (len(values) - 1):
+            return '{"' + joined + '"}'
+    return "{" + ",".join(map(_element, values)) + "}"
 
 
 def _element(value: Any) -> str:

@@ -1,0 +1,213 @@
+"""The group commit on a real PostgreSQL: transactions that overlap, and some that fail, leave what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import psycopg
+import pytest
+import pytest_asyncio
+from support.postgres import PostgresServer
+from ulid import ULID
+
+from chart.common import database
+from chart.common.clock import SystemClock
+from chart.common.database import Pool
+from chart.common.rpc_errors import RefusalError
+from chart.common.settings import BaseServiceSettings
+from chart.reservations import admissions, service, validation, writing
+from chart.reservations.admissions import Admissions, Result
+from chart.reservations.jobs import Create, IdempotencyKey, Relieve, Step
+from chart.reservations.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.network import Network, network_of
+from chart.reservations.profile import Block, LinkProfile
+from chart.reservations.reservation import Timing
+from chart.v1 import rate_request_pb2, topology_pb2
+
+pytestmark = pytest.mark.contract
+MEGA = 1_000_000
+LINES, NODES = 6, 3
+TIMING = Timing()
+
+
+def a_network() -> Network:
+    entities = []
+    for line, place in itertools.product(range(LINES), range(NODES)):
+        node = topology_pb2.Node(id=f"n{line}-{place}", addresses=[f"10.{line}.{place}.1/32"])
+        entities.append((node.id, topology_pb2.TopologyEntity(node=node)))
+        if place + 1 < NODES:
+            link = topology_pb2.Link(
+                id=f"n{line}-{place}:up",
+                from_node=node.id,
+                to_node=f"n{line}-{place + 1}",
+                capacity_bps=100 * MEGA,
+            )
+            entities.append((link.id, topology_pb2.TopologyEntity(link=link)))
+    return network_of(entities)
+
+
+NETWORK = a_network()
+
+
+@pytest_asyncio.fixture
+async def pool(postgres: PostgresServer) -> AsyncIterator[Pool]:
+    postgres.truncate("reservations")
+    async with database.pool(BaseServiceSettings(database_url=postgres.role_url("reservations"))) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def replica(pool: Pool) -> AsyncIterator[Admissions]:
+    made = Admissions(pool, lambda: NETWORK, 3_600_000_000, SystemClock())
+    running = asyncio.create_task(made.run())
+    try:
+        yield made
+        assert not running.done(), running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def a_request(chance: random.Random, key: str) -> Create:
+    now_us = SystemClock().now_us()
+    line = chance.randrange(LINES)
+    first, last = sorted(chance.sample(range(NODES), 2))
+    later = chance.random() < 0.5
+    specification = rate_request_pb2.RateRequestSpecification(
+        source=f"n{line}-{first}",
+        destination=f"n{line}-{last}",
+        guaranteed_bps=chance.randrange(1, 20) * MEGA,
+        start_us=now_us + chance.randrange(60, 4000) * 1_000_000 if later else 0,
+        duration_us=chance.randrange(1000, 5000) * 1_000_000,
+    )
+    checked = validation.check(specification, NETWORK, 0, now_us)
+    idempotency = IdempotencyKey("alice", key, validation.body_hash(specification))
+    return Create(str(ULID()), "alice", checked, "", TIMING, idempotency)
+
+
+async def stored(pool: Pool) -> tuple[list[LinkCommitment], dict[str, int], Ledger]:
+    """What is committed, the versions of links, and their profiles as stored."""
+    async with pool.connection() as connection:
+        rows = await connection.execute("SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment")
+        held = [
+            LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
+            for row in await rows.fetchall()
+        ]
+        rows = await connection.execute("SELECT id, version FROM link WHERE NOT stale")
+        versions = {row["id"]: row["version"] for row in await rows.fetchall()}
+        rows = await connection.execute("SELECT link_id, kind, level, number, cells FROM profile")
+        profiles = Ledger()
+        for row in await rows.fetchall():
+            block = Block.unpack(bytes(row["cells"]))
+            profiles.track(row["link_id"], Kind(row["kind"])).put((row["level"], row["number"]), block)
+    return held, versions, profiles
+
+
+def blocks_of(track: LinkProfile) -> dict[tuple[int, int], bytes]:
+    return {key: block.pack() for key, block in track._blocks.items() if block is not None and not block.empty}
+
+
+def check(held: list[LinkCommitment], versions: dict[str, int], profiles: Ledger, replicas: list[Admissions]) -> None:
+    """No link is over-committed at any instant, and all profiles are those of the commitments."""
+    for link_id, link in NETWORK.links.items():
+        mine = [one for one in held if one.link_id == link_id]
+        for moment in {one.start_us for one in mine}:
+            total = sum(one.rate_bps for one in mine if one.start_us <= moment < one.end_us)
+            assert total <= link.admissible_bps, link_id
+    made = Ledger()
+    made.add(held)
+    for link_id in versions:
+        assert blocks_of(profiles.track(link_id)) == blocks_of(made.track(link_id)), link_id
+    for one in replicas:
+        for link_id, version in one._known.versions.items():
+            if version == versions.get(link_id):
+                known = blocks_of(one._known.ledger.track(link_id))
+                assert known.items() <= blocks_of(made.track(link_id)).items(), link_id
+
+
+async def test_overlapping_transactions_store_what_they_decided(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(7)
+    at_once: Counter[int] = Counter()
+    write = writing.Changes.write
+
+    async def write_or_fail(changes: writing.Changes, connection: database.Connection) -> None:
+        at_once.update(len(one._running) for one in replicas)
+        drawn = chance.random()
+        await write(changes, connection)
+        if drawn < 0.1:
+            await connection.execute("SELECT 1 / 0")
+        elif drawn < 0.15:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(writing.Changes, "write", write_or_fail)
+    monkeypatch.setattr(admissions, "BATCH", 5)
+    granted: dict[str, Result] = {}
+    outcomes: Counter[str] = Counter()
+
+    async def ask(number: int) -> None:
+        for turn in range(12):
+            job = a_request(chance, f"{number}-{turn}")
+            for one in (job, job) if turn % 4 == 3 else (job,):
+                try:
+                    result = await chance.choice(replicas).submit(one)
+                except RefusalError as error:
+                    outcomes[error.refusal.code] += 1
+                except psycopg.Error as error:
+                    outcomes[type(error).__name__] += 1
+                else:
+                    outcomes["replayed" if result.replayed else "granted"] += 1
+                    identity = result.replayed.id if result.replayed else job.identity
+                    assert result.replayed is not None or identity not in granted
+                    granted[identity] = result
+            if turn % 3 == 2 and granted:
+                identity = chance.choice(sorted(granted))
+                step = Step(identity, "alice", lambda one: service.release(one, SystemClock().now_us(), TIMING))
+                try:
+                    await chance.choice(replicas).submit(step)
+                except psycopg.Error as error:
+                    outcomes[type(error).__name__] += 1
+
+    async with replica(pool) as first, replica(pool) as second:
+        replicas = [first, second]
+        await asyncio.gather(*(ask(number) for number in range(20)))
+        monkeypatch.undo()
+        # Of every link once more, so that what the replicas remember is compared with what is stored.
+        await asyncio.gather(
+            *(first.submit(a_request(chance, f"last-{number}")) for number in range(20)), return_exceptions=True
+        )
+        held, versions, profiles = await stored(pool)
+        check(held, versions, profiles, replicas)
+        async with pool.connection() as connection:
+            rows = await connection.execute("SELECT id FROM rate_request")
+            found = {row["id"] for row in await rows.fetchall()}
+    assert granted.keys() <= found
+    print(dict(outcomes), dict(at_once))
+    assert at_once[2] > 10, "transactions overlapped"
+    assert outcomes["granted"] > 20
+    assert outcomes["replayed"] > 5
+    assert outcomes["insufficient-capacity"] > 5
+    assert set(outcomes) & {"AdminShutdown", "OperationalError"}, outcomes
+
+
+async def test_what_is_alone_waits_for_those_that_began_before(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever adds nothing knows afterwards that what was decided before is stored."""
+    chance = random.Random(3)
+    done: list[str] = []
+    monkeypatch.setattr(admissions, "BATCH", 4)
+
+    async def ask(number: int) -> None:
+        with suppress(RefusalError):
+            await first.submit(a_request(chance, f"{number}"))
+        done.append("ask")
+
+    async with replica(pool) as first:
+        asking = [asyncio.create_task(ask(number)) for number in range(30)]
+        await asyncio.sleep(0)
+        await first.submit(Relieve((), (), TIMING))
+        assert len(done) == 30
+        await asyncio.gather(*asking)
