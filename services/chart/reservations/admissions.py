@@ -9,8 +9,6 @@ A job that could only be granted at the cost of others is put off to a next tran
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +27,6 @@ from chart.reservations.admission import Refused
 from chart.reservations.answers import reused
 from chart.reservations.engine import Book, Decision
 from chart.reservations.jobs import Alter, Create, IdempotencyKey, Job
-from chart.reservations.ledger import Ledger
 from chart.reservations.loading import Remembered
 from chart.reservations.network import Network
 from chart.reservations.profile import UnknownBlockError
@@ -41,8 +38,6 @@ from chart.v1 import rate_request_pb2
 BATCH = 64
 # Jobs that may wait; more are told to come back.
 MOST_WAITING = 2_000
-# Transactions under way at once: one decides, the others are being stored.
-AT_ONCE = 2
 # Transactions that a job may be put off for, because what it has to lock keeps changing.
 MOST_TURNS = 4
 ANY_RANK = 1 << 14
@@ -87,17 +82,6 @@ class Waiting:
     holders: set[str] = field(default_factory=set)
 
 
-@dataclass
-class _Batch:
-    """The jobs of one transaction."""
-
-    network: Network
-    jobs: list[Waiting] = field(default_factory=list)
-    # What its jobs lock, if it is not alone.
-    link_ids: set[str] = field(default_factory=set)
-    alone: bool = False
-
-
 class Admissions:
     """The group commit of one replica."""
 
@@ -117,15 +101,9 @@ class Admissions:
         self._clock = clock
         self._freed = freed
         self._changed = changed
-        self._waiting: deque[Waiting] = deque()
-        # Set when a job came, or a transaction moved on.
-        self._news = asyncio.Event()
+        self._queue: asyncio.Queue[Waiting] = asyncio.Queue()
         self._known = Remembered()
-        # Transactions under way; that one of them which has not sent all that it writes.
-        self._running: dict[asyncio.Task[None], _Batch] = {}
-        self._deciding: _Batch | None = None
-        self._broken: BaseException | None = None
-        self._idle: list[Connection] = []
+        self._held: Connection | None = None
 
     async def submit(self, job: Job) -> Result:
         """Decide a job and store what comes of it.
@@ -134,148 +112,93 @@ class Admissions:
             RefusalError: it is not to be.
             psycopg.OperationalError, psycopg_pool.TooManyRequests: not now.
         """
-        if len(self._waiting) >= MOST_WAITING:
+        if self._queue.qsize() >= MOST_WAITING:
             msg = f"{MOST_WAITING} requests wait already"
             raise psycopg_pool.TooManyRequests(msg)
         waiting = Waiting(job, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        self._news.set()
+        self._queue.put_nowait(waiting)
         return await waiting.done
 
     async def run(self) -> None:
         """Work until cancelled."""
         try:
             while True:
-                await self._news.wait()
-                self._news.clear()
-                if self._broken is not None:
-                    raise self._broken
-                while (batch := self._choose()) is not None:
-                    self._deciding = batch
-                    task = asyncio.create_task(self._serve(batch), name="admissions")
-                    self._running[task] = batch
-                    task.add_done_callback(self._ended)
-                if not self._running:
+                batch = [await self._queue.get()]
+                while len(batch) < BATCH and not self._queue.empty():
+                    batch.append(self._queue.get_nowait())
+                await self._serve(batch)
+                if self._queue.empty():
                     await self._let_go()
         finally:
-            running = list(self._running)
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
             await self._let_go()
-            while self._waiting:
-                self._waiting.popleft().done.cancel()
-
-    def _choose(self) -> _Batch | None:
-        """The jobs of a next transaction, if one may begin: in the order in which they came, up to 64.
-
-        While the database stores what one transaction decided, another one may decide about new requests on other
-        links. Whatever may look at more than its own links has the replica for itself.
-        """
-        if self._deciding is not None or not self._waiting or len(self._running) >= AT_ONCE:
-            return None
-        if any(one.alone for one in self._running.values()):
-            return None
-        network, now_us = self._network(), self._clock.now_us()
-        busy = {link_id for one in self._running.values() for link_id in one.link_ids}
-        batch = _Batch(network)
-        left: deque[Waiting] = deque()
-        while self._waiting and len(batch.jobs) < BATCH:
-            one = self._waiting[0]
-            if not isinstance(one.job, Create) or one.around:
-                if self._running:
-                    break
-                batch.alone = True
-            self._waiting.popleft()
-            wanted = jobs.links(one.job, network, {}, now_us) if isinstance(one.job, Create) else set()
-            if wanted & busy:
-                # Nobody behind it takes its links, so that its turn comes.
-                left.append(one)
-                busy |= wanted
-            else:
-                batch.jobs.append(one)
-                batch.link_ids |= wanted
-        self._waiting.extendleft(reversed(left))
-        return batch if batch.jobs else None
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._sent(self._running.pop(task))
-        if not task.cancelled():
-            self._broken = self._broken or task.exception()
-
-    def _sent(self, batch: _Batch) -> None:
-        """A transaction has decided; what is left of it is the database's."""
-        if self._deciding is batch:
-            self._deciding = None
-        self._news.set()
+            while not self._queue.empty():
+                self._queue.get_nowait().done.cancel()
 
     async def _connection(self) -> Connection:
         """A connection, kept while batches follow each other: the pool tries each that it hands out."""
-        return self._idle.pop() if self._idle else await self._pool.getconn()
+        if self._held is None:
+            self._held = await self._pool.getconn()
+        return self._held
 
     async def _let_go(self) -> None:
-        """Give the connections back that nobody uses."""
-        while self._idle:
-            await self._pool.putconn(self._idle.pop())
+        """Give the connection back; the pool ends what is open on it, and replaces a broken one."""
+        held, self._held = self._held, None
+        if held is not None:
+            await self._pool.putconn(held)
 
-    async def _serve(self, batch: _Batch) -> None:
+    async def _serve(self, batch: list[Waiting]) -> None:
         """One batch; when something of it cannot be stored, each job on its own, so that one does not spoil all."""
-        batch.jobs = [one for one in batch.jobs if not one.done.done()]
+        batch = [one for one in batch if not one.done.done()]
         try:
             await self._transact(batch)
         except (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
             self._fail(batch, error)
         except (psycopg.Error, UnknownBlockError) as error:
             self._known = Remembered()
-            if len(batch.jobs) == 1:
+            if len(batch) == 1:
                 self._fail(batch, error)
                 return
-            _log.warning("a batch of admissions failed, each goes on its own", jobs=len(batch.jobs), reason=str(error))
-            for one in batch.jobs:
-                await self._serve(dataclasses.replace(batch, jobs=[one]))
+            _log.warning("a batch of admissions failed, each goes on its own", jobs=len(batch), reason=str(error))
+            for one in batch:
+                await self._serve([one])
         except asyncio.CancelledError:
-            for one in batch.jobs:
+            for one in batch:
                 one.done.cancel()
             raise
         except Exception as error:
             self._known = Remembered()
-            _log.exception("a batch of admissions failed", jobs=len(batch.jobs))
+            _log.exception("a batch of admissions failed", jobs=len(batch))
             self._fail(batch, error)
 
-    def _fail(self, batch: _Batch, error: Exception) -> None:
+    def _fail(self, batch: list[Waiting], error: Exception) -> None:
         self._known = Remembered()
-        for one in batch.jobs:
+        for one in batch:
             if not one.done.done():
                 one.done.set_exception(error)
 
-    async def _transact(self, batch: _Batch) -> None:
-        if not batch.jobs:
+    async def _transact(self, batch: list[Waiting]) -> None:
+        if not batch:
             return
-        # After a failure everybody begins with another one; what is in this one is of links that nobody else has now.
-        known = self._known
         now_us = self._clock.now_us()
-        connection = await self._connection()
         try:
-            transaction = _Transaction(connection, known, batch.network, now_us, self._idempotency_us)
+            connection = await self._connection()
+            transaction = _Transaction(connection, self._known, self._network(), now_us, self._idempotency_us)
             with COMMITTED.time():
                 # Nothing waits for an answer that it does not need, the commit goes along with what is written.
                 async with connection.pipeline(), connection.transaction():
-                    again = await transaction.work(batch.jobs)
-                    self._sent(batch)
+                    again = await transaction.work(batch)
             for link_id in transaction.changes.touched_links:
-                if link_id in known.versions:
-                    known.versions[link_id] += 1
-            known.shrink({link_id for one in self._running.values() for link_id in one.link_ids})
-            BATCHES.observe(len(batch.jobs) / BATCH)
+                if link_id in self._known.versions:
+                    self._known.versions[link_id] += 1
+            self._known.shrink()
+            BATCHES.observe(len(batch) / BATCH)
             refused = [one for one in transaction.results if isinstance(one[1], _Refused)]
             if refused:
                 async with connection.transaction():
                     await transaction.explain([one[1] for one in refused])  # type: ignore[misc]
         except BaseException:
-            # The pool ends what is open on it, and replaces a broken one.
-            await self._pool.putconn(connection)
+            await self._let_go()
             raise
-        self._idle.append(connection)
         freed = False
         for one, result in transaction.results:
             if one.done.done():
@@ -290,7 +213,7 @@ class Admissions:
         self._changed(transaction.changes.request_ids)
         for one in again:
             PUT_OFF.inc()
-            self._waiting.append(one)
+            self._queue.put_nowait(one)
         if freed:
             self._freed()
 
@@ -311,8 +234,6 @@ class _Transaction:
     ) -> None:
         self._connection = connection
         self._known = known
-        # The same profiles; what this transaction touches of them is its own.
-        self._ledger = Ledger(complete=False, tracks=known.ledger.tracks)
         self._network = network
         self._now_us = now_us
         self._idempotency_us = idempotency_us
@@ -338,7 +259,7 @@ class _Transaction:
         batch = await self._without_answered(batch)
         locked = await self._lock(batch, known)
         found = await self._read(batch, locked)
-        book = Book(self._network, self._ledger, dict(found), holders_known=False)
+        book = Book(self._network, self._known.ledger, dict(found), holders_known=False)
         missed: list[IdempotencyKey] = []
         for one in batch:
             if not self._decide(one, book, found, locked):
@@ -348,7 +269,7 @@ class _Transaction:
             key = _key(one.job)
             if key is not None and isinstance(result, Exception | _Refused):
                 missed.append(key)
-        for track, changed in loading.take_changes(self._ledger).items():
+        for track, changed in loading.take_changes(self._known.ledger).items():
             self.changes.profile(track, changed)
         await self.changes.write(self._connection)
         if missed:

@@ -47,14 +47,15 @@ class Remembered:
             for kind in Kind:
                 self.ledger.tracks.pop((link_id, kind), None)
 
-    def shrink(self, keep: Collection[str]) -> None:
-        """Keep within bounds; call after every transaction. `keep`: links that others are working on."""
+    def shrink(self) -> None:
+        """Keep within bounds; call after every transaction."""
         self.uncounted += 1
         if self.uncounted < COUNT_EVERY:
             return
         self.uncounted = 0
         if sum(len(track) for track in self.ledger.tracks.values()) > MOST_BLOCKS:
-            self.forget({link_id for link_id, _ in self.ledger.tracks} - set(keep))
+            self.versions.clear()
+            self.ledger.tracks.clear()
 
 
 async def lock_links(

@@ -1,4 +1,4 @@
-"""The group commit on a real PostgreSQL: transactions that overlap, and some that fail, leave what was promised."""
+"""The group commit on a real PostgreSQL: transactions of two replicas, some of which fail, leave what was promised."""
 
 from __future__ import annotations
 
@@ -130,13 +130,11 @@ def check(held: list[LinkCommitment], versions: dict[str, int], profiles: Ledger
                 assert known.items() <= blocks_of(made.track(link_id)).items(), link_id
 
 
-async def test_overlapping_transactions_store_what_they_decided(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_transactions_store_what_they_decided(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(7)
-    at_once: Counter[int] = Counter()
     write = writing.Changes.write
 
     async def write_or_fail(changes: writing.Changes, connection: database.Connection) -> None:
-        at_once.update(len(one._running) for one in replicas)
         drawn = chance.random()
         await write(changes, connection)
         if drawn < 0.1:
@@ -186,8 +184,7 @@ async def test_overlapping_transactions_store_what_they_decided(pool: Pool, monk
             rows = await connection.execute("SELECT id FROM rate_request")
             found = {row["id"] for row in await rows.fetchall()}
     assert granted.keys() <= found
-    print(dict(outcomes), dict(at_once))
-    assert at_once[2] > 10, "transactions overlapped"
+    print(dict(outcomes))
     assert outcomes["granted"] > 20
     assert outcomes["replayed"] > 5
     assert outcomes["insufficient-capacity"] > 5
