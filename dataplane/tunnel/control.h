@@ -2,6 +2,7 @@
  *
  *   {"command": "get"}                                      state, counters, windows, the destination's last report
  *   {"command": "set", "connections": M, "lease_ms": N}     origin; lease 0 or absent: for good
+ *       "limit_bps": B                                      with connections; payload let out at most, absent: all
  *   {"command": "set", "weights": {"NAME": N, ...}}         origin; both forms may be joined
  *   {"command": "quit"}
  * Answers: {"ok": true, ...} or {"ok": false, "error": "sentence"}. */

@@ -44,7 +44,7 @@ int orders_command(struct orders *orders, const uint8_t *bytes, size_t count, in
     orders->taken++;
     for (size_t i = 0; i < command->n_weights; i++)
         note_weight(orders, orders->commanded, command->weights[i]->key, command->weights[i]->value);
-    struct order order = {command->connections, 0};
+    struct order order = {command->connections, 0, command->limit_bps};
     if (order.connections > TUNNEL_CONNECTIONS_MAX)
         order.connections = TUNNEL_CONNECTIONS_MAX;
     if (order.connections && command->lease_us) {

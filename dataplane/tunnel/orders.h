@@ -23,6 +23,7 @@ struct orders {
 struct order {
     uint32_t connections; /* 0: as it is */
     uint64_t lease_us;    /* from now on; 0: for good */
+    uint64_t limit_bps;   /* of what the tunnel carries; 0: none */
 };
 
 void orders_init(struct orders *orders, const struct options *options);

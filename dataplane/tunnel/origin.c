@@ -72,6 +72,7 @@ static int run(struct origin *origin) {
         next_us = earlier(next_us, pool_update(&origin->pool, origin->elastic.elasticity.connections, now_us));
         pool_pump(&origin->pool, now_us);
         elastic_backlog(&origin->elastic, pool_backlogged(&origin->pool), now_us);
+        next_us = earlier(next_us, pool_shaped_until_us(&origin->pool, now_us));
         if (origin->streams)
             next_us = earlier(next_us, origin_report(origin, now_us));
         int count = epoll_wait(origin->epoll, events, LOOP_EVENTS, loop_timeout_ms(next_us, now_us));

@@ -33,6 +33,8 @@ void origin_add_state(void *context, cJSON *answer);
 /* origin_control.c: the control socket's commands, and the weights that hold. */
 void origin_answer(void *context, const cJSON *command, cJSON *answered, const char **ret_error);
 void origin_apply_weights(struct origin *origin);
+/* m with its lease, and what the tunnel carries at most (bits of frames per second, 0: no limit). */
+void origin_elastic(struct origin *origin, uint32_t connections, uint64_t lease_us, uint64_t limit_bps);
 /* origin_report.c: a record per report of the destination; also when none comes. Returns when it wants to be called
  * again at the latest. */
 uint64_t origin_report(struct origin *origin, uint64_t now_us);

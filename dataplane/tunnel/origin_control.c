@@ -10,6 +10,12 @@ void origin_apply_weights(struct origin *origin) {
         (void)scheduler_set_weight(&origin->elastic.scheduler, i, orders_effective(&origin->orders, i));
 }
 
+void origin_elastic(struct origin *origin, uint32_t connections, uint64_t lease_us, uint64_t limit_bps) {
+    uint64_t now_us = loop_now_us();
+    (void)elasticity_set(&origin->elastic.elasticity, connections, lease_us, now_us);
+    shaper_set(&origin->pool.shaper, limit_bps < SHAPER_RATE_MAX_BPS ? limit_bps : SHAPER_RATE_MAX_BPS, now_us);
+}
+
 /* Index of a class by name, -1 when there is none. */
 static int class_named(const struct origin *origin, const char *name) {
     for (uint32_t i = 0; i < origin->options->class_count; i++)
@@ -27,6 +33,7 @@ static bool whole_between(const cJSON *item, double minimum, double maximum) {
 static void answer_set(struct origin *origin, const cJSON *command, const char **ret_error) {
     const cJSON *connections = cJSON_GetObjectItemCaseSensitive(command, "connections");
     const cJSON *lease = cJSON_GetObjectItemCaseSensitive(command, "lease_ms");
+    const cJSON *limit = cJSON_GetObjectItemCaseSensitive(command, "limit_bps");
     const cJSON *weights = cJSON_GetObjectItemCaseSensitive(command, "weights"), *weight;
     if (!connections && !weights)
         *ret_error = "set wants connections or weights";
@@ -34,6 +41,8 @@ static void answer_set(struct origin *origin, const cJSON *command, const char *
         *ret_error = "connections must be a whole number from 1 to 256";
     else if (lease && !whole_between(lease, 0, 1e9))
         *ret_error = "lease_ms must be a whole number of milliseconds, 0 for no lease";
+    else if (limit && (!connections || !whole_between(limit, 0, (double)SHAPER_RATE_MAX_BPS)))
+        *ret_error = "limit_bps goes with connections: whole bits per second up to 1e12, 0 for no limit";
     else if (weights && !cJSON_IsObject(weights))
         *ret_error = "weights must be an object of class names and weights";
     cJSON_ArrayForEach(weight, weights) {
@@ -50,8 +59,8 @@ static void answer_set(struct origin *origin, const cJSON *command, const char *
     }
     origin_apply_weights(origin);
     if (connections)
-        (void)elasticity_set(&origin->elastic.elasticity, (uint32_t)connections->valuedouble,
-                             lease ? (uint64_t)lease->valuedouble * 1000 : 0, loop_now_us());
+        origin_elastic(origin, (uint32_t)connections->valuedouble, lease ? (uint64_t)lease->valuedouble * 1000 : 0,
+                       limit ? (uint64_t)limit->valuedouble : 0);
 }
 
 static void answer_application(struct origin *origin, const cJSON *command, const char **ret_error) {

@@ -97,6 +97,7 @@ static void fill(const struct origin *origin, uint64_t now_us, Chart__V1__Tunnel
     record->tls = origin->tls != NULL;
     record->connection_changes_total = elastic->elasticity.changes;
     record->connections_maximum = TUNNEL_CONNECTIONS_MAX;
+    record->limit_bps = origin->pool.shaper.rate_bps;
 }
 
 static void publish(struct origin *origin, bool measured, uint64_t now_us) {
@@ -154,5 +155,5 @@ void origin_take_record(void *context, enum streams_topic topic, const char *key
         return;
     origin_apply_weights(origin);
     if (order.connections)
-        (void)elasticity_set(&origin->elastic.elasticity, order.connections, order.lease_us, loop_now_us());
+        origin_elastic(origin, order.connections, order.lease_us, order.limit_bps);
 }

@@ -152,6 +152,7 @@ void origin_add_state(void *context, cJSON *answer) {
     state_add(answer, "command_generation", origin->orders.generation);
     state_add(answer, "backlogged_us", origin->elastic.backlogged_us);
     state_add(answer, "offered_bytes", origin->elastic.offered_bytes);
+    state_add(answer, "limit_bps", origin->pool.shaper.rate_bps);
     add_connections(answer, origin, now_us);
     add_classes(answer, origin);
     state_add_applications(answer, &origin->dispatcher);

@@ -300,7 +300,7 @@ void pool_event(struct pool *pool, size_t slot, uint32_t events, uint64_t now_us
     }
 }
 
-static void put_frame(struct connection *connection, const struct queued_packet *packet) {
+static void put_frame(struct pool *pool, struct connection *connection, const struct queued_packet *packet) {
     uint8_t *at = connection->out + connection->out_used;
     bool plain = offload_none(&packet->offload);
     size_t prefix = plain ? 0 : OFFLOAD_WIRE_BYTES, bytes = FRAME_HEADER_BYTES + prefix + packet->bytes;
@@ -310,6 +310,7 @@ static void put_frame(struct connection *connection, const struct queued_packet 
     memcpy(at + FRAME_HEADER_BYTES + prefix, packet->data, packet->bytes);
     connection->out_used += bytes;
     connection->loaded_bytes += bytes;
+    shaper_spend(&pool->shaper, bytes);
 }
 
 /* One frame into the connection's buffer: what is stuck elsewhere, of a broken connection, or the scheduler's next. */
@@ -317,7 +318,7 @@ static bool load_frame(struct pool *pool, size_t slot, uint64_t now_us) {
     struct connection *connection = pool->slots[slot];
     struct queued_packet *packet = resend_next(pool, slot);
     if (packet) {
-        put_frame(connection, packet);
+        put_frame(pool, connection, packet);
         pool->counters.repeated_packets++;
         return true;
     }
@@ -325,14 +326,14 @@ static bool load_frame(struct pool *pool, size_t slot, uint64_t now_us) {
     if (packet) {
         pool->counters.resent_packets++;
     } else {
-        packet = scheduler_take(pool->scheduler);
+        packet = shaper_open(&pool->shaper, now_us) ? scheduler_take(pool->scheduler) : NULL;
         if (!packet)
             return false;
         packet->sequence = pool->next_sequence++;
         pool->counters.sent_packets++;
         pool->counters.sent_bytes += packet->bytes;
     }
-    put_frame(connection, packet);
+    put_frame(pool, connection, packet);
     packet->place = connection->loaded_bytes;
     packet->given_us = now_us;
     packet->again = false;
@@ -346,9 +347,20 @@ bool pool_backlogged(const struct pool *pool) {
     return pool->scheduler->queue_packets || pool->again.first;
 }
 
+uint64_t pool_shaped_until_us(const struct pool *pool, uint64_t now_us) {
+    uint64_t open_us = shaper_open_at_us(&pool->shaper, now_us);
+    return pool->scheduler->queue_packets && open_us > now_us ? open_us : UINT64_MAX;
+}
+
+/* Something waits that could go if a connection had room. */
+static bool ready(struct pool *pool, uint64_t now_us) {
+    return pool->again.first || pool->resend.count ||
+           (pool->scheduler->queue_packets && shaper_open(&pool->shaper, now_us));
+}
+
 void pool_pump(struct pool *pool, uint64_t now_us) {
     size_t without_room = 0;
-    while ((pool_backlogged(pool) || pool->resend.count) && without_room < pool->bound) {
+    while (ready(pool, now_us) && without_room < pool->bound) {
         if (pool->round >= pool->bound)
             pool->round = 0;
         size_t slot = pool->round++;

@@ -10,6 +10,7 @@
 #include "elasticity.h"
 #include "resend.h"
 #include "scheduler.h"
+#include "shaper.h"
 
 /* Draining ones are beside those wanted. */
 #define POOL_SLOTS (2 * TUNNEL_CONNECTIONS_MAX)
@@ -31,6 +32,7 @@ struct pool {
     size_t round;                         /* where the next search for room begins */
     struct transit again;                 /* packets of broken connections */
     struct resend resend;
+    struct shaper shaper;
     struct report report;
     uint64_t report_at_us; /* 0: none yet */
     struct joining_others others;
@@ -50,6 +52,8 @@ void pool_event(struct pool *pool, size_t slot, uint32_t events, uint64_t now_us
 void pool_pump(struct pool *pool, uint64_t now_us);
 /* Users' packets wait, here or in the scheduler. */
 bool pool_backlogged(const struct pool *pool);
+/* When packets that wait for the shaper may go, UINT64_MAX when none do. */
+uint64_t pool_shaped_until_us(const struct pool *pool, uint64_t now_us);
 /* TCP_INFO of one connection. */
 struct pool_window {
     uint32_t cwnd_segments, rtt_us, mss_bytes;

@@ -30,6 +30,7 @@ struct said {
     uint32_t connections, lease_us;
     const char *customer;
     uint32_t weight;
+    uint64_t limit_bps;
 };
 
 static int command(struct orders *orders, struct said said, struct order *ret) {
@@ -42,6 +43,7 @@ static int command(struct orders *orders, struct said said, struct order *ret) {
     message.issued_us = said.issued_us ? said.issued_us : NOW_US;
     message.connections = said.connections;
     message.lease_us = said.lease_us;
+    message.limit_bps = said.limit_bps;
     if (said.customer) {
         entry.key = (char *)said.customer;
         entry.value = said.weight;
@@ -73,6 +75,7 @@ static void test_older_commands_are_ignored(void **unused) {
     assert_int_equal(command(&orders, (struct said){.generation = 7, .connections = 5}, &order), 0);
     assert_int_equal(order.connections, 5);
     assert_int_equal(order.lease_us, 0);
+    assert_int_equal(order.limit_bps, 0);
     order.connections = 99;
     assert_int_equal(command(&orders, (struct said){.generation = 7, .connections = 6}, &order), -ESTALE);
     assert_int_equal(command(&orders, (struct said){.generation = 6, .connections = 6}, &order), -ESTALE);
@@ -80,6 +83,9 @@ static void test_older_commands_are_ignored(void **unused) {
     assert_int_equal(orders.ignored, 2);
     assert_int_equal(command(&orders, (struct said){.generation = 8, .connections = 1000}, &order), 0);
     assert_int_equal(order.connections, TUNNEL_CONNECTIONS_MAX);
+    struct said limited = {.generation = 9, .connections = 4, .limit_bps = 7000000};
+    assert_int_equal(command(&orders, limited, &order), 0);
+    assert_int_equal(order.limit_bps, 7000000);
 }
 
 static void test_a_lease_counts_from_its_issue(void **unused) {

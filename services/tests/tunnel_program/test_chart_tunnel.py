@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,33 @@ def received(tunnel: Tunnel, sender: Any, receiver: Any, packets: int) -> dict[s
     await_state(arrived, f"{packets} packets")
     result: dict[str, int] = json.loads(itm_tunnel.finish(receiver))
     return result
+
+
+def test_a_limit_holds_until_m_is_set_without_one(tunnel: Tunnel) -> None:
+    limit_bps = 2_000_000
+    with pytest.raises(LabError, match="wants connections"):
+        tunnel.set(limit_bps=limit_bps)
+    tunnel.set(connections=3, limit_bps=limit_bps)
+    receiver = itm_tunnel.traffic(tunnel.lab, "bravo", "count", "--listen", f"{itm_tunnel.USER_ADDRESS}:6000")
+    sender = itm_tunnel.traffic(
+        *(tunnel.lab, "alpha", "flood", "--connect", f"{itm_tunnel.USER_ADDRESS}:6000", "--rate-pps", "1000")
+    )
+
+    def rate_bps(seconds: float) -> float:
+        before, began_s = tunnel.get("destination")["counters"]["received_bytes"], time.monotonic()
+        time.sleep(seconds)
+        after, ended_s = tunnel.get("destination")["counters"]["received_bytes"], time.monotonic()
+        return float(8 * (after - before) / (ended_s - began_s))
+
+    time.sleep(0.5)
+    assert rate_bps(2) == pytest.approx(limit_bps, rel=0.05)
+    assert tunnel.get()["limit_bps"] == limit_bps
+    tunnel.set(connections=3)
+    assert tunnel.get()["limit_bps"] == 0
+    time.sleep(0.5)
+    assert rate_bps(1) > 4 * limit_bps
+    itm_tunnel.finish(sender)
+    itm_tunnel.finish(receiver)
 
 
 @pytest.mark.parametrize("address", [itm_tunnel.USER_ADDRESS, f"[{itm_tunnel.USER_ADDRESS_V6}]"], ids=["ipv4", "ipv6"])
