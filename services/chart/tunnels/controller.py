@@ -13,7 +13,7 @@ mean over the period. Equation (14) is reported beside it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,8 +46,22 @@ ALONE_PERIODS = 4.0
 # wrong now, so for a while less is believed: of the gains so much is taken off, less by SWING_MEMORY each period.
 SWING_SHARE = 0.5
 SWING_PERIODS = 12
-SWING_CAUTION = 0.92
+SWING_CAUTION = 0.95
 SWING_MEMORY = 0.96
+# A designed tunnel lets out this much more than B*, and no more (decision 25): TCP's ups are cut off there, and what it
+# lacks below B* still shows, so that the loop knows when connections are missing.
+LIMIT_SHARE = 0.015
+# A period counts as one at the limit when no more than this was missing.
+LIMIT_SLACK = 0.04
+# Windows that would carry so many times the limit, and so much of the capacity, at the end of two periods have the
+# bottleneck to themselves: right after a loss was made up for they are large for a moment, too.
+ALONE_WINDOWS = 1.5
+ALONE_WINDOWS_SHARE = 0.67
+# Windows that are not used do not grow: after so many periods in a row at the limit each one more counts as so much
+# more room, up to a bound.
+SURE_PERIODS = 6
+SURE_SHARE = 0.01
+SURE_SHARE_MAX = 0.06
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,9 @@ class Measurement:
     windows_segments: tuple[float, ...] = ()
     # Whether users' packets waited for room: without, the rate says what users want, not what the tunnel could carry.
     backlogged: bool = True
+    # What the origin let out at most, 0: all; and what the windows would carry, sizes over round trips.
+    limit: float = 0.0
+    windows_rate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,6 +178,8 @@ class Decision:
     alpha: float | None = None
     spectral_radius: float | None = None
     equation_14_stable: bool | None = None
+    # What the origin shall let out at most; 0: all.
+    limit: float = 0.0
 
 
 class Controller(Protocol):
@@ -257,13 +276,45 @@ class Caution:
 
 
 @dataclass
+class Headroom:
+    """What a limited tunnel could carry, which its rate alone does not say."""
+
+    _periods: int = 0
+    _last: float | None = None
+    _windows_rate: float = 0.0
+
+    def rate(self, measured: Measurement, capacity: float) -> float:
+        """The rate to go by; as measured without a limit.
+
+        What a loss held up in one period arrives in the next, above the limit: below it the mean of two counts where
+        it is higher, unless half of it is missing, and never more than the limit. At the limit there is more room when
+        the windows would carry far more, which they do when nobody else is there, or after a row of such periods.
+        """
+        limit, rate = measured.limit, measured.rate
+        last, self._last = self._last, rate
+        windows_rate, self._windows_rate = min(measured.windows_rate, self._windows_rate), measured.windows_rate
+        if not limit:
+            return rate
+        seen = min(rate, limit)
+        if last is not None and rate > SWING_SHARE * limit:
+            seen = min(max(rate, (rate + last) / 2), limit)
+        if rate < (1 - LIMIT_SLACK) * limit:
+            self._periods = 0
+            return seen
+        self._periods += 1
+        if windows_rate >= max(ALONE_WINDOWS * limit, ALONE_WINDOWS_SHARE * capacity):
+            return max(rate, capacity)
+        return seen + min(SURE_SHARE * max(self._periods - SURE_PERIODS, 0), SURE_SHARE_MAX) * limit
+
+
+@dataclass
 class ProportionalIntegral:
     """m = Kp e + Ki sum(e) (equation 6) with anti-windup: the sum does not grow while a bound or the guard holds m.
 
     With fixed gains it is the paper's, with plain rounding. Without, the gains are designed anew every period for the
     alpha that was measured (far from the target that of the last period, near it a geometric mean that forgets by half
-    each period), so that they follow the number of competing connections, and with `Caution`. Capacity, tau and period
-    may be set anew at any time.
+    each period), so that they follow the number of competing connections, with `Caution`, and the tunnel is limited to
+    a little more than its target (`Headroom`). Capacity, tau and period may be set anew at any time.
     """
 
     capacity: float
@@ -276,6 +327,7 @@ class ProportionalIntegral:
     # The integral part of m, in connections: gains may change without a jump.
     _integral: float | None = None
     _caution: Caution = field(default_factory=Caution)
+    _headroom: Headroom = field(default_factory=Headroom)
 
     def plant(self, target: float, measured: Measurement) -> Plant:
         """The plant as measured: alpha = b / (C m), a connection's share of the capacity."""
@@ -286,6 +338,7 @@ class ProportionalIntegral:
 
     def decide(self, target: float, measured: Measurement) -> Decision:
         """The next number of connections."""
+        measured = replace(measured, rate=self._headroom.rate(measured, self.capacity))
         plant = self.plant(target, measured)
         gains = self.gains or design(plant, self._caution.periods(target, measured.rate, self.capacity))
         error = target - measured.rate
@@ -309,6 +362,7 @@ class ProportionalIntegral:
             alpha=plant.alpha,
             spectral_radius=spectral_radius(gains, plant),
             equation_14_stable=equation_14(gains, plant).stable,
+            limit=0.0 if self.gains else (1 + LIMIT_SHARE) * target,
         )
         # Anti-windup: held back, the sum only moves towards what is possible.
         held = decision.guarded or decision.starved

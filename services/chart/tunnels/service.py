@@ -80,10 +80,23 @@ def rate_of(report: TunnelReport) -> float:
     """What the destination received over the period, IP headers included; 0 without a measurement."""
     if not report.period_us:
         return 0.0
+    return report.received_bytes * 8e6 / report.period_us / payload_share(report)
+
+
+def payload_share(report: TunnelReport) -> float:
+    """Share of TCP payload in what the tunnel's packets are with their headers."""
     sizes = [window.mss_bytes for window in report.windows if window.mss_bytes]
     segment_bytes = statistics.fmean(sizes) if sizes else SEGMENT_BYTES
-    payload_bps = report.received_bytes * 8e6 / report.period_us
-    return payload_bps * (segment_bytes + HEADER_BYTES) / segment_bytes
+    return segment_bytes / (segment_bytes + HEADER_BYTES)
+
+
+def windows_rate_of(report: TunnelReport) -> float:
+    """What the windows would carry if they were filled, IP headers included."""
+    return sum(
+        window.cwnd_segments * (window.mss_bytes + HEADER_BYTES) * 8e6 / window.rtt_us
+        for window in report.windows
+        if window.rtt_us
+    )
 
 
 def tau_of(report: TunnelReport) -> float | None:
@@ -174,11 +187,12 @@ class TunnelControl:
             return self._commanded(1, lease_us, now_us)
         if not report.period_us:
             # Nothing was measured: what was decided last goes on.
-            return self._commanded(report.connections_wanted, lease_us, now_us)
+            return self._commanded(report.connections_wanted, lease_us, now_us, report.limit_bps)
         capacity = float(capacity_bps) or max(UNKNOWN_CAPACITY_FACTOR * self.target.bps, self._fastest_bps)
         decision = self._decided(report, capacity)
         self._note(report, decision, capacity, now_us)
-        return self._commanded(decision.connections, lease_us, now_us)
+        limit_bps = round(decision.limit * payload_share(report))
+        return self._commanded(decision.connections, lease_us, now_us, limit_bps)
 
     def _decided(self, report: TunnelReport, capacity_bps: float) -> Decision:
         assert self.settings is not None
@@ -194,10 +208,14 @@ class TunnelControl:
         connections = max(report.connections_wanted, 1)
         # Less than half of the time with packets waiting: users do not fill what is there.
         backlogged = 2 * report.backlogged_us >= report.period_us
-        measured = Measurement(self.rate_bps, connections, windows, backlogged)
+        measured = Measurement(
+            *(self.rate_bps, connections, windows, backlogged),
+            limit=report.limit_bps / payload_share(report),
+            windows_rate=windows_rate_of(report),
+        )
         return self._controller.decide(float(self.target.bps), measured)
 
-    def _commanded(self, connections: int, lease_us: int, now_us: int) -> TunnelCommand:
+    def _commanded(self, connections: int, lease_us: int, now_us: int, limit_bps: int = 0) -> TunnelCommand:
         assert self.settings is not None
         before = self.command.generation if self.command is not None else 0
         taken = self.report.command_generation if self.report is not None else 0
@@ -211,6 +229,7 @@ class TunnelControl:
             weights=self.settings.weights,
             target_bps=self.target.bps,
             controller=self.settings.controller,
+            limit_bps=limit_bps,
         )
         self._told_revision = self.settings.revision
         return self.command

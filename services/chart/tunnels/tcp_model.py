@@ -18,6 +18,8 @@ INITIAL_WINDOW = 10.0
 # A loss with fewer packets in flight ends in a timeout, not in a fast retransmit.
 TIMEOUT_BELOW = 2.5
 TIMEOUT_S = 0.2
+# Depth of chart-tunnel's token bucket (shaper.h).
+DEPTH_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,22 @@ class Flows:
         self.recovered_at_s = np.append(self.recovered_at_s, np.zeros(more))
 
 
+def in_turn(asked: Floats, total: float) -> Floats:
+    """What each gets of the total when all take turns until it is spent: what it asks for, or as much as the others."""
+    left, got = total, asked
+    for number, one in enumerate(np.sort(asked)):
+        share = left / (len(asked) - number)
+        if one > share:
+            return np.minimum(asked, share)
+        left -= float(one)
+    return got
+
+
 class TcpModel:
-    """The bottleneck with the tunnel's connections and two kinds of cross connections (a nearer, a farther end)."""
+    """The bottleneck with the tunnel's connections and two kinds of cross connections (a nearer, a farther end).
+
+    limit_pps: what the tunnel's origin lets out at most, 0: all. Windows that are not filled for it do not grow.
+    """
 
     def __init__(self, capacity_pps: float, delay_s: float, period_s: float, red: Red | None = None, seed: int = 1):
         self.capacity_pps = capacity_pps
@@ -84,6 +100,13 @@ class TcpModel:
         self.now_s = 0.0
         self.queued = np.zeros(len(self.kinds))
         self.average = 0.0
+        self.limit_pps = 0.0
+        self._tokens = 0.0
+
+    def windows_rate(self) -> float:
+        """What the tunnel's windows would carry now if they were filled."""
+        tunnel = self.kinds[0]
+        return float(tunnel.windows.sum()) / (tunnel.base_rtt_s + float(self.queued.sum()) / self.capacity_pps)
 
     def period(self, connections: int, cross: float) -> float:
         """One measurement period: returns the tunnel's mean rate in it."""
@@ -100,11 +123,17 @@ class TcpModel:
         queue = float(self.queued.sum())
         wait_s = queue / self.capacity_pps
         sent = [self._sent(flows, wait_s) for flows in self.kinds]
+        asked, sent[0] = sent[0], self._let_out(sent[0])
         offered = np.array([float(one.sum()) for one in sent])
         total = float(offered.sum())
         drop = self._drop_probability(queue, total)
+        # What is lost was let out already when it is sent again.
+        self._tokens += float(offered[0]) * drop
+        before = self.kinds[0].windows
         for flows, packets in zip(self.kinds, sent, strict=True):
             self._react(flows, packets, drop, wait_s)
+        tunnel = self.kinds[0]
+        tunnel.windows = np.where(sent[0] < asked, np.minimum(tunnel.windows, before), tunnel.windows)
         self.queued += offered * (1 - drop)
         queue = float(self.queued.sum())
         out = min(1.0, self.capacity_pps * dt / queue) if queue > 0 else 0.0
@@ -116,6 +145,15 @@ class TcpModel:
     def _sent(self, flows: Flows, wait_s: float) -> Floats:
         rate = flows.windows / (flows.base_rtt_s + wait_s)
         return np.where(self.now_s >= flows.silent_until_s, rate * self.step_s, 0.0)
+
+    def _let_out(self, asked: Floats) -> Floats:
+        if not self.limit_pps:
+            return asked
+        deepest = self.limit_pps * max(DEPTH_S, self.step_s)
+        self._tokens = min(self._tokens + self.limit_pps * self.step_s, deepest)
+        let_out = in_turn(asked, max(self._tokens, 0.0))
+        self._tokens -= float(let_out.sum())
+        return let_out
 
     def _drop_probability(self, queue: float, arriving: float) -> float:
         red = self.red

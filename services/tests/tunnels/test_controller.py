@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from chart.tunnels import metrics
 from chart.tunnels.controller import (
     FAR_PERIODS,
+    LIMIT_SHARE,
     NEAR_PERIODS,
+    SURE_PERIODS,
     Caution,
     Gains,
+    Headroom,
     Measurement,
     Naive,
     Plant,
@@ -234,3 +237,47 @@ def test_no_connection_is_opened_while_users_do_not_fill_those_there_are() -> No
             assert idle.connections == 5
         # The demand is back: nothing has wound up meanwhile.
         assert controller.decide(900, Measurement(850, 5)).connections <= 6
+
+
+def test_only_pi_by_design_limits_what_the_tunnel_lets_out() -> None:
+    measured = Measurement(800.0, 8)
+    assert designed().decide(900, measured).limit == pytest.approx((1 + LIMIT_SHARE) * 900)
+    fixed = ProportionalIntegral(CAPACITY_PPS, PERIOD_S, TAU_S, gains=Gains(0.01, 0.01))
+    for controller in (fixed, Naive(), Proportional(0.01)):
+        assert controller.decide(900, measured).limit == 0
+
+
+def test_below_its_limit_a_tunnel_carries_what_it_can() -> None:
+    for limit in (0.0, 900.0):
+        measured = Measurement(800.0, 8, limit=limit, windows_rate=5000.0)
+        assert Headroom().rate(measured, CAPACITY_PPS) == 800
+
+
+def test_what_a_loss_holds_up_arrives_in_the_next_period() -> None:
+    headroom = Headroom()
+    rates = (900.0, 700.0, 1100.0, 900.0, 500.0, 500.0, 400.0)
+    seen = [headroom.rate(Measurement(rate, 8, limit=900.0), CAPACITY_PPS) for rate in rates]
+    assert seen == [900, 800, 900, 900, 700, 500, 400]
+
+
+def test_at_its_limit_windows_and_a_row_of_periods_tell_of_room() -> None:
+    headroom = Headroom()
+    assert headroom.rate(Measurement(900.0, 8, limit=900.0, windows_rate=1500.0), CAPACITY_PPS) == 900
+    alone = Measurement(900.0, 8, limit=900.0, windows_rate=1800.0)
+    assert [headroom.rate(alone, CAPACITY_PPS) for _ in range(3)] == [900, CAPACITY_PPS, CAPACITY_PPS]
+    assert headroom.rate(alone, 2 * CAPACITY_PPS) == 900
+    headroom = Headroom()
+    row = [headroom.rate(Measurement(900.0, 8, limit=900.0), CAPACITY_PPS) for _ in range(40)]
+    assert row == sorted(row)
+    assert 900 < row[-1] < 1000
+    # One period in which something was missing ends the row.
+    headroom.rate(Measurement(700.0, 8, limit=900.0), CAPACITY_PPS)
+    again = [headroom.rate(Measurement(900.0, 8, limit=900.0), CAPACITY_PPS) for _ in range(SURE_PERIODS)]
+    assert again == [900.0] * SURE_PERIODS
+
+
+def test_connections_that_are_not_needed_any_more_are_closed_at_the_limit() -> None:
+    controller, connections, limit = designed(), 24, (1 + LIMIT_SHARE) * 900
+    for _ in range(40):
+        connections = controller.decide(900, Measurement(limit, connections, limit=limit)).connections
+    assert connections < 14

@@ -6,6 +6,7 @@ import pytest
 
 from chart.common.rpc_errors import RefusalError
 from chart.tunnels import validation
+from chart.tunnels.controller import LIMIT_SHARE
 from chart.tunnels.service import Target, TunnelControl, rate_of, target_of, tau_of
 from chart.tunnels.simulator import Simulator
 from chart.v1 import tunnels_pb2 as pb
@@ -81,6 +82,38 @@ def test_schedule_before_grant_before_the_operators_target() -> None:
     nothing = target_of(pb.TunnelSettings(tunnel="gold", controller=PI), None, NOW_US)
     assert (nothing.bps, nothing.source) == (0, pb.TUNNEL_TARGET_SOURCE_NONE)
     assert nothing.reason
+
+
+def test_pi_by_design_limits_the_tunnel_a_little_above_its_target() -> None:
+    control = TunnelControl("gold")
+    control.use(settings())
+    command = take(control, report(1, 6 * MEGA, 5))
+    assert command is not None
+    # What is let out is counted without headers.
+    limit_bps = round((1 + LIMIT_SHARE) * 7_200_000 * 948 / 1000)
+    assert command.limit_bps == limit_bps
+    # The tunnel is at its limit, and its windows would carry far more: it closes connections.
+    for number in (2, 3):
+        wide = report(number, (1 + LIMIT_SHARE) * 7_200_000, 12, limit_bps=limit_bps)
+        for window in wide.windows:
+            window.cwnd_segments = 20
+        command = take(control, wide)
+    assert command is not None
+    assert command.connections < 12
+    # While the destination is silent the limit stays.
+    silent = take(control, TunnelReport(tunnel="gold", session=1, connections_wanted=4, limit_bps=limit_bps))
+    assert silent is not None
+    assert silent.limit_bps == limit_bps
+
+
+@pytest.mark.parametrize("stated", [{"controller": NAIVE}, {"controller": P, "kp": 10.0}, {"kp": 10.0, "ki": 10.0}])
+def test_other_laws_have_no_limit(stated: dict[str, object]) -> None:
+    control = TunnelControl("gold")
+    control.use(settings(**stated))
+    for number in (1, 2):
+        command = take(control, report(number, 6 * MEGA, 5, limit_bps=MEGA))
+        assert command is not None
+        assert command.limit_bps == 0
 
 
 def test_a_tunnel_that_nobody_stated_is_watched_only() -> None:

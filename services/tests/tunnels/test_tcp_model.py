@@ -7,6 +7,8 @@ import statistics
 
 import pytest
 
+from chart.lab.experiments.itm import PLANS
+from chart.lab.experiments.itm_run import value_at
 from chart.lab.experiments.itm_step import WARM_UP_PERIODS, Point
 from chart.tunnels import metrics
 from chart.tunnels.controller import Measurement, Naive, ProportionalIntegral
@@ -27,6 +29,16 @@ def measured_tau_s(model: TcpModel) -> float:
     return min(max(rtt_s * float(tunnel.windows.mean()) / 2, low), high)
 
 
+def decided(
+    controller: Naive | ProportionalIntegral, target: float, model: TcpModel, rate: float, connections: int
+) -> int:
+    """The next number of connections; the model's origin takes the limit."""
+    measured = Measurement(rate, connections, limit=model.limit_pps, windows_rate=model.windows_rate())
+    decision = controller.decide(target, measured)
+    model.limit_pps = decision.limit
+    return decision.connections
+
+
 def step(point: Point, seed: int) -> metrics.StepResponse:
     """The step of `itm-step` in the model."""
     period_s = point.period_s()
@@ -41,7 +53,7 @@ def step(point: Point, seed: int) -> metrics.StepResponse:
             meter.add(rate, connections)
         controller.tau_s = (controller.tau_s + measured_tau_s(model)) / 2
         target = point.targets_pps[number > BEFORE]
-        connections = controller.decide(target, Measurement(rate, connections)).connections
+        connections = decided(controller, target, model, rate, connections)
     return meter.response()
 
 
@@ -106,7 +118,7 @@ def wave(controller: Naive | ProportionalIntegral, seed: int) -> list[int]:
             opened.append(connections)
         if isinstance(controller, ProportionalIntegral):
             controller.tau_s = measured_tau_s(model)
-        connections = controller.decide(900, Measurement(rate, connections)).connections
+        connections = decided(controller, 900, model, rate, connections)
     return opened
 
 
@@ -115,6 +127,38 @@ def test_under_a_square_wave_pi_opens_fewer_and_changes_less_than_naive() -> Non
     pi = wave(ProportionalIntegral(2000, 2.0, 0.0, window_min_segments=0), 1)
     assert max(pi) <= 0.6 * max(naive)
     assert metrics.changes(pi) <= 0.5 * metrics.changes(naive)
+
+
+@pytest.mark.parametrize("part", ["target", "cross"])
+def test_over_a_long_path_a_limited_tunnel_settles_after_every_step(part: str) -> None:
+    """Experiment 6: half a congestion epoch is longer than the measurement period."""
+    scenario = next(one for one in PLANS["itm-6"].scenarios if one.part == part)
+    path = scenario.path
+    model = TcpModel(path.capacity_pps, path.delay_ms / 1000, path.period_s, seed=2)
+    controller = ProportionalIntegral(path.capacity_pps, path.period_s, 0.0, window_min_segments=0)
+    meters: dict[float, metrics.StepMeter] = {}
+    connections = scenario.connections
+    for number in range(round(scenario.duration_s / path.period_s)):
+        at_s = number * path.period_s
+        target = scenario.target_at(at_s)
+        rate = model.period(connections, value_at(scenario.cross, at_s))
+        begun = [step_s for step_s in scenario.steps() if step_s <= at_s]
+        if begun:
+            meters.setdefault(begun[-1], metrics.StepMeter(target)).add(rate, connections)
+        controller.tau_s = (controller.tau_s + measured_tau_s(model)) / 2
+        connections = decided(controller, target, model, rate, connections)
+    settled = [meter.response().settling_periods for meter in meters.values()]
+    assert len(settled) == 3
+    assert all(periods is not None and periods <= 12 for periods in settled), settled
+    assert all(meter.response().steady_error <= 0.03 for meter in meters.values())
+
+
+def test_a_limit_is_kept_and_used() -> None:
+    model = TcpModel(2000, 0.002, 2.0)
+    model.limit_pps = 500
+    rates = [model.period(10, 10) for _ in range(20)][10:]
+    assert statistics.fmean(rates) == pytest.approx(500, rel=0.02)
+    assert max(rates) <= 500 * 1.1
 
 
 def test_connections_share_the_bottleneck() -> None:

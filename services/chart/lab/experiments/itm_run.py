@@ -219,6 +219,11 @@ def backlogged(state: dict[str, Any]) -> bool:
     return bool(2 * state["backlogged_us"] >= state["report"]["interval_us"])
 
 
+def windows_rate(windows: list[dict[str, float]]) -> float:
+    """What the windows would carry if they were filled, packets per second."""
+    return sum(one["cwnd_segments"] / one["rtt_us"] * 1e6 for one in windows if one["rtt_us"])
+
+
 class Loop:
     """The control loop of one run: per report of the destination one decision."""
 
@@ -269,10 +274,17 @@ class Loop:
             before_s = self.controller.tau_s or measured_tau_s
             self.controller.tau_s = (before_s + measured_tau_s) / 2
         sizes = tuple(float(window["cwnd_segments"]) for window in windows)
-        measured = Measurement(rate_pps, wanted, sizes, backlogged(state))
+        payload_bits = 8 * segment_bytes
+        measured = Measurement(
+            rate_pps, wanted, sizes, backlogged(state), state["limit_bps"] / payload_bits, windows_rate(windows)
+        )
         decision = self.controller.decide(self.target_pps, measured)
         run.decisions.append(asdict(decision))
-        self.tunnel.set(connections=decision.connections, lease_ms=round(10_000 * self.path.period_s))
+        self.tunnel.set(
+            connections=decision.connections,
+            lease_ms=round(10_000 * self.path.period_s),
+            limit_bps=round(decision.limit * payload_bits),
+        )
 
 
 def run_once(settings: Settings, scenario: Scenario, name: str, seed: int) -> Run:
