@@ -262,7 +262,7 @@ def test_what_a_loss_holds_up_arrives_in_the_next_period() -> None:
 
 def test_at_its_limit_windows_and_a_row_of_periods_tell_of_room() -> None:
     headroom = Headroom()
-    assert headroom.rate(Measurement(900.0, 8, limit=900.0, windows_rate=1500.0), CAPACITY_PPS) == 900
+    assert headroom.rate(Measurement(900.0, 8, limit=900.0, windows_rate=1000.0), CAPACITY_PPS) == 900
     alone = Measurement(900.0, 8, limit=900.0, windows_rate=1800.0)
     assert [headroom.rate(alone, CAPACITY_PPS) for _ in range(3)] == [900, CAPACITY_PPS, CAPACITY_PPS]
     assert headroom.rate(alone, 2 * CAPACITY_PPS) == 900
