@@ -41,6 +41,8 @@ BACK_OFF_S = (0.1, 5.0)
 # A relay begins no record later than this after it last saw that it holds the lock; its producer gives a record up
 # after the delivery timeout (10 s), and then nothing of it is on the way.
 HOLD_S = 3.0
+# A relay that is told to end waits so long for what is on its way.
+ENDING_S = 1.0
 REPEAT_AFTER_S = 15.0
 
 PUBLISHED = Counter("chart_outbox_published_records_total", "Records that the relay published", ["schema"])
@@ -94,6 +96,19 @@ class _Row(NamedTuple):
     @property
     def record(self) -> Outgoing:
         return self.topic, self.key, self.payload, self.headers
+
+
+async def _sent(sending: asyncio.Future[list[StreamError | None]], rows: list[_Row]) -> list[_Row]:
+    """Of the rows on their way when the relay was told to end, those that arrive in a moment: a successor need not say
+    them again.
+    """
+    await asyncio.wait({sending}, timeout=ENDING_S)
+    if not sending.done():
+        sending.cancel()
+        return []
+    if sending.cancelled() or sending.exception() is not None:
+        return []
+    return [row for row, error in zip(rows, sending.result(), strict=True) if error is None]
 
 
 class OutboxRelay:
@@ -217,7 +232,12 @@ class OutboxRelay:
             while by_key and time.monotonic() <= hold_until:
                 # The oldest of each key; the next of a key must not overtake it.
                 oldest = [queue.popleft() for queue in by_key.values()]
-                outcomes = await self._broker.publish_together([row.record for row in oldest])
+                sending = asyncio.ensure_future(self._broker.publish_together([row.record for row in oldest]))
+                try:
+                    outcomes = await asyncio.shield(sending)
+                except asyncio.CancelledError:
+                    done += [row.id for row in await _sent(sending, oldest)]
+                    raise
                 now_s = time.time()
                 for row, error in zip(oldest, outcomes, strict=True):
                     key = row.topic, row.key
