@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "police.h"
 #include "signal_maps.h"
 
 #define MAX_EXACT_NUMBER 9007199254740992.0 /* 2^53 */
@@ -335,14 +336,13 @@ static int read_list(char *error, const cJSON *root, const char *name, size_t it
  * its headers, before everything else on every link. */
 #define TELEPHONY_BPS 82000
 #define TELEPHONY_DELAY_PRIORITY 200
-#define DSCP_EXPEDITED 46
 #define RTP_PORT 5004
 
 static const struct {
     const char *name;
     struct decide_selector selector;
 } default_asks[] = {
-    {"telephony", {.protocol = IPPROTO_UDP, .dscp_plus_one = DSCP_EXPEDITED + 1}},
+    {"telephony", {.protocol = IPPROTO_UDP, .dscp_plus_one = CHART_DSCP_EXPEDITED + 1}},
     {"telephony", {.protocol = IPPROTO_UDP, .destination_port = RTP_PORT}},
 };
 
