@@ -5,7 +5,8 @@ Two elements face each other across a bottleneck that neither owns. What CHART m
 available there plus what the nearer element itself sent while they looked: without the second term the loop settles
 at half. Sensors look every few seconds and err by some percent, so the estimate is smoothed, bounded, and corrected by
 the round-trip time between the elements: a rise says that a queue stands in the bottleneck, and what is handed out
-shrinks until it is gone; while there is none it grows slowly back, and a little beyond the estimate.
+shrinks until it is gone. While there is none it grows back, fast until it is near where the queue began and slowly from
+there on (the concave growth of CUBIC, RFC 9438, section 4.1), also a little beyond the estimate.
 
 Pure: the caller hands in times (microseconds since the epoch), rates are bits per second with IP headers.
 """
@@ -24,7 +25,7 @@ LOADS_KEPT_US = 60_000_000
 # wait is the brake's.
 SMOOTHING = 0.1
 # So many readings in a row on one side are no scatter: it moves faster.
-STREAK, STREAK_SMOOTHING = 4, 0.3
+STREAK, STREAK_SMOOTHING = 2, 0.3
 # Without a reading for so long the estimate is given up, over as long again.
 STALE_US = 20_000_000
 # A link is never given less than this share of its bound: without any load of its own nothing would be learnt of it.
@@ -33,12 +34,20 @@ LEAST_SHARE = 0.05
 QUIET_RISE_US = 1_500
 # The least of so many readings counts: one that was late is no queue.
 RTT_READINGS = 2
-# Of what is handed out, per reading of the round-trip time: taken back for every so much of a rise; given when there is
-# none, and where much was taken back by this part of it.
+# Of what is handed out, per reading of the round-trip time: taken back for every so much of a rise.
 BRAKE_STEP = 0.05
 BRAKE_MOST = 0.1
-RELEASE_STEP = 0.004
-RELEASE_PART = 0.05
+# Given when there is no rise: before the first queue; until it is near what was handed out when the last queue began;
+# and from there on, which grows with the square of the time without a queue.
+SEARCH_STEP = 0.008
+NEAR = 0.96
+RETURN_STEP = 0.02
+NEAR_STEP = 0.001
+CALM_US = 6_000_000
+# Once there was no queue for so long, and the sensors say that there is a tenth more: this part of what is beyond that.
+FORGET_US = 4_000_000
+INSIST_FACTOR = 0.92
+RELEASE_PART = 0.3
 FACTOR_LEAST, FACTOR_MOST = 0.3, 1.3
 # While less than this share of it is used no queue says nothing: who comes then is to find a little less than all.
 USED_SHARE = 0.8
@@ -58,6 +67,10 @@ class VirtualLink:
         self.estimate_bps: float | None = None
         self.factor = 1.0
         self.rise_us = 0.0
+        # What was handed out when the last queue began, and when that was.
+        self._ceiling_bps = 0.0
+        self._queued_us = 0
+        self._braking = False
         self._read_us = 0
         self._readings = 0
         # Readings in a row above the estimate, negative: below.
@@ -98,10 +111,15 @@ class VirtualLink:
             self._readings, self._streak = 1, 0
         else:
             # Of the first ones the mean.
+            used = self._used()
             self._readings += 1
             self._streak = max(1, self._streak + 1) if target_bps > before else min(-1, self._streak - 1)
             part = STREAK_SMOOTHING if abs(self._streak) >= STREAK else SMOOTHING
             self.estimate_bps = before + max(part, 1 / self._readings) * (target_bps - before)
+            if used and self.estimate_bps > before:
+                # Nothing is handed out at once for a reading, which may err by a fifth of the link: the brake is let
+                # go the faster for it, as long as no queue stands.
+                self.factor = max(FACTOR_LEAST, self.factor * before / self.estimate_bps)
         self._read_us = measured_at_us
 
     def note_rtt(self, rtt_us: float, measured_at_us: int) -> None:
@@ -117,12 +135,37 @@ class VirtualLink:
         self.rise_us = min(self._recent) - self._least[0][1]
         excess = (self.rise_us - QUIET_RISE_US) / QUIET_RISE_US
         if excess > 0:
+            if not self._braking:
+                self._note_queue(measured_at_us)
             self.factor = max(FACTOR_LEAST, self.factor * (1 - min(BRAKE_MOST, BRAKE_STEP * excess)))
         elif not self._used():
             self.factor += UNUSED_PART * (UNUSED_FACTOR - self.factor)
         else:
-            given = max(RELEASE_STEP, RELEASE_PART * (1 - self.factor))
-            self.factor = min(FACTOR_MOST, self.factor + given)
+            self.factor = min(FACTOR_MOST, self.factor + self._release(measured_at_us))
+        self._braking = excess > 0
+
+    def _level_bps(self) -> float:
+        """What is handed out but for the drain."""
+        return self.factor * (self.estimate_bps or 0.0)
+
+    def _note_queue(self, at_us: int) -> None:
+        """A queue begins: a ceiling that is lower than the last one is believed half."""
+        level_bps = self._level_bps()
+        self._ceiling_bps = max(level_bps, (level_bps + self._ceiling_bps) / 2)
+        self._queued_us = at_us
+
+    def _release(self, now_us: int) -> float:
+        """By how much the brake is let go after a reading without a rise."""
+        level_bps, calm_us = self._level_bps(), now_us - self._queued_us
+        if not self._queued_us:
+            given = SEARCH_STEP
+        elif level_bps < NEAR * self._ceiling_bps:
+            given = RETURN_STEP
+        else:
+            given = min(RETURN_STEP, NEAR_STEP * (1 + calm_us / CALM_US) ** 2)
+        if calm_us > FORGET_US:
+            given = max(given, RELEASE_PART * (INSIST_FACTOR - self.factor))
+        return given
 
     def _used(self) -> bool:
         """Whether the element sends about what it may."""

@@ -144,6 +144,32 @@ def test_a_rise_of_the_round_trip_time_brakes_at_once_and_within_bounds() -> Non
     assert link.capacity_bps(2 * S_US) == pytest.approx(LEAST_SHARE * 100 * MEGA)
 
 
+def test_a_reading_that_errs_by_a_fifth_of_the_link_brings_no_queue() -> None:
+    """Spruce read 6.5 Mb/s where nothing was free, a tenth more was handed out at once, and 20 ms of queue followed."""
+    one = bottleneck(legacy=0.4)
+    one.run(4, sends=False)
+    one.run(30)
+    for _ in range(3):
+        before = one.link.capacity_bps(one.now_us)
+        one.link.note_available(0.2 * one.rate_bps, 0, one.now_us)
+        assert one.link.capacity_bps(one.now_us) <= 1.001 * before
+        found = one.run(4)
+        assert max(queue for _, queue in found) <= 5_000
+
+
+def test_after_a_queue_it_comes_back_fast_and_then_goes_on_slowly() -> None:
+    one = bottleneck(legacy=0.4)
+    one.run(4, sends=False)
+    one.run(30)
+    before = one.link.capacity_bps(one.now_us)
+    for number in (1, 2, 3):
+        one.link.note_rtt(BASE_RTT_US + 8_000, one.now_us + number)
+    assert one.link.capacity_bps(one.now_us) < 0.85 * before
+    after = [own for own, _ in one.run(4)]
+    assert mean(after[30:]) >= 0.93 * before * 0.97
+    assert max(queue for _, queue in one.run(10)) <= 5_000
+
+
 @given(
     some.lists(
         some.tuples(

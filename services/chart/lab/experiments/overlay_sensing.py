@@ -25,7 +25,7 @@ MEASUREMENT = "chart.measurement.v1"
 # A reading of the available bandwidth takes 40 pairs; one of the round-trip time 8 probes, 20 ms apart.
 PAIRS = 40
 # Of the bottleneck, what spruce may take while it runs: it comes out of what is spare.
-PROBE_SHARE = 0.02
+PROBE_SHARE = 0.01
 PROBES, PROBE_INTERVAL_MS = 8, 20
 SENSOR_LIMIT_S = 20.0
 
