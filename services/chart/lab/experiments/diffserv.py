@@ -54,7 +54,8 @@ def state(lab: Lab, rates: Mapping[int, int]) -> None:
         fresh.write_text(json.dumps({"enforcement": "enforce", "grants": grants}))
         fresh.replace(path)
     deadline = time.monotonic() + APPLY_LIMIT_S
-    while any(applied(lab, node) != rates for node in (PREMIUM, EDGE, CORE)):
+    waiting = [PREMIUM, EDGE, CORE]
+    while waiting := [node for node in waiting if applied(lab, node) != rates]:
         if time.monotonic() > deadline:
             raise LabError(f"after {APPLY_LIMIT_S:g} s an element has not taken the rates it was told")
         time.sleep(0.02)
