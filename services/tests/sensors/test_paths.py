@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from chart.lab import topology
@@ -82,12 +83,9 @@ def test_pathchirp_finds_the_rate_of_an_idle_link(
 @contextmanager
 def held_up(lab: Lab, every_s: float, hold_s: float) -> Iterator[None]:
     """The emulator of the lab's only link is stopped now and then, as a processor that is away stops it."""
-    socket = str(lab.runtime_directory).encode()
-    found = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and socket in (entry / "cmdline").read_bytes()
-    ]
+    socket = str(lab.runtime_directory)
+    # Others come and go meanwhile: psutil tells no command line of those that are gone.
+    found = [one.pid for one in psutil.process_iter(["cmdline"]) if socket in " ".join(one.info["cmdline"] or ())]
     assert len(found) == 1
     emulator = found[0]
     over = threading.Event()
