@@ -44,7 +44,8 @@ NEAR = 0.96
 RETURN_STEP = 0.02
 NEAR_STEP = 0.001
 CALM_US = 6_000_000
-# Once there was no queue for so long, and the sensors say that there is a tenth more: this part of what is beyond that.
+# Once there was no queue for so long, and less than this part of what the sensors say is handed out: this part of what
+# is missing to it.
 FORGET_US = 4_000_000
 INSIST_FACTOR = 0.92
 RELEASE_PART = 0.3
@@ -67,10 +68,9 @@ class VirtualLink:
         self.estimate_bps: float | None = None
         self.factor = 1.0
         self.rise_us = 0.0
-        # What was handed out when the last queue began, and when that was.
+        # What was handed out when the last queue began, and when a queue stood last.
         self._ceiling_bps = 0.0
         self._queued_us = 0
-        self._braking = False
         self._read_us = 0
         self._readings = 0
         # Readings in a row above the estimate, negative: below.
@@ -110,11 +110,11 @@ class VirtualLink:
             self.estimate_bps = target_bps
             self._readings, self._streak = 1, 0
         else:
-            # Of the first ones the mean.
             used = self._used()
             self._readings += 1
             self._streak = max(1, self._streak + 1) if target_bps > before else min(-1, self._streak - 1)
             part = STREAK_SMOOTHING if abs(self._streak) >= STREAK else SMOOTHING
+            # Of the first ones the mean.
             self.estimate_bps = before + max(part, 1 / self._readings) * (target_bps - before)
             if used and self.estimate_bps > before:
                 # Nothing is handed out at once for a reading, which may err by a fifth of the link: the brake is let
@@ -132,27 +132,27 @@ class VirtualLink:
         while self._least[0][0] < measured_at_us - BASE_US:
             self._least.popleft()
         self._recent.append(rtt_us)
+        queued = self.rise_us > QUIET_RISE_US
         self.rise_us = min(self._recent) - self._least[0][1]
         excess = (self.rise_us - QUIET_RISE_US) / QUIET_RISE_US
         if excess > 0:
-            if not self._braking:
-                self._note_queue(measured_at_us)
+            if not queued:
+                self._note_ceiling()
+            self._queued_us = measured_at_us
             self.factor = max(FACTOR_LEAST, self.factor * (1 - min(BRAKE_MOST, BRAKE_STEP * excess)))
         elif not self._used():
             self.factor += UNUSED_PART * (UNUSED_FACTOR - self.factor)
         else:
             self.factor = min(FACTOR_MOST, self.factor + self._release(measured_at_us))
-        self._braking = excess > 0
 
     def _level_bps(self) -> float:
         """What is handed out but for the drain."""
         return self.factor * (self.estimate_bps or 0.0)
 
-    def _note_queue(self, at_us: int) -> None:
+    def _note_ceiling(self) -> None:
         """A queue begins: a ceiling that is lower than the last one is believed half."""
         level_bps = self._level_bps()
         self._ceiling_bps = max(level_bps, (level_bps + self._ceiling_bps) / 2)
-        self._queued_us = at_us
 
     def _release(self, now_us: int) -> float:
         """By how much the brake is let go after a reading without a rise."""
@@ -171,7 +171,7 @@ class VirtualLink:
         """Whether the element sends about what it may."""
         if not self._loads or self.estimate_bps is None:
             return False
-        return self._loads[-1][2] >= USED_SHARE * min(self.bound_bps, self.factor * self.estimate_bps)
+        return self._loads[-1][2] >= USED_SHARE * min(self.bound_bps, self._level_bps())
 
     def capacity_bps(self, now_us: int) -> float:
         """What CHART may use now: between LEAST_SHARE of the bound and the bound."""
