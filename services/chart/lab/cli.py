@@ -378,13 +378,17 @@ def run(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="throughput-grid, itm-*, kill-matrix, impairments: keep what an earlier run there finished"
+            "--resume",
+            help="throughput-grid, two-path-grid, fairness, impairments, itm-*, kill-matrix: keep what an earlier run"
+            " there finished",
         ),
     ] = False,
     slice_s: Annotated[
         float | None,
         typer.Option(
-            min=1.0, help="itm-*, kill-matrix: begin nothing that would not be over by then; --resume goes on (s)"
+            min=1.0,
+            help="two-path-grid, fairness, impairments, itm-*, kill-matrix: begin nothing that would not be over by"
+            " then; --resume goes on (s)",
         ),
     ] = None,
     in_band: Annotated[

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from chart.lab import experiments
-from chart.lab.errors import LabError
 from chart.lab.experiments import fair_share, framework, grid_report, noise, throughput_grid, traffic
 from chart.lab.experiments.framework import Figure, Outcome, Settings
 from chart.lab.experiments.grid_report import Cell, CellResult
@@ -80,18 +80,17 @@ def test_cells_follow_the_lists_that_were_asked_for() -> None:
 def test_finished_cells_are_kept_for_the_same_conditions(tmp_path: Path) -> None:
     run = throughput_grid.Run(9e7, 0.97, 1e7, 1.5, "trinity", 3, noise.Noise(0.1, 0.0, 5.0, 0))
     cell = Cell(100.0, 0.05, 50.0, "upload")
-    path = tmp_path / "grid" / throughput_grid.KEPT_FILE
-    conditions = {"duration_s": 60.0, "repeat": 1, "seed": 1}
-    kept = throughput_grid.KeptCells(path, conditions)
-    assert kept.read() == {}
-    kept.add(cell, {"chart": [run], "bbr": [run, run]})
-    assert throughput_grid.KeptCells(path, conditions).read() == {(cell, "chart"): [run], (cell, "bbr"): [run, run]}
-    assert throughput_grid.KeptCells(path, {**conditions, "duration_s": 5.0}).read() == {}
-    path.write_text(path.read_text() + "no cell\n")
-    with pytest.raises(LabError, match=r"cells\.jsonl:2 is no cell"):
-        kept.read()
-    kept.forget()
-    assert kept.read() == {}
+    settings = Settings(tmp_path / "grid", resume=True)
+    of_cell = {"chart": [run], "bbr": [run, run]}
+    throughput_grid.kept_cells(settings, 60.0, 1).add(asdict(cell), of_cell)
+    assert throughput_grid.kept_cells(settings, 60.0, 1).get(asdict(cell)) == of_cell
+    for other in (
+        throughput_grid.kept_cells(settings, 5.0, 1),
+        throughput_grid.kept_cells(settings, 60.0, 2),
+        throughput_grid.kept_cells(replace(settings, in_band=True), 60.0, 1),
+        throughput_grid.kept_cells(replace(settings, seed=2), 60.0, 1),
+    ):
+        assert other.get(asdict(cell)) is None
 
 
 def test_fairness_figures() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chart.lab import topology
-from chart.lab.errors import LabError
 from chart.lab.experiments import REGISTRY, closed_loop, impairments, impairments_report
 from chart.lab.experiments.file_transfer import Fetched
 from chart.lab.experiments.framework import Settings
-from chart.lab.experiments.impairments_report import KeptRuns, Run
+from chart.lab.experiments.impairments_report import Run
 from chart.lab.topology import Burst, Impairment, find_link
 
 ROUND_S = 2.0
@@ -103,17 +103,11 @@ def test_who_was_given_up_shows(tmp_path: Path) -> None:
 
 
 def test_finished_runs_are_used_again_under_the_same_conditions(tmp_path: Path) -> None:
-    kept = KeptRuns(tmp_path / "out" / "runs.jsonl", {"duration_s": 16.0, "seed": 1})
-    assert kept.read() == {}
-    kept.add(0, one("chart", 20, 25))
-    kept.add(0, one("bbr", 40, 25))
-    assert kept.read() == {(0, "chart"): one("chart", 20, 25), (0, "bbr"): one("bbr", 40, 25)}
-    assert KeptRuns(kept.path, {"duration_s": 8.0, "seed": 1}).read() == {}
-    kept.path.write_text("{}\n")
-    with pytest.raises(LabError, match="no run of this experiment"):
-        kept.read()
-    kept.forget()
-    assert kept.read() == {}
+    settings = Settings(tmp_path / "out", resume=True)
+    impairments_report.kept_runs(settings, 16.0).add([0, "chart"], one("chart", 20, 25))
+    assert impairments_report.kept_runs(settings, 16.0).get([0, "chart"]) == one("chart", 20, 25)
+    assert impairments_report.kept_runs(settings, 16.0).get([1, "chart"]) is None
+    assert len(impairments_report.kept_runs(settings, 8.0)) == 0
 
 
 @pytest.mark.lab
@@ -121,7 +115,8 @@ def test_a_short_round_by_ftp_and_http(tmp_path: Path) -> None:
     """Octets are compared inside: a file that differs, or a flow that never had a rate, raises."""
     settings = Settings(tmp_path, duration_s=ROUND_S, congestion=("chart",), judge_noise=False)
     outcome = REGISTRY["impairments"].run(settings, lambda *_: None)
-    (run,) = KeptRuns(tmp_path / impairments.KEPT_FILE, {"duration_s": ROUND_S, "seed": 1}).read().values()
+    run = impairments_report.kept_runs(replace(settings, resume=True), ROUND_S).get([0, "chart"])
+    assert run is not None
     base = topology.load("naval-fleet")
     assert all(file.complete for file in run.files), run
     assert {file.protocol: file.received_bytes for file in run.files} == {

@@ -12,12 +12,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chart.lab.experiments import closed_loop, fair_share, noise
 from chart.lab.experiments.closed_loop import ControlPlane, Flow
 from chart.lab.experiments.fair_share import BOTTLENECK, FLOWS, jain
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, interleaved
+from chart.lab.experiments.kept import Kept
 from chart.lab.experiments.traffic import PAYLOAD_SHARE
 from chart.lab.topology import find_link
 
@@ -80,6 +83,11 @@ def run_sets(
     goodput = [account.goodput_bps(duration_s, fair_share.WARM_UP_S) for _, account in found.flows]
     rate_mbit = find_link(base, BOTTLENECK)[0].rate_mbit or fair_share.RATE_MBIT
     return SetRun(loss, delay_ms, *kinds, tuple(goodput[0::2]), tuple(goodput[1::2]), rate_mbit)
+
+
+def read_run(record: dict[str, Any]) -> SetRun:
+    """A run from what was kept of it."""
+    return SetRun(**{**record, "first_bps": tuple(record["first_bps"]), "second_bps": tuple(record["second_bps"])})
 
 
 def evaluate_pairs(runs: Sequence[SetRun]) -> list[Figure]:
@@ -185,17 +193,24 @@ def run(settings: Settings, report: Report) -> Outcome:
     pairs: list[SetRun] = []
     sets: list[SetRun] = []
     names = {f"{first} beside {second}": (first, second) for first, second in PAIRS}
+    duration_s = settings.duration_s or DURATION_S
+    conditions = {"duration_s": duration_s, "rate_mbit": settings.rate_mbit, "controller": CONTROLLER}
+    kept = Kept[SetRun](settings, conditions, write=asdict, read=read_run)
     with closed_loop.control_plane() as plane:
         plane.state_policy(CONTROLLER)
+
+        def measured(point: tuple[float, float], kinds: tuple[str, str], size: int, number: int) -> SetRun:
+            seed = settings.seed * 1000 + number
+            measure = partial(run_sets, plane, settings, point, kinds, size, seed)
+            return kept.measured([point, kinds, size, seed], measure, duration_s)
+
         for number, name in interleaved(list(names), repeat):
             report(name, len(pairs) / steps)
-            seed = settings.seed * 1000 + number
-            pairs.append(run_sets(plane, settings, CLEAN_POINT, names[name], 1, seed))
+            pairs.append(measured(CLEAN_POINT, names[name], 1, number))
         for point in asked:
             for number, other in interleaved((LEGACY, "chart"), repeat):
                 report(f"loss {point[0]:g}, {point[1]:g} ms, {other}", (len(pairs) + len(sets)) / steps)
-                seed = settings.seed * 1000 + number
-                sets.append(run_sets(plane, settings, point, (LEGACY, other), SET_SIZE, seed))
+                sets.append(measured(point, (LEGACY, other), SET_SIZE, number))
     runs = [*pairs, *sets]
     figures = [*evaluate_pairs(pairs), *evaluate_sets(sets)]
     return Outcome(figures, table(runs), [asdict(run) for run in runs], lambda path: plot(runs, path))

@@ -25,7 +25,6 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from ipaddress import IPv4Network
-from typing import Any
 
 from chart.lab import topology
 from chart.lab.errors import LabError
@@ -39,7 +38,7 @@ from chart.lab.experiments.framework import (
     interleaved,
     temporary_lab,
 )
-from chart.lab.experiments.impairments_report import KeptRuns, Run
+from chart.lab.experiments.impairments_report import Run
 from chart.lab.network import Lab
 from chart.lab.topology import Burst, Direction, Impairment, Link, Topology, find_link
 
@@ -60,7 +59,6 @@ SAMPLE_S = 0.25
 CONTROL_SAMPLE_S = 0.5
 # A run that noise spoilt is not made again by itself: CUBIC's takes minutes, and --resume keeps the others.
 ATTEMPTS = 1
-KEPT_FILE = "runs.jsonl"
 
 
 @dataclass(frozen=True)
@@ -241,25 +239,19 @@ def run(settings: Settings, report: Report) -> Outcome:
     base = topology.load("naval-fleet")
     duration_s = settings.duration_s or DURATION_S
     todo = list(interleaved(settings.congestion or CONTROLS, settings.repeat or 1))
-    conditions: dict[str, Any] = {"duration_s": duration_s, "seed": settings.seed}
-    kept = KeptRuns(settings.out / KEPT_FILE, conditions)
-    if not settings.resume:
-        kept.forget()
-    earlier = kept.read()
+    kept = impairments_report.kept_runs(settings, duration_s)
     runs: list[Run] = []
     for done, (number, control) in enumerate(todo):
         report(f"{control}, ten defects in {duration_s:g} s", done / len(todo))
-        one = earlier.get((number, control))
-        if one is None:
-            one = noise.undisturbed(
-                partial(run_once, base, control, settings.seed * 1000 + number, duration_s),
-                lambda found: found.complaint,
-                f"two files under {control}",
-                attempts=ATTEMPTS,
-                judge_noise=settings.judge_noise,
-            )
-            kept.add(number, one)
-        runs.append(one)
+        quietly = partial(
+            noise.undisturbed,
+            partial(run_once, base, control, settings.seed * 1000 + number, duration_s),
+            lambda found: found.complaint,
+            f"two files under {control}",
+            attempts=ATTEMPTS,
+            judge_noise=settings.judge_noise,
+        )
+        runs.append(kept.measured([number, control], quietly, duration_s))
     sizes = {protocol: file_bytes(base, protocol, duration_s) for protocol in CLIENTS}
     first_round = list(itertools.islice(events(base, duration_s), 2 * len(DEFECTS)))
     spans = [(begin.at_s, end.at_s) for begin, end in zip(first_round[::2], first_round[1::2], strict=True)]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chart.lab.errors import LabError
 from chart.lab.experiments.file_transfer import Fetched
-from chart.lab.experiments.framework import Figure, dimensions, geometric_mean
+from chart.lab.experiments.framework import Figure, Settings, dimensions, geometric_mean
+from chart.lab.experiments.kept import Kept
 
 GAIN_GOAL = ">= 10"
 
@@ -33,45 +31,15 @@ class Run:
     complaint: str | None = None
 
 
-class KeptRuns:
-    """Finished runs in a file, so that an experiment that was broken off goes on with the next one (`--resume`).
+def kept_runs(settings: Settings, duration_s: float) -> Kept[Run]:
+    """The finished runs in the folder. Raises LabError when the file there is not ours."""
 
-    Runs under other conditions stay in the file and are not used.
-    """
+    def read(record: dict[str, Any]) -> Run:
+        files = tuple(Fetched(**one) for one in record["files"])
+        progress = {name: [(at, size) for at, size in seen] for name, seen in record["progress"].items()}
+        return Run(**{**record, "files": files, "progress": progress})
 
-    def __init__(self, path: Path, conditions: Mapping[str, Any]) -> None:
-        self.path, self.conditions = path, dict(conditions)
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.path.unlink(missing_ok=True)
-
-    def add(self, number: int, run: Run) -> None:
-        """Keep a run; it is on disk when this returns."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"conditions": self.conditions, "number": number, "run": asdict(run)}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def read(self) -> dict[tuple[int, str], Run]:
-        """What was kept under the same conditions, by repeat and control. Raises LabError when the file is not ours."""
-        kept: dict[tuple[int, str], Run] = {}
-        if not self.path.exists():
-            return kept
-        for place, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                own = record["run"]
-                files = tuple(Fetched(**one) for one in own["files"])
-                progress = {name: [(at, size) for at, size in seen] for name, seen in own["progress"].items()}
-                run = Run(**{**own, "files": files, "progress": progress})
-                if record["conditions"] == self.conditions:
-                    kept[record["number"], run.control] = run
-            except (ValueError, TypeError, KeyError) as error:
-                msg = f"{self.path}:{place} is no run of this experiment ({error}); without --resume it is replaced"
-                raise LabError(msg) from error
-        return kept
+    return Kept(settings, {"duration_s": duration_s, "seed": settings.seed}, write=asdict, read=read)
 
 
 def times_s(runs: Sequence[Run]) -> dict[tuple[str, str], float]:

@@ -157,6 +157,7 @@ def run(settings: Settings, report: Report) -> Outcome:
     platform = Platform(settings_in(directory))
     kept = settings.out / KEPT_FILE
     runs = [json.loads(line) for line in kept.read_text().splitlines()] if settings.resume and kept.exists() else []
+    number = len(runs) + 1
     kills = settings.repeat or max(1, KILLS - sum(one["kills"] for one in runs))
     try:
         report("the platform comes up", 0.0)
@@ -167,15 +168,19 @@ def run(settings: Settings, report: Report) -> Outcome:
                 wait_ready(rest)
             lab = Lab.load("demo", state_dir=directory / "lab")
             # Another order and other requests in each run.
-            seed = settings.seed + 1000 * len(runs)
+            seed = settings.seed + 1000 * (number - 1)
             runs.append(_one_run(platform, lab, seed, kills, settings.slice_s or float("inf"), report))
         finally:
             chart(platform.settings, "lab", "down", "--lab", "demo")
     finally:
-        settings.out.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(platform.settings.platform_dir / "logs", settings.out / "logs", dirs_exist_ok=True)
+        # Of every run: why something was not back is in the logs of its own.
+        kept_logs = settings.out / "logs" / str(number)
+        shutil.rmtree(kept_logs, ignore_errors=True)
+        if (logs := platform.settings.platform_dir / "logs").exists():
+            shutil.copytree(logs, kept_logs)
         platform.down(purge=True)
         shutil.rmtree(directory, ignore_errors=True)
+    settings.out.mkdir(parents=True, exist_ok=True)
     kept.write_text("".join(json.dumps(one) + "\n" for one in runs))
 
     def total(*names: str) -> float:

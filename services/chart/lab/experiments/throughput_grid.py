@@ -7,13 +7,10 @@ and delay hold in both directions of the link.
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
@@ -31,6 +28,7 @@ from chart.lab.experiments.framework import (
     temporary_lab,
 )
 from chart.lab.experiments.grid_report import Cell, CellResult
+from chart.lab.experiments.kept import Kept
 from chart.lab.network import Lab
 from chart.lab.topology import Topology
 
@@ -132,53 +130,26 @@ def run_quietly(base: Topology, cell: Cell, control: str, seed: int, settings: S
     )
 
 
-class KeptCells:
-    """Finished cells of a grid in a file, so that one that was broken off goes on with the next cell (`--resume`).
+# The runs of one cell by control. A cell is kept whole: its controls were measured in the same minutes.
+CellRuns = dict[str, list[Run]]
 
-    A cell is kept whole: its controls were measured in the same minutes. Cells measured under other conditions
-    (duration, repeats, seed) stay in the file and are not used.
-    """
 
-    def __init__(self, path: Path, conditions: dict[str, Any]) -> None:
-        self.path = path
-        self.conditions = conditions
+def kept_cells(settings: Settings, duration_s: float, repeat: int) -> Kept[CellRuns]:
+    """The finished cells in the folder. Raises LabError when the file there is not ours."""
+    conditions: dict[str, Any] = {"duration_s": duration_s, "repeat": repeat, "seed": settings.seed}
+    if settings.in_band:
+        conditions["in_band"] = True
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self.path.unlink(missing_ok=True)
+    def write(runs: CellRuns) -> dict[str, Any]:
+        return {control: [asdict(run) for run in own] for control, own in runs.items()}
 
-    def add(self, cell: Cell, runs: dict[str, list[Run]]) -> None:
-        """Keep a finished cell; it is on disk when this returns."""
-        record = {
-            "conditions": self.conditions,
-            "cell": asdict(cell),
-            "runs": {control: [asdict(run) for run in own] for control, own in runs.items()},
+    def read(record: dict[str, Any]) -> CellRuns:
+        return {
+            control: [Run(**{**run, "noise": noise.Noise(**run["noise"])}) for run in own]
+            for control, own in record.items()
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
 
-    def read(self) -> dict[tuple[Cell, str], list[Run]]:
-        """What was kept under the same conditions; raises LabError when the file is not ours."""
-        kept: dict[tuple[Cell, str], list[Run]] = {}
-        if not self.path.exists():
-            return kept
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                cell = Cell(**record["cell"])
-                runs = {
-                    control: [Run(**{**run, "noise": noise.Noise(**run["noise"])}) for run in own]
-                    for control, own in record["runs"].items()
-                }
-            except (ValueError, TypeError, KeyError) as error:
-                msg = f"{self.path}:{number} is no cell of a grid ({error}); without --resume it is replaced"
-                raise LabError(msg) from error
-            if record["conditions"] == self.conditions:
-                kept |= {(cell, control): own for control, own in runs.items()}
-        return kept
+    return Kept(settings, conditions, write=write, read=read, file=KEPT_FILE)
 
 
 def merge(runs: list[Run]) -> CellResult:
@@ -251,23 +222,18 @@ def run(settings: Settings, report: Report) -> Outcome:
     controls = settings.congestion or CONTROLS
     repeat = settings.repeat or 1
     grid = cells(settings)
-    runs: dict[tuple[Cell, str], list[Run]] = {(cell, control): [] for cell in grid for control in controls}
-    conditions: dict[str, Any] = {"duration_s": duration_s, "repeat": repeat, "seed": settings.seed}
-    if settings.in_band:
-        conditions["in_band"] = True
-    kept = KeptCells(settings.out / KEPT_FILE, conditions)
-    if not settings.resume:
-        kept.forget()
-    earlier = kept.read()
+    runs: dict[tuple[Cell, str], list[Run]] = {}
+    kept = kept_cells(settings, duration_s, repeat)
     for place, cell in enumerate(grid):
-        if all((cell, control) in earlier for control in controls):
-            runs |= {(cell, control): earlier[cell, control] for control in controls}
-            continue
-        for done, (number, control) in enumerate(interleaved(controls, repeat)):
-            report(f"{cell}, {control}", (place + done / (len(controls) * repeat)) / len(grid))
-            seed = settings.seed * 1000 + number
-            runs[cell, control].append(run_quietly(base, cell, control, seed, settings))
-        kept.add(cell, {control: runs[cell, control] for control in controls})
+        of_cell = kept.get(asdict(cell))
+        if of_cell is None or not of_cell.keys() >= set(controls):
+            of_cell = {control: [] for control in controls}
+            for done, (number, control) in enumerate(interleaved(controls, repeat)):
+                report(f"{cell}, {control}", (place + done / (len(controls) * repeat)) / len(grid))
+                seed = settings.seed * 1000 + number
+                of_cell[control].append(run_quietly(base, cell, control, seed, settings))
+            kept.add(asdict(cell), of_cell)
+        runs |= {(cell, control): of_cell[control] for control in controls}
     results = {key: merge(own) for key, own in runs.items()}
     return Outcome(
         figures=[*summary(results), *per_cell(results)],

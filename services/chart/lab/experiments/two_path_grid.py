@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from chart.lab.experiments.framework import (
     interleaved,
     temporary_lab,
 )
+from chart.lab.experiments.kept import Kept
 from chart.lab.network import Lab
 from chart.lab.topology import Impairment, Topology
 
@@ -139,6 +141,11 @@ def run_quietly(
     )
 
 
+def read_run(record: dict[str, Any]) -> Run:
+    """A run from what was kept of it."""
+    return Run(**{**record, "point": Point(**record["point"])})
+
+
 def evaluate(runs: Sequence[Run]) -> Iterator[Figure]:
     """Per cell goodput and gain over CUBIC; per window the geometric means of the gain where packets are lost."""
     goodput: dict[tuple[Point, str], float] = {}
@@ -215,13 +222,16 @@ def run(settings: Settings, report: Report) -> Outcome:
     controls = settings.congestion or CONTROLS
     repeat = settings.repeat or 1
     grid = points(settings)
+    conditions = {"duration_s": duration_s, "rate_mbit": rate_mbit}
+    kept = Kept[Run](settings, conditions, write=asdict, read=read_run)
     runs: list[Run] = []
     for point in grid:
         for number, control in interleaved(controls, repeat):
             report(f"{point}, {control}", len(runs) / (len(grid) * len(controls) * repeat))
             seed = settings.seed * 1000 + number
-            judged = settings.judge_noise
-            runs.append(run_quietly(base, point, control, rate_mbit, seed, duration_s, judge_noise=judged))
+            measure = partial(run_quietly, base, point, control, rate_mbit, seed, duration_s)
+            quietly = partial(measure, judge_noise=settings.judge_noise)
+            runs.append(kept.measured([asdict(point), control, seed], quietly, duration_s))
     return Outcome(list(evaluate(runs)), table(runs), [asdict(run) for run in runs], lambda path: plot(runs, path))
 
 
