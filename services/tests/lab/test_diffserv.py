@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from chart.lab import topology
+from chart.lab.errors import LateError
 from chart.lab.experiments import REGISTRY, diffserv
 from chart.lab.experiments import diffserv_classes as classes
 from chart.lab.experiments import diffserv_policing as policing
@@ -121,7 +122,7 @@ def test_figures_of_the_classes() -> None:
     assert classes.shares_of(half.port, late, 0, found) == pytest.approx((0.99,) * 3, rel=1e-3)
     # Two of the span's three seconds had passed: what is left says nothing.
     later = Account(int(5.0e9), int(5.02e9), "trinity", int(5.0e9), 10_000_000, account.bins, (), (), 0)
-    with pytest.raises(classes.LateError, match=r"began 2\.0 s after its time"):
+    with pytest.raises(LateError, match=r"began 2\.0 s after its time"):
         classes.shares_of(half.port, later, 0, found)
     run = classes.Run({half.port: told}, (1.0, 0.9), 53e6, {"5001": [1e6]})
     figures = {figure.name: figure for figure in classes.evaluate(run)}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from chart.lab import topology
-from chart.lab.errors import LabError
+from chart.lab.errors import LabError, LateError
 from chart.lab.experiments import agents, diffserv, noise, traffic
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, temporary_lab
 
@@ -33,10 +33,6 @@ END_S = 0.3
 # Of a span, what has to be left to be judged.
 JUDGED_PART = 0.25
 BIN_S = 0.2
-
-
-class LateError(LabError):
-    """The machine was too busy for the schedule."""
 
 
 @dataclass(frozen=True)
@@ -147,15 +143,6 @@ def run_once(seed: int, duration_s: float) -> Run:
     )
 
 
-def run_in_time(seed: int, duration_s: float) -> Run:
-    """The same, once more when the schedule could not be kept."""
-    try:
-        return run_once(seed, duration_s)
-    except LateError:
-        noise.await_quiet()
-        return run_once(seed, duration_s)
-
-
 def series(account: traffic.Account, began_ns: int, duration_s: float) -> list[float]:
     """Goodput in bins of BIN_S, bit/s."""
     offset_s = (began_ns - account.syn_ns) / 1e9
@@ -220,7 +207,7 @@ def run(settings: Settings, report: Report) -> Outcome:
     duration_s = settings.duration_s or DURATION_S
     report("five flows", 0.0)
     found = noise.undisturbed(
-        partial(run_in_time, settings.seed, duration_s),
+        partial(run_once, settings.seed, duration_s),
         lambda one: one.complaint,
         "five flows",
         attempts=ATTEMPTS,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chart.lab.errors import NoisyMachineError
+from chart.lab.errors import LateError, NoisyMachineError
 from chart.lab.network import Lab
 
 Measured = TypeVar("Measured")
@@ -143,15 +143,20 @@ def undisturbed(
     attempts: int,
     judge_noise: bool,
 ) -> Measured:
-    """A measurement that the machine's noise did not spoil, or the first one if noise is not to be judged.
+    """A measurement that the machine's noise did not spoil, or the first one if noise is not to be judged. One whose
+    schedule was not kept is none, judged or not.
 
     Raises NoisyMachineError after so many spoilt ones, with ``what`` and the last complaint.
     """
     told: str | None = None
     for _ in range(attempts):
-        measured = measure()
-        told = complaint(measured)
-        if told is None or not judge_noise:
-            return measured
+        try:
+            measured = measure()
+        except LateError as error:
+            told = str(error)
+        else:
+            told = complaint(measured)
+            if told is None or not judge_noise:
+                return measured
         await_quiet()
     raise NoisyMachineError(f"{what}, {attempts} attempts: {told}")
