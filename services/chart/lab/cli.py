@@ -35,6 +35,9 @@ R = TypeVar("R")
 LabOption = Annotated[str | None, typer.Option("--lab", help="id of the lab; not needed while only one is up")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 
+# Experiments of several runs that can be done one at a time.
+KEEPING = "two-path-grid, fairness, er-overlay, impairments, itm-*, kill-matrix"
+
 EXIT_FAILED = 1
 # Both: the same command again may do better (EX_TEMPFAIL).
 EXIT_NOISY = EXIT_UNFINISHED = 75
@@ -343,6 +346,13 @@ def words(text: str | None, option: str, allowed: tuple[str, ...]) -> tuple[str,
     return result
 
 
+def one_of(text: str, option: str, allowed: tuple[str, ...]) -> str:
+    """One word out of those allowed."""
+    if text not in allowed:
+        raise LabError(f"{option} is one of {', '.join(allowed)}, not {text}")
+    return text
+
+
 def one_or_two(text: str | None, option: str) -> tuple[float, ...] | None:
     """A number, or two with a comma."""
     found = numbers(text, option)
@@ -379,16 +389,14 @@ def run(
         bool,
         typer.Option(
             "--resume",
-            help="throughput-grid, two-path-grid, fairness, impairments, itm-*, kill-matrix: keep what an earlier run"
-            " there finished",
+            help=f"throughput-grid, {KEEPING}: keep what an earlier run there finished",
         ),
     ] = False,
     slice_s: Annotated[
         float | None,
         typer.Option(
             min=1.0,
-            help="two-path-grid, fairness, impairments, itm-*, kill-matrix: begin nothing that would not be over by"
-            " then; --resume goes on (s)",
+            help=f"{KEEPING}: begin nothing that would not be over by then; --resume goes on (s)",
         ),
     ] = None,
     in_band: Annotated[
@@ -423,6 +431,9 @@ def run(
         int | None, typer.Option("--bytes", min=1000, help="signal-cells: octets through each cell")
     ] = None,
     cell: Annotated[str | None, typer.Option(help="signal-cells: list of cells; all without it")] = None,
+    elements: Annotated[
+        str | None, typer.Option(help="er-overlay: the ends of the virtual link: hosts (default) or routers")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment: measure, and write figures, table and plot."""
@@ -464,6 +475,7 @@ def run(
         cross_kinds=words(cross, "--cross", ("poisson", "burst", "tcp")) if sensing else None,
         load=loads,
         sensor=words(sensor, "--sensor", ("pathrate", "spruce", "pathchirp")),
+        elements=None if elements is None else one_of(elements, "--elements", ("hosts", "routers")),
         octets=octets,
         cells=words(cell, "--cell", tuple(each.name for each in experiments.signal_cells.CELLS)),
     )

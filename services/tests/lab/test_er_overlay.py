@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from chart.lab.errors import LabError
 from chart.lab.experiments import closed_loop, er_overlay
 from chart.lab.experiments.er_overlay import Run
 from chart.lab.experiments.framework import Settings
+from chart.lab.experiments.overlay_sensing import Reading
 from chart.lab.experiments.traffic import PAYLOAD_SHARE, Account
 
 MBIT = 1_000_000
@@ -84,22 +86,54 @@ def test_the_bottleneck_is_not_theirs() -> None:
     base = er_overlay.overlay_topology(Settings(Path("out"), rate_mbit=(20.0,)))
     assert er_overlay.link_bps_of(base) == 20 * MBIT
     assert er_overlay.base_rtt_ms(base) == pytest.approx(24.0)
-    stated = er_overlay.stated_link(20 * MBIT).link
+    (stated,) = er_overlay.stated_links(base, er_overlay.ELEMENTS["hosts"])
     assert (stated.from_node, stated.to_node, stated.tags["virtual"]) == ("source1", "sink1", "true")
+    assert stated.capacity_bps == 20 * MBIT
     # Gaps that sensors read are not spoilt by packets that pass in groups.
     assert {link.coalesce_us for link in base.links} == {0}
+
+
+def test_routers_as_elements_have_real_links_on_both_sides() -> None:
+    settings = Settings(Path("out"), elements="routers")
+    base, elements = er_overlay.overlay_topology(settings), er_overlay.elements_of(settings)
+    stated = er_overlay.stated_links(base, elements)
+    assert [link.id for link in stated] == ["source1:to-near", "near:to-west", "far:to-sink1"]
+    assert [(link.from_node, link.to_node) for link in stated] == [
+        ("source1", "near"),
+        ("near", "far"),
+        ("far", "sink1"),
+    ]
+    assert [link.tags.get("virtual") for link in stated] == [None, "true", None]
+    assert [link.capacity_bps for link in stated] == [300 * MBIT, 30 * MBIT, 300 * MBIT]
+    assert er_overlay.base_rtt_ms(base) == pytest.approx(28.0)
+
+
+def test_repeats_are_merged_by_medians_and_come_back_as_they_were() -> None:
+    readings = [Reading(5, "rtt_us", 24_000.0)]
+    own = [
+        Run("chart", 11 * MBIT, 15 * MBIT, 5.2, readings=readings, rates=[(0.5, 3)]),
+        Run("chart", 12 * MBIT, 16 * MBIT, 4.1),
+        Run("chart", 10 * MBIT, 17 * MBIT, 4.6),
+    ]
+    found = er_overlay.merged(own)
+    assert (found.legacy_bps, found.goodput_bps, found.rtt_rise_ms) == (11 * MBIT, 16 * MBIT, 4.6)
+    assert found.readings == readings
+    assert er_overlay.merged([Run("none", 12 * MBIT)]).goodput_bps is None
+    assert er_overlay.read_run(json.loads(json.dumps(asdict(own[0])))) == own[0]
 
 
 @pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.timed
-def test_an_overlay_uses_most_of_what_is_spare_and_takes_nothing() -> None:
+@pytest.mark.parametrize("ends", ["hosts", "routers"])
+def test_an_overlay_uses_most_of_what_is_spare_and_takes_nothing(ends: str) -> None:
     """Shorter than the experiment and judged less strictly: that the parts work together."""
-    base = er_overlay.overlay_topology(Settings(Path("out")))
+    settings = Settings(Path("out"), elements=ends)
+    base, elements = er_overlay.overlay_topology(settings), er_overlay.elements_of(settings)
     with closed_loop.control_plane() as plane:
         plane.state_policy("nec")
-        alone = er_overlay.measure(plane, base, "none", 8.0, er_overlay.LEGACY_LOAD, 1)
-        beside = er_overlay.measure(plane, base, "chart", 15.0, er_overlay.LEGACY_LOAD, 1)
+        alone = er_overlay.measure(plane, base, elements, "none", 8.0, er_overlay.LEGACY_LOAD, 1)
+        beside = er_overlay.measure(plane, base, elements, "chart", 15.0, er_overlay.LEGACY_LOAD, 1)
     assert beside.goodput_bps is not None
     spare_bps = er_overlay.link_bps_of(base) * PAYLOAD_SHARE - alone.legacy_bps
     noisy = beside.complaint

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from chart.lab import topology
+from chart.lab.experiments.fair_share import bottleneck_topology
+from chart.lab.experiments.framework import Settings
 from chart.lab.experiments.signal_lab import Signals, ask, elements
 from chart.lab.experiments.traffic import PAYLOAD_SHARE, Transfer
 from chart.lab.network import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timed]
 
-BOTTLENECK, BOTTLENECK_MBIT = "west-east", 50.0
+BOTTLENECK_MBIT = 50.0
 PORT = 5001
 SECONDS = 10.0
 JUDGED_S = 2.0  # at least
@@ -30,11 +31,8 @@ SHARE_TOLERANCE = 0.03
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     """The dumbbell with half of its rate in the middle."""
-    base = topology.load("dumbbell")
-    links = [
-        link.model_copy(update={"rate_mbit": BOTTLENECK_MBIT} if link.name == BOTTLENECK else {}) for link in base.links
-    ]
-    with Lab(base.model_copy(update={"links": links}), f"t{secrets.token_hex(3)}", state_dir=tmp_path) as built:
+    narrow = bottleneck_topology(Settings(tmp_path, rate_mbit=(BOTTLENECK_MBIT,)))
+    with Lab(narrow, f"t{secrets.token_hex(3)}", state_dir=tmp_path) as built:
         yield built
 
 

@@ -13,8 +13,8 @@ import pytest
 from support.calls import EXPEDITED, Call, Heard
 from support.waiting import poll
 
-from chart.lab import topology
-from chart.lab.experiments.framework import quantile
+from chart.lab.experiments.fair_share import bottleneck_topology
+from chart.lab.experiments.framework import Settings, quantile
 from chart.lab.experiments.signal_lab import Signals, ask, elements
 from chart.lab.experiments.traffic import Transfer
 from chart.lab.network import Lab
@@ -37,14 +37,8 @@ QUEUEING_LIMIT_MS = 10.0
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     """The dumbbell with a narrow link in its middle."""
-    base = topology.load("dumbbell")
-    links = [
-        link.model_copy(
-            update={"spin_us": 0}
-            | ({"rate_mbit": BOTTLENECK_MBIT, "delay_ms": DELAY_MS} if link.name == BOTTLENECK else {})
-        )
-        for link in base.links
-    ]
+    base = bottleneck_topology(Settings(tmp_path, rate_mbit=(BOTTLENECK_MBIT,), delay_ms=(DELAY_MS,)))
+    links = [link.model_copy(update={"spin_us": 0}) for link in base.links]
     narrow = base.model_copy(update={"links": links})
     with Lab(narrow, f"t{secrets.token_hex(3)}", state_dir=tmp_path) as built:
         yield built

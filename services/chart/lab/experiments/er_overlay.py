@@ -1,10 +1,11 @@
 """`er-overlay`: an explicit-rate overlay across a bottleneck that CHART does not own.
 
-Two elements of a dumbbell, source1 and sink1, have an agent each; the routers between them have none, and legacy
-traffic of other hosts crosses the same bottleneck. The link between the two is virtual: what it has is what spruce
-finds available plus what source1 sent meanwhile, with ping's round-trip time as a brake (The CHART System, sections 4
-and 5). Sensors run in the two nodes, and their results go out as a pod would publish them; broker, allocator and
-agents are the real ones.
+Two elements have an agent each; the routers between them have none, and legacy traffic of other hosts crosses the same
+bottleneck. The elements are the sending and the receiving host of a dumbbell, or (`--elements routers`) routers before
+such hosts, which then have agents too and real links to their elements. The link between the elements is virtual: what
+it has is what spruce finds available plus what was sent meanwhile, with ping's round-trip time as a brake (The CHART
+System, sections 4 and 5). Sensors run in the two elements, and their results go out as a pod would publish them;
+broker, allocator and agents are the real ones.
 
 The legacy traffic is a TCP flow that wants less than the link has. Figures: of what it leaves free, alone on the
 link, the part that CHART delivers; its own goodput beside CHART over its goodput alone; and CHART's round-trip time
@@ -16,31 +17,34 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chart.lab.errors import LabError
 from chart.lab.experiments import agents, closed_loop, fair_share, noise, traffic
 from chart.lab.experiments.closed_loop import ControlPlane, Flow
-from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions
+from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, interleaved
+from chart.lab.experiments.kept import Kept
 from chart.lab.experiments.overlay_sensing import Reading, Sensors, sensing
 from chart.lab.experiments.traffic import PAYLOAD_SHARE
 from chart.lab.network import Lab
 from chart.lab.processes import end_process
-from chart.lab.topology import Topology, find_link
+from chart.lab.topology import Topology, all_ends, find_link
 from chart.v1 import topology_pb2
 
 RATE_MBIT = 30.0
 DELAY_MS = 10.0
-NEAR, FAR = "source1", "sink1"
+SENDER, RECEIVER = "source1", "sink1"
 LEGACY, LEGACY_SINK = "source2", "sink2"
-VIRTUAL, BOTTLENECK, BOTTLENECK_LINK = "source1:to-west", "west:to-east", "west-east"
+BOTTLENECK, BOTTLENECK_LINK = "west:to-east", "west-east"
 PORT, LEGACY_PORT = 5001, 5201
 SPIN_US = 50
 LEGACY_LOAD = 0.4
@@ -50,6 +54,22 @@ SENSING_S = 15.0
 WARM_UP_S = 5.0
 ATTEMPTS = 2
 CONTROLS = ("none", "chart", "cubic", "bbr")
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The ends of the virtual link, its id, which is that of the interface it begins at, and the network."""
+
+    topology: str
+    near: str
+    far: str
+    virtual: str
+
+
+ELEMENTS = {
+    "hosts": Elements("dumbbell", SENDER, RECEIVER, "source1:to-west"),
+    "routers": Elements("overlay", "near", "far", "near:to-west"),
+}
 
 
 @dataclass
@@ -66,12 +86,17 @@ class Run:
     rates: list[tuple[float, int]] = field(default_factory=list)
 
 
+def elements_of(settings: Settings) -> Elements:
+    """Which elements were asked for."""
+    return ELEMENTS[settings.elements or "hosts"]
+
+
 def overlay_topology(settings: Settings) -> Topology:
-    """The dumbbell with this bottleneck."""
+    """The network of the elements with this bottleneck."""
     rate = settings.rate_mbit or (RATE_MBIT,)
     delay = settings.delay_ms or (DELAY_MS,)
     changed = Settings(settings.out, rate_mbit=rate, delay_ms=delay, loss=settings.loss)
-    base = fair_share.bottleneck_topology(changed)
+    base = fair_share.bottleneck_topology(changed, elements_of(settings).topology)
     # Sensors read gaps: packets must not pass in groups. Only the bottleneck spins, and little.
     links = [
         link.model_copy(update={"spin_us": SPIN_US if link.name == BOTTLENECK_LINK else 0, "coalesce_us": 0})
@@ -86,15 +111,53 @@ def link_bps_of(base: Topology) -> int:
 
 
 def base_rtt_ms(base: Topology) -> float:
-    """Twice the delays of the path between the elements."""
-    links = [find_link(base, link_id)[0] for link_id in closed_loop.path_links(base, NEAR, FAR)]
+    """Twice the delays of the path from the sender to the receiver."""
+    links = [find_link(base, link_id)[0] for link_id in closed_loop.path_links(base, SENDER, RECEIVER)]
     return 2 * sum(link.delay_ms or 0.0 for link in links)
 
 
-def stated_link(bound_bps: int) -> topology_pb2.TopologyEntity:
-    """The virtual link as an operator states it: the elements are its ends, its capacity the most that it may use."""
-    link = topology_pb2.Link(id=VIRTUAL, from_node=NEAR, to_node=FAR, capacity_bps=bound_bps, tags={"virtual": "true"})
-    return topology_pb2.TopologyEntity(link=link)
+def overlay_path(base: Topology, elements: Elements) -> list[str]:
+    """Ids of the links of a flow from the sender to the receiver: the virtual one between those before and after it."""
+    before = closed_loop.path_links(base, SENDER, elements.near)
+    return [*before, elements.virtual, *closed_loop.path_links(base, elements.far, RECEIVER)]
+
+
+def stated_links(base: Topology, elements: Elements) -> list[topology_pb2.Link]:
+    """The links of that path as an operator states them: of the virtual one the elements are the ends, and its capacity
+    is the most that it may use.
+    """
+    bound_bps = link_bps_of(base)
+    by_id = {end.link_id: (link, end) for link, end in all_ends(base)}
+    stated = []
+    for link_id in overlay_path(base, elements):
+        link, end = by_id[link_id]
+        one = topology_pb2.Link(id=link_id, from_node=end.node, to_node=end.peer)
+        one.capacity_bps = round((link.rate_mbit or 0.0) * 1e6)
+        if link_id == elements.virtual:
+            one.MergeFrom(topology_pb2.Link(to_node=elements.far, capacity_bps=bound_bps, tags={"virtual": "true"}))
+        stated.append(one)
+    return stated
+
+
+def merged(runs: Sequence[Run]) -> Run:
+    """Medians over the repeats of one control; readings and rates are the first one's."""
+
+    def median(values: Iterable[float | None]) -> float | None:
+        told = [value for value in values if value is not None]
+        return statistics.median(told) if told else None
+
+    return replace(
+        runs[0],
+        legacy_bps=statistics.median(run.legacy_bps for run in runs),
+        goodput_bps=median(run.goodput_bps for run in runs),
+        rtt_rise_ms=median(run.rtt_rise_ms for run in runs),
+    )
+
+
+def read_run(record: dict[str, Any]) -> Run:
+    """A run from what was kept of it."""
+    readings = [Reading(**one) for one in record["readings"]]
+    return Run(**{**record, "readings": readings, "rates": [(at, rate) for at, rate in record["rates"]]})
 
 
 @contextmanager
@@ -205,7 +268,15 @@ def plot(runs: Mapping[str, Run], link_bps: float, path: Path) -> None:
     pyplot.close(figure)
 
 
-def measure(plane: ControlPlane, base: Topology, control: str, duration_s: float, load: float, seed: int) -> Run:
+def measure(
+    plane: ControlPlane,
+    base: Topology,
+    elements: Elements,
+    control: str,
+    duration_s: float,
+    load: float,
+    seed: int,
+) -> Run:
     """One control beside the legacy flow, in a lab of its own.
 
     Raises LabError when sensors or loop do not come up or a flow fails.
@@ -222,7 +293,7 @@ def measure(plane: ControlPlane, base: Topology, control: str, duration_s: float
             began_s = time.monotonic()
             overlay = None
             if control == "chart":
-                overlay = stack.enter_context(_overlay(lab, plane, link_bps))
+                overlay = stack.enter_context(_overlay(lab, plane, elements))
             time.sleep(max(0.0, began_s + SENSING_S - time.monotonic()))
             lab.reset_ground_truth(BOTTLENECK_LINK)
             before = noise.cpu_times(lab, plane.cpu_s())
@@ -231,9 +302,8 @@ def measure(plane: ControlPlane, base: Topology, control: str, duration_s: float
             if control == "none":
                 time.sleep(duration_s)
             else:
-                transfer = traffic.Transfer(
-                    lab, NEAR, FAR, duration_s=duration_s, congestion=None if control == "chart" else control, port=PORT
-                )
+                asked = None if control == "chart" else control
+                transfer = traffic.Transfer(lab, SENDER, RECEIVER, duration_s=duration_s, congestion=asked, port=PORT)
                 account = transfer.finish()
             disturbed = noise.judge(before, noise.cpu_times(lab, plane.cpu_s()), lab.ground_truth(BOTTLENECK_LINK))
             told, _ = legacy.communicate(timeout=SENSING_S + duration_s + 20)
@@ -257,23 +327,29 @@ def measure(plane: ControlPlane, base: Topology, control: str, duration_s: float
 
 
 @contextmanager
-def _overlay(lab: Lab, plane: ControlPlane, link_bps: int) -> Iterator[tuple[Sensors, closed_loop.Streams]]:
-    """Agents on the two elements, the virtual link, sensors and a grant; ready when both have told something."""
-    plane.publish([("chart.topology.v1", VIRTUAL, stated_link(link_bps))])
-    streams = closed_loop.Streams(plane.settings.kafka_bootstrap, VIRTUAL)
-    options = {node: ["--bootstrap", plane.settings.node_bootstrap] for node in (NEAR, FAR)}
-    grant = closed_loop.grant_of(lab, Flow(NEAR, FAR, PORT))
+def _overlay(lab: Lab, plane: ControlPlane, elements: Elements) -> Iterator[tuple[Sensors, closed_loop.Streams]]:
+    """Agents on the elements and the hosts behind them, the links between them, sensors and a grant; ready when
+    everybody has told something.
+    """
+    link_bps, path = link_bps_of(lab.topology), overlay_path(lab.topology, elements)
+    stated = {link.id: topology_pb2.TopologyEntity(link=link) for link in stated_links(lab.topology, elements)}
+    plane.publish([("chart.topology.v1", link_id, entity) for link_id, entity in stated.items()])
+    streams = closed_loop.Streams(plane.settings.kafka_bootstrap, elements.virtual)
+    nodes = dict.fromkeys((RECEIVER, elements.far, elements.near, SENDER))
+    options = {node: ["--bootstrap", plane.settings.node_bootstrap] for node in nodes}
+    grant = closed_loop.grant_of(lab, Flow(SENDER, RECEIVER, PORT))
     del grant.link_ids[:]
-    grant.link_ids.append(VIRTUAL)
+    grant.link_ids.extend(path)
+    sending = {(grant.request_id, link_id.split(":", 1)[0]) for link_id in path}
     try:
         with (
-            agents.running(lab, options, {VIRTUAL: link_bps}),
-            sensing(lab, (NEAR, FAR), link_bps, plane.settings.kafka_bootstrap) as sensors,
+            agents.running(lab, options, {elements.virtual: link_bps}),
+            sensing(lab, (elements.near, elements.far), link_bps, plane.settings.kafka_bootstrap) as sensors,
         ):
             try:
-                closed_loop.await_all("a rate of the virtual link", lambda: VIRTUAL in streams.rated)
+                closed_loop.await_all("rates of the links", lambda: streams.rated >= set(path))
                 plane.publish([("chart.flow-grant.v1", grant.request_id, grant)])
-                closed_loop.await_all("the grant applied", lambda: (grant.request_id, NEAR) in streams.applied)
+                closed_loop.await_all("the grant applied", lambda: streams.applied.keys() >= sending)
                 sensed = ("rtt_us", "available_bandwidth_bps")
                 closed_loop.await_all("readings of the sensors", lambda: all(sensors.seen(one) for one in sensed))
                 yield sensors, streams
@@ -281,38 +357,41 @@ def _overlay(lab: Lab, plane: ControlPlane, link_bps: int) -> Iterator[tuple[Sen
                 plane.publish([("chart.flow-grant.v1", grant.request_id, None)])
     finally:
         streams.close()
-        plane.publish([("chart.topology.v1", VIRTUAL, None)])
+        plane.publish([("chart.topology.v1", link_id, None) for link_id in stated])
 
 
 def run(settings: Settings, report: Report) -> Outcome:
-    """The legacy flow alone, then with the overlay and with its peers beside it."""
+    """The legacy flow alone, then with the overlay and with its peers beside it; medians over the repeats."""
     base = overlay_topology(settings)
     link_bps = link_bps_of(base)
     duration_s = settings.duration_s or DURATION_S
     load = (settings.load or (LEGACY_LOAD,))[0]
     controls = CONTROLS if settings.congestion is None else ("none", "chart", *settings.congestion)
-    found: dict[str, Run] = {}
+    elements = elements_of(settings)
+    repeat = settings.repeat or 1
+    conditions = {
+        "duration_s": duration_s,
+        "load": load,
+        "link": [base.name, link_bps, settings.delay_ms, settings.loss],
+    }
+    kept = Kept[Run](settings, conditions, write=asdict, read=read_run)
+    runs: dict[str, list[Run]] = {control: [] for control in controls}
     with closed_loop.control_plane() as plane:
         plane.state_policy("nec")
-        for place, control in enumerate(dict.fromkeys(controls)):
-            report(control, place / len(controls))
-            found[control] = noise.undisturbed(
-                partial(measure, plane, base, control, duration_s, load, settings.seed),
+        for place, (number, control) in enumerate(interleaved(list(runs), repeat)):
+            report(control, place / (len(runs) * repeat))
+            seed = settings.seed + 1000 * number
+            quietly = partial(
+                noise.undisturbed,
+                partial(measure, plane, base, elements, control, duration_s, load, seed),
                 lambda one: one.complaint,
                 control,
                 attempts=ATTEMPTS,
                 judge_noise=settings.judge_noise,
             )
-    details = {
-        name: {
-            "legacy_bps": one.legacy_bps,
-            "goodput_bps": one.goodput_bps,
-            "rtt_rise_ms": one.rtt_rise_ms,
-            "rates": one.rates,
-            "readings": [(reading.at_ns, reading.metric, reading.value) for reading in one.readings],
-        }
-        for name, one in found.items()
-    }
+            runs[control].append(kept.measured([control, seed], quietly, SENSING_S + duration_s))
+    found = {control: merged(own) for control, own in runs.items()}
+    details = {control: [asdict(one) for one in own] for control, own in runs.items()}
     return Outcome(figures(found, link_bps), table(found), details, lambda path: plot(found, link_bps, path))
 
 

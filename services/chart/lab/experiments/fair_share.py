@@ -44,9 +44,9 @@ def jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
 
 
-def bottleneck_topology(settings: Settings) -> Topology:
-    """The dumbbell with the asked rate, delay and loss in the middle."""
-    base = topology.load("dumbbell")
+def bottleneck_topology(settings: Settings, name: str = "dumbbell") -> Topology:
+    """The dumbbell, or another network with its bottleneck, with the asked rate, delay and loss in the middle."""
+    base = topology.load(name)
     changes = {
         "rate_mbit": (settings.rate_mbit or (RATE_MBIT,))[0],
         "delay_ms": (settings.delay_ms or (DELAY_MS,))[0],

@@ -51,6 +51,8 @@ class Settings:
     cross_kinds: tuple[str, ...] | None = None
     load: tuple[float, ...] | None = None
     sensor: tuple[str, ...] | None = None
+    # er-overlay: what the ends of the virtual link are, "hosts" or "routers".
+    elements: str | None = None
     # signal-cells: how much passes through each cell, and which cells.
     octets: int | None = None
     cells: tuple[str, ...] | None = None
