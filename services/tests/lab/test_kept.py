@@ -87,7 +87,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, line: str) -> None:
 
 
 def test_runs_of_fairness_and_two_path_grid_come_back_as_they_were() -> None:
-    sets = fairness.SetRun(0.01, 10.0, "cubic", "chart", (1e6, 2e6), (3e6, 4e6), 100.0)
+    sets = fairness.SetRun(0.01, 10.0, "cubic", "chart", (1e6, 2e6), (3e6, 4e6), 100.0, (24.0, 25.0), (0.01, 0.0))
     assert fairness.read_run(asdict(sets)) == sets
     run = two_path_grid.Run(two_path_grid.Point(64, 0.01, 10.0), "chart", 9e7, None)
     assert two_path_grid.read_run(asdict(run)) == run

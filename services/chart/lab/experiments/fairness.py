@@ -35,6 +35,8 @@ CONTROLLER = "nec"
 LINK_ID = "west:to-east"
 FIRST_PORT = 5001
 ATTEMPTS = 3
+# What a segment carries on these links, with timestamps.
+SEGMENT_BYTES = 1448
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class SetRun:
     first_bps: tuple[float, ...]
     second_bps: tuple[float, ...]
     rate_mbit: float
+    # Median RTT of each flow of the first set, and of its segments the part that was sent again: what a flow that
+    # losses limit gets is in proportion to 1 / RTT and to 1 / sqrt(losses).
+    first_rtt_ms: tuple[float, ...] = ()
+    first_lost: tuple[float, ...] = ()
 
     @property
     def total_share(self) -> float:
@@ -82,12 +88,23 @@ def run_sets(
     )
     goodput = [account.goodput_bps(duration_s, fair_share.WARM_UP_S) for _, account in found.flows]
     rate_mbit = find_link(base, BOTTLENECK)[0].rate_mbit or fair_share.RATE_MBIT
-    return SetRun(loss, delay_ms, *kinds, tuple(goodput[0::2]), tuple(goodput[1::2]), rate_mbit)
+    first = [account for _, account in found.flows][0::2]
+    return SetRun(
+        loss,
+        delay_ms,
+        *kinds,
+        tuple(goodput[0::2]),
+        tuple(goodput[1::2]),
+        rate_mbit,
+        tuple(account.rtt_inflation_ms(0.0, 0.5, fair_share.WARM_UP_S) or 0.0 for account in first),
+        tuple(account.retransmitted * SEGMENT_BYTES / max(1, sum(account.bins)) for account in first),
+    )
 
 
 def read_run(record: dict[str, Any]) -> SetRun:
     """A run from what was kept of it."""
-    return SetRun(**{**record, "first_bps": tuple(record["first_bps"]), "second_bps": tuple(record["second_bps"])})
+    lists = ("first_bps", "second_bps", "first_rtt_ms", "first_lost")
+    return SetRun(**{**record, **{name: tuple(record[name]) for name in lists}})
 
 
 def evaluate_pairs(runs: Sequence[SetRun]) -> list[Figure]:
@@ -132,8 +149,13 @@ def evaluate_sets(runs: Sequence[SetRun]) -> list[Figure]:
         legacy_spread = statistics.median(deviation(run.first_bps) for run in here if run.second == "chart")
         end = dimensions(loss=loss, delay_ms=delay_ms)
         ratios.append(beside / legacy)
+        rtt, rtt_legacy = (
+            statistics.median(value for run in here if run.second == other for value in run.first_rtt_ms or (0.0,))
+            for other in ("chart", LEGACY)
+        )
         figures += [
             Figure(f"legacy_share_ratio{end}", beside / legacy, "ratio", ">= 0.97"),
+            Figure(f"legacy_rtt_ms{end}", rtt, "ms", None, rtt_legacy),
             Figure(f"chart_over_legacy{end}", chart / beside, "ratio"),
             Figure(f"deviation_in_set{end}", spread, "ratio", None, legacy_spread),
         ]
@@ -147,13 +169,16 @@ def table(runs: Sequence[SetRun]) -> str:
     lines = [
         "# Flow sets beside each other under link rate control",
         "",
-        "| loss | delay ms | first set | Mb/s | second set | Mb/s | total share |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| loss | delay ms | first set | Mb/s | RTT ms | sent again | second set | Mb/s | total share |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for run in runs:
         one, two = (", ".join(f"{value / 1e6:.2f}" for value in own) for own in (run.first_bps, run.second_bps))
+        rtt = ", ".join(f"{value:.1f}" for value in run.first_rtt_ms)
+        lost = ", ".join(f"{value:.4f}" for value in run.first_lost)
         lines.append(
-            f"| {run.loss:g} | {run.delay_ms:g} | {run.first} | {one} | {run.second} | {two} | {run.total_share:.3f} |"
+            f"| {run.loss:g} | {run.delay_ms:g} | {run.first} | {one} | {rtt} | {lost} | {run.second} | {two}"
+            f" | {run.total_share:.3f} |"
         )
     return "\n".join(lines) + "\n"
 
