@@ -6,10 +6,13 @@ Exit codes: 0 stopped by SIGTERM or SIGINT or done, 1 failed (the log says why),
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 import structlog
@@ -19,6 +22,38 @@ from chart.common import telemetry
 STOP_LIMIT_S = 10.0
 
 _log = structlog.get_logger("chart.runtime")
+
+
+class _Ending:
+    """The time that a process has to close what it opened, once it is asked to end or something of it failed. A thread
+    watches it: whatever hangs may hang the event loop too.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._timer: threading.Timer | None = None
+
+    def begin(self) -> None:
+        """It ends now; later calls change nothing."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._limit_s, self._give_up)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def done(self) -> None:
+        """Everything is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _give_up(self) -> None:
+        _log.critical("did not stop within the limit, ending now", limit_s=self._limit_s)
+        # What hangs is only known now.
+        faulthandler.dump_traceback()
+        os._exit(3)
+
+
+# Of the service that runs here; None outside of `run`.
+_ending: ContextVar[_Ending | None] = ContextVar("ending", default=None)
 
 
 def collect_rarely() -> None:
@@ -40,25 +75,29 @@ def run(
     """Run a service until it ends or a signal asks it to; returns the exit code.
 
     A signal cancels ``main``: its context managers close what they opened. After ``stop_limit_s`` the process ends
-    anyway, because a supervisor would kill it next and the log would not say so. ``loop_factory`` makes another event
+    anyway, because a supervisor would kill it next and the log would not say so; so it does when that long ago one of
+    the loops of `run_together` failed, because no supervisor would start it anew. ``loop_factory`` makes another event
     loop than asyncio's own.
     """
+    ending = _Ending(stop_limit_s)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            return runner.run(_supervise(main, stop_limit_s))
+            return runner.run(_supervise(main, ending))
     finally:
         telemetry.shutdown()
+        ending.done()
 
 
-async def _supervise(main: Coroutine[Any, Any, None], stop_limit_s: float) -> int:
+async def _supervise(main: Coroutine[Any, Any, None], ending: _Ending) -> int:
     loop = asyncio.get_running_loop()
+    _ending.set(ending)
     task = asyncio.ensure_future(main)
     asked: list[str] = []
 
     def stop(name: str) -> None:
         if not asked:
             _log.info("stopping because of a signal", signal=name)
-            loop.call_later(stop_limit_s, _give_up, stop_limit_s)
+            ending.begin()
         asked.append(name)
         task.cancel()
 
@@ -83,13 +122,9 @@ async def _supervise(main: Coroutine[Any, Any, None], stop_limit_s: float) -> in
     return 0
 
 
-def _give_up(limit_s: float) -> None:
-    _log.critical("did not stop within the limit, ending now", limit_s=limit_s)
-    os._exit(3)
-
-
 async def run_together(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run several loops of one service; when one fails or ends with an error all are cancelled and it is raised.
+    """Run several loops of one service; when one fails or ends with an error all are cancelled and it is raised: the
+    service is over, and has as long to close what it opened as after a signal (`run`).
 
     Raises:
         Exception: the first error, not a group.
@@ -97,6 +132,17 @@ async def run_together(*coroutines: Coroutine[Any, Any, None]) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:
-                group.create_task(coroutine)
+                group.create_task(_watched(coroutine))
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from failures
+
+
+async def _watched(coroutine: Coroutine[Any, Any, None]) -> None:
+    try:
+        await coroutine
+    except Exception as error:
+        if (ending := _ending.get()) is not None:
+            # Told here already: should closing take too long, nobody else would.
+            _log.warning("a part of the service failed, closing", error=repr(error))
+            ending.begin()
+        raise

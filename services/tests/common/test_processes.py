@@ -19,6 +19,16 @@ PROGRAM = """
     from chart.common import runtime, telemetry
     from chart.common.settings import BaseServiceSettings
 
+    async def fail():
+        raise RuntimeError("the reason")
+
+    async def hang():
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
     async def serve():
         try:
             with telemetry.span("work", part="one"):
@@ -73,15 +83,26 @@ def test_a_failure_ends_it_with_status_1_and_the_reason(tmp_path: Path) -> None:
 
 
 def test_one_that_does_not_stop_is_ended(tmp_path: Path) -> None:
-    body = """
-            while True:
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    pass
-    """
-    process = start(body.strip(), tmp_path)
+    process = start("await hang()", tmp_path)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 3
     assert "did not stop within the limit" in err
+    assert "most recent call first" in err
+
+
+def test_one_that_failed_and_does_not_close_is_ended(tmp_path: Path) -> None:
+    """Nobody sends it a signal: a supervisor starts anew what has ended."""
+    process = start("await runtime.run_together(hang(), fail())", tmp_path)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert "the reason" in err
+    assert "did not stop within the limit" in err
+
+
+def test_one_that_failed_and_closes_in_time_ends_with_status_1(tmp_path: Path) -> None:
+    process = start("await runtime.run_together(asyncio.sleep(30), fail())", tmp_path)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "closed what was open" in err
+    assert "did not stop within the limit" not in err
