@@ -192,13 +192,10 @@ class Admissions:
                     self._known.versions[link_id] += 1
             self._known.shrink()
             BATCHES.observe(len(batch) / BATCH)
-            refused = [one for one in transaction.results if isinstance(one[1], _Refused)]
-            if refused:
-                async with connection.transaction():
-                    await transaction.explain([one[1] for one in refused])  # type: ignore[misc]
         except BaseException:
             await self._let_go()
             raise
+        await self._explain(connection, transaction)
         freed = False
         for one, result in transaction.results:
             if one.done.done():
@@ -216,6 +213,18 @@ class Admissions:
             self._queue.put_nowait(one)
         if freed:
             self._freed()
+
+    async def _explain(self, connection: Connection, transaction: _Transaction) -> None:
+        """Complete the refusals of a transaction. It is committed: what cannot be read now is left out of them."""
+        refusals = [result for _, result in transaction.results if isinstance(result, _Refused)]
+        if not refusals:
+            return
+        try:
+            async with connection.transaction():
+                await transaction.explain(refusals)
+        except psycopg.Error as error:
+            _log.warning("refusals go without a later start that fits", refused=len(refusals), reason=str(error))
+            await self._let_go()
 
 
 @dataclass

@@ -20,7 +20,7 @@ from chart.common.clock import SystemClock
 from chart.common.database import Pool
 from chart.common.rpc_errors import RefusalError
 from chart.common.settings import BaseServiceSettings
-from chart.reservations import admissions, service, validation, writing
+from chart.reservations import admissions, loading, service, validation, writing
 from chart.reservations.admissions import Admissions, Result
 from chart.reservations.jobs import Create, IdempotencyKey, Relieve, Step
 from chart.reservations.ledger import Kind, Ledger, LinkCommitment
@@ -85,6 +85,10 @@ def a_request(chance: random.Random, key: str) -> Create:
         start_us=now_us + chance.randrange(60, 4000) * 1_000_000 if later else 0,
         duration_us=chance.randrange(1000, 5000) * 1_000_000,
     )
+    return asked(specification, key, now_us)
+
+
+def asked(specification: rate_request_pb2.RateRequestSpecification, key: str, now_us: int) -> Create:
     checked = validation.check(specification, NETWORK, 0, now_us)
     idempotency = IdempotencyKey("alice", key, validation.body_hash(specification))
     return Create(str(ULID()), "alice", checked, "", TIMING, idempotency)
@@ -189,6 +193,38 @@ async def test_transactions_store_what_they_decided(pool: Pool, monkeypatch: pyt
     assert outcomes["replayed"] > 5
     assert outcomes["insufficient-capacity"] > 5
     assert set(outcomes) & {"AdminShutdown", "OperationalError"}, outcomes
+
+
+@pytest.mark.parametrize("fault", [psycopg.OperationalError("gone"), psycopg.errors.QueryCanceled("too slow")])
+async def test_refusals_that_cannot_be_explained_spoil_nothing(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, fault: psycopg.Error
+) -> None:
+    """Their batch is committed by then: who was granted something in it hears so."""
+
+    async def fail(*_: object) -> None:
+        raise fault
+
+    def ask(rate_bps: int, key: str) -> Create:
+        specification = rate_request_pb2.RateRequestSpecification(
+            source="n0-0", destination="n0-1", guaranteed_bps=rate_bps, duration_us=1_000_000_000
+        )
+        return asked(specification, key, SystemClock().now_us())
+
+    async with replica(pool) as admitting:
+        with monkeypatch.context() as broken:
+            broken.setattr(loading, "commitments", fail)
+            first, second = await asyncio.gather(
+                admitting.submit(ask(10 * MEGA, "one")),
+                admitting.submit(ask(95 * MEGA, "two")),
+                return_exceptions=True,
+            )
+        assert isinstance(first, Result)
+        assert isinstance(second, RefusalError)
+        # And the replica goes on.
+        with pytest.raises(RefusalError):
+            await admitting.submit(ask(95 * MEGA, "three"))
+    held, _, _ = await stored(pool)
+    assert [(one.link_id, one.rate_bps) for one in held] == [("n0-0:up", 10 * MEGA)]
 
 
 async def test_what_is_alone_waits_for_those_that_began_before(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
