@@ -41,6 +41,9 @@ MAXIMUM_DELAY_PERIODS = 32
 DEPARTURE_SAMPLES = 3
 # A load that falls below this share of what it was is a pause of the flows, until it has lasted as many samples.
 PAUSE = 0.25
+# For so many samples and the feedback delay after a join R is not raised: what newcomers leave, who still learn their
+# rate, is theirs.
+JOINING_SAMPLES = 6
 # Load above C_er beyond which R is set by proportion at once instead of by the law.
 OVERLOAD = 1.1
 # Load below this share of C_er does the same upwards, once per feedback delay.
@@ -228,6 +231,9 @@ class LinkController:
         self._queue_periods = 0
         self._short_periods = 0
         self._settling = 0
+        # For how many samples more R stays below what it was when somebody joined.
+        self._joining_samples = 0
+        self._joined_rate_bps = 0.0
 
     def update(self, sample: LinkSample) -> LinkDecision:
         """Take one interval's load and return what holds from now on."""
@@ -240,6 +246,7 @@ class LinkController:
             self.law.reset()
             self._history.clear()
             self._going_load_bps, self._paused_samples = 0.0, 0
+            self._joining_samples = 0
         else:
             self._step(sample, load, joined)
         self._load_bps = load
@@ -257,6 +264,7 @@ class LinkController:
         capacity = max(SMALLEST_RATE_BPS, usable - self.legacy_share_bps)
         if self.capacity_bps > 0:
             self.rate_bps *= capacity / self.capacity_bps
+            self._joined_rate_bps *= capacity / self.capacity_bps
         self.capacity_bps = capacity
         if self.rate_bps <= 0:
             self.rate_bps = capacity
@@ -297,6 +305,23 @@ class LinkController:
             loop = LoopState(period_us / 1e6, rtt_s, delay, capacity, load, applied, queue_bits, self.flows.count)
             self.rate_bps = self.law.propose(self.rate_bps, loop)
         self._bound(capacity)
+        self._leave_newcomers_theirs(joined, delay)
+
+    def _leave_newcomers_theirs(self, joined: int, delay: int) -> None:
+        """Keep R at most at what it was after a join, or C_er / N, until the newcomers had time to take it. Others
+        would take what they leave, and all of them together would be too much as soon as they have learned their rate.
+        """
+        if joined > 0:
+            self._joining_samples = JOINING_SAMPLES + delay
+            self._joined_rate_bps = max(self.rate_bps, self.capacity_bps / self.flows.count)
+        elif joined < 0:
+            self._joining_samples = 0
+        elif self._joining_samples > 0:
+            self._joining_samples -= 1
+            limit = max(SMALLEST_RATE_BPS, self._joined_rate_bps)
+            if self.rate_bps > limit:
+                self.rate_bps = limit
+                self.law.bounded(pushed_up=True)
 
     def _jump(self, rate_bps: float, delay: int) -> None:
         """Set R by feed-forward; the law waits until the load shows it, or it would correct the same error twice."""

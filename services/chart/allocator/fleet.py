@@ -70,6 +70,8 @@ class Fleet:
         self._queue_periods = np.zeros(0)
         self._short_periods = np.zeros(0)
         self._settling = np.zeros(0)
+        self._joining_samples = np.zeros(0)
+        self._joined_rate = np.zeros(0)
         self._virtual_queue = np.zeros(0)
 
     def add(self, name: str, available_bps: float, link_bps: float, reserved_bps: float) -> int:
@@ -188,7 +190,9 @@ class Fleet:
         self.legacy_share[slots] = share
         capacity = np.maximum(law.SMALLEST_RATE_BPS, usable - share)
         before, rate = self.capacity[slots], self.rate[slots]
-        rate = np.where(before > 0, rate * capacity / np.where(before > 0, before, 1.0), rate)
+        scale = np.where(before > 0, capacity / np.where(before > 0, before, 1.0), 1.0)
+        rate = rate * scale
+        self._joined_rate[slots] *= scale
         self.rate[slots] = np.where(rate <= 0, capacity, rate)
         self.capacity[slots] = capacity
         return capacity
@@ -239,6 +243,7 @@ class Fleet:
         self._written[slots] = 0
         self._going_load[slots] = 0.0
         self._paused_samples[slots] = 0.0
+        self._joining_samples[slots] = 0.0
 
     def _control(self, slots: Integers, now: _Period) -> None:
         """See LinkController._step: one period of links with at least one flow."""
@@ -275,6 +280,20 @@ class Fleet:
         if steady.any():
             after[steady] = self._propose(slots, now, delay, capacity, applied, steady)[steady]
         self._bound(slots, after, capacity)
+        self._leave_newcomers_theirs(slots, now, delay)
+
+    def _leave_newcomers_theirs(self, slots: Integers, now: _Period, delay: Floats) -> None:
+        """See LinkController._leave_newcomers_theirs."""
+        joins, rate, left = now.joined > 0, self.rate[slots], self._joining_samples[slots]
+        limit = np.where(joins, np.maximum(rate, now.capacity / self.flows[slots]), self._joined_rate[slots])
+        waiting = (now.joined == 0) & (left > 0)
+        self._joined_rate[slots] = limit
+        limit = np.maximum(law.SMALLEST_RATE_BPS, limit)
+        cut = waiting & (rate > limit)
+        self._joining_samples[slots] = np.where(joins, law.JOINING_SAMPLES + delay, np.where(waiting, left - 1, 0.0))
+        self.rate[slots] = np.where(cut, limit, rate)
+        queue = self._virtual_queue[slots]
+        self._virtual_queue[slots] = np.where(cut & ~self._rcp[slots], np.maximum(0.0, queue), queue)
 
     def _pauses(self, slots: Integers, load: Floats) -> Mask:
         """See LinkController._pauses."""

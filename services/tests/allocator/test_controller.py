@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, note, settings
@@ -23,6 +24,7 @@ from chart.allocator.simulator import FlowGroup, LinkSimulator, jain_index
 
 MEGA = 1e6
 LAWS = ["nec", "rcp"]
+PERIOD_US = 100_000
 capacities = st.floats(min_value=1e6, max_value=100e9)
 
 
@@ -307,3 +309,46 @@ def test_any_sequence_of_samples_gives_finite_rates_within_the_link(samples: lis
         assert 0 < decision.available_bps <= decision.explicit_rate_capacity_bps
         given = decision.explicit_rate_capacity_bps + decision.legacy_share_bps
         assert given <= TARGET_UTILISATION * sample.capacity_bps + SMALLEST_RATE_BPS
+
+
+def beside_a_newcomer(law: str, newcomer_bps: Callable[[int, float], float]) -> list[tuple[float, int]]:
+    """One user alone, then another whose rate follows from the samples since it came and R. R and the queue, in bytes,
+    of every sample since.
+    """
+    controller = LinkController(law)
+    seen, queue = [], 0.0
+    told = [97e6, 97e6]
+    for number in range(60):
+        since = number - 20
+        sent = told[-2] + (newcomer_bps(since, told[-2]) if since >= 0 else 0.0)
+        queued = max(0.0, queue + (sent - 100e6) * PERIOD_US / 8e6)
+        carried, queue = sent - (queued - queue) * 8e6 / PERIOD_US, queued
+        decision = controller.update(
+            LinkSample(
+                PERIOD_US, 100e6, carried, explicit_queue_bytes=int(queue), active_flows=1 + (since >= 0), rtt_us=24_000
+            )
+        )
+        told.append(float(decision.available_bps))
+        if since >= 0:
+            seen.append((told[-1], int(queue)))
+    return seen
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("samples", [3, 5, 6])
+def test_nobody_takes_what_a_newcomer_has_not_learned_to_take(law: str, samples: int) -> None:
+    """Agents learn R late on a busy machine: until then a newcomer sends its part of it (seen in the lab: R rose from
+    48 to 76 Mb/s, and 54 ms of queue stood as soon as both had learned that).
+    """
+    seen = beside_a_newcomer(law, lambda since, rate: 12e6 if since < samples else rate)
+    assert max(rate for rate, _ in seen) < 1.02 * 48.5e6
+    # Both may have sent too much until the first sample with two users.
+    assert max(queue for _, queue in seen[3:]) * 8 / 100e6 < 0.002
+    assert seen[-1][0] == pytest.approx(48.5e6, rel=0.01)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_what_a_newcomer_never_takes_goes_to_the_others(law: str) -> None:
+    seen = beside_a_newcomer(law, lambda since, rate: min(10e6, rate))
+    assert max(queue for _, queue in seen[3:]) * 8 / 100e6 < 0.002
+    assert [rate for rate, _ in seen[14:]] == pytest.approx([87e6] * len(seen[14:]), rel=0.04)
