@@ -147,6 +147,8 @@ struct decide_observed {
     uint32_t matching_flows;
     uint64_t sent_bytes;
     uint64_t delivered_bytes;
+    /* Packets of the grant left lately, be they a SYN: that is what links count. */
+    bool packets;
     /* When the bytes were read, microseconds since the epoch. */
     int64_t counted_at_us;
 };
@@ -194,9 +196,9 @@ enum decide_mode decide_policy_mode(const struct decide *decide);
 int decide_desired(struct decide *decide, int64_t now_us, const struct decide_applied **ret_table,
                    int64_t *ret_next_us);
 
-/* Feed back what the datapath made of a desired grant: error 0 or a negative errno. */
-void decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
-                       int64_t now_us);
+/* Feed back what the datapath made of a desired grant: error 0 or a negative errno. Returns as decide_set_observed. */
+int decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
+                      int64_t now_us);
 
 /* Fresh counts of a grant that the datapath has. Returns 1 when its flows began or fell idle, so that the outcome may
  * change, else 0. */

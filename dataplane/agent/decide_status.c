@@ -19,7 +19,8 @@ static int note_observed(const struct decide *decide, struct grant_entry *grant,
                          int64_t now_us) {
     bool was_newcomer = decide_is_newcomer(grant, now_us);
 
-    if (observed->sent_bytes != grant->observed.sent_bytes) {
+    /* A handshake is traffic too: a link counts it, and its rate may be here before the first octets. */
+    if (observed->sent_bytes != grant->observed.sent_bytes || (observed->packets && !grant->observed.packets)) {
         if (!grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US) {
             grant->active_since_us = now_us;
             was_newcomer = false; /* when it stops being one has to be planned */
@@ -32,18 +33,17 @@ static int note_observed(const struct decide *decide, struct grant_entry *grant,
     return was_newcomer != decide_is_newcomer(grant, now_us);
 }
 
-void decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
-                       int64_t now_us) {
+int decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
+                      int64_t now_us) {
     struct grant_entry *grant = strmap_get(&decide->grants, request_id);
 
     if (!grant)
-        return;
+        return 0;
     if (error == 0 && (!grant->have_result || grant->result != 0))
         grant->applied_at_us = now_us;
     grant->have_result = true;
     grant->result = error;
-    if (observed)
-        note_observed(decide, grant, observed, now_us);
+    return observed ? note_observed(decide, grant, observed, now_us) : 0;
 }
 
 int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,

@@ -68,6 +68,17 @@ static void follow_mode(struct node *node) {
     node->told_mode = mode;
 }
 
+int node_observe(struct node *node, const struct decide_applied *grant, struct decide_observed *ret) {
+    int err = node->datapath ? datapath_observe(node->datapath, grant->request_id, ret) : -ENODEV;
+    int age;
+
+    if (err)
+        return err;
+    age = datapath_grant_age(node->datapath, grant->request_id, grant->ifindex);
+    ret->packets = age >= 0 && age <= 1;
+    return 0;
+}
+
 /* Bring the kernel to what was decided and note grant by grant what became of it. */
 static void apply(struct node *node, int64_t now_us) {
     int n = decide_desired(node->decide, now_us, &node->applied, &node->next_decision_us);
@@ -94,10 +105,11 @@ static void apply(struct node *node, int64_t now_us) {
     for (int i = 0; i < n; i++) {
         struct decide_observed observed;
         const char *id = node->applied[i].request_id;
-        bool seen = node->datapath && datapath_observe(node->datapath, id, &observed) == 0;
+        bool seen = node_observe(node, &node->applied[i], &observed) == 0;
 
         node->apply_errors += node->grant_errors[i] != 0;
-        decide_set_result(node->decide, id, node->grant_errors[i], seen ? &observed : NULL, now_us);
+        if (decide_set_result(node->decide, id, node->grant_errors[i], seen ? &observed : NULL, now_us))
+            node->dirty = true;
     }
 }
 
@@ -124,6 +136,9 @@ static void act(struct node *node) {
     if (node->dirty || now_us >= node->next_decision_us || now_us >= node->applied_at_us + REAPPLY_US) {
         follow_mode(node);
         apply(node, now_us);
+        /* Flows that are first seen to move now may be counted already by the rate that was applied. */
+        if (node->dirty)
+            apply(node, now_us);
     }
     decide_statuses(node->decide, now_us, send_status, node);
 }

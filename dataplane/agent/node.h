@@ -110,6 +110,9 @@ struct node {
     uint64_t statuses_sent;
 };
 
+/* What the datapath knows of a grant, with what its classifier saw of it; 0 or a negative errno. */
+int node_observe(struct node *node, const struct decide_applied *grant, struct decide_observed *ret);
+
 /* node_links.c */
 void node_links_open(struct node *node);
 void node_links_close(struct node *node);

@@ -39,7 +39,7 @@ static void note_grant(struct node *node, const struct decide_applied *grant, in
     uint32_t rtt_us;
     int use;
 
-    if (!link || datapath_observe(node->datapath, grant->request_id, &observed) < 0)
+    if (!link || node_observe(node, grant, &observed) < 0)
         return;
     note_sender(node, grant, link);
     if (decide_set_observed(node->decide, grant->request_id, &observed, now_us))

@@ -79,6 +79,26 @@ static void a_rate_that_counts_the_newcomer_is_taken_at_once(void **state) {
     decide_free(decide);
 }
 
+static void octets_seen_while_a_rate_is_applied_change_the_outcome(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_observed silent = {.matching_flows = 1}, observed = {.matching_flows = 1, .sent_bytes = 1000};
+
+    put(decide, grant("r1"));
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    shared_link(decide, 97 * MBPS, 1, 1, T0 + 1);
+    assert_int_equal(decide_set_observed(decide, "r1", &silent, T0 + 2), 0);
+    /* The rate that counts it comes before its octets were looked at: it is applied to a newcomer ... */
+    shared_link(decide, 48 * MBPS, 2, 2, T0 + 3);
+    assert_int_equal(only(decide, T0 + 3)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
+    /* ... and what is observed then says that it is none, which is not for the next rate to find out. */
+    assert_int_equal(decide_set_result(decide, "r1", 0, &observed, T0 + 3), 1);
+    assert_int_equal(only(decide, T0 + 3)->ar_bps, 48 * MBPS);
+    assert_int_equal(decide_set_result(decide, "r1", 0, &observed, T0 + 4), 0);
+    decide_free(decide);
+}
+
 /* A link of 97 Mb/s with one rate for each user; `flows` of them are tom's when there are several. */
 static void link_of_users(struct decide *decide, uint64_t available_bps, uint32_t users, uint32_t flows,
                           uint64_t generation, int64_t now_us) {
@@ -128,6 +148,26 @@ static void flows_of_a_user_share_one_user_s_rate(void **state) {
     link_of_users(decide, 30 * MBPS, 3, 0, 3, began + DECIDE_NEWCOMER_US);
     assert_int_equal(decide_desired(decide, began + DECIDE_NEWCOMER_US, &table, &next), 2);
     assert_int_equal(table[0].ar_bps, 30 * MBPS);
+    decide_free(decide);
+}
+
+static void a_handshake_counts_as_traffic(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_observed silent = {.matching_flows = 1}, shakes_hands = {.matching_flows = 1, .packets = true};
+
+    put(decide, grant("r1"));
+    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
+    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
+    shared_link(decide, 97 * MBPS, 1, 1, T0 + 1);
+    assert_int_equal(decide_set_observed(decide, "r1", &silent, T0 + 2), 0);
+    /* The link has seen the SYN, no octet has left yet. */
+    shared_link(decide, 48 * MBPS, 2, 2, T0 + 3);
+    assert_int_equal(decide_set_result(decide, "r1", 0, &shakes_hands, T0 + 3), 1);
+    assert_int_equal(only(decide, T0 + 3)->ar_bps, 48 * MBPS);
+    /* A handshake that nothing follows ends as any silence. */
+    assert_int_equal(decide_set_observed(decide, "r1", &shakes_hands, T0 + 4), 0);
+    assert_int_equal(only(decide, T0 + 3 + DECIDE_IDLE_US)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
     decide_free(decide);
 }
 
@@ -447,6 +487,8 @@ int main(void) {
         cmocka_unit_test(available_is_the_least_of_the_path),
         cmocka_unit_test(a_newcomer_takes_its_part_until_the_rates_count_it),
         cmocka_unit_test(a_rate_that_counts_the_newcomer_is_taken_at_once),
+        cmocka_unit_test(octets_seen_while_a_rate_is_applied_change_the_outcome),
+        cmocka_unit_test(a_handshake_counts_as_traffic),
         cmocka_unit_test(flows_of_a_user_share_one_user_s_rate),
         cmocka_unit_test(alone_a_newcomer_gets_all_there_is),
         cmocka_unit_test(a_newcomer_with_more_gr_than_is_there_gets_no_more),
