@@ -14,11 +14,10 @@ lint-loads: $(BUILD)/.packages
 	@clang-format-19 --dry-run --Werror services/chart/allocator/loads.c
 	@cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,performance,portability services/chart/allocator
 
-# What an earlier run finished is kept: a machine that was busy for a moment costs one measurement, not all.
 .PHONY: link-control-experiments
 link-control-experiments: setup ## rate control, fairness, overlay, two paths, premium and classes (45 minutes); var/NAME
 	@for name in rate-control user-sharing er-overlay diffserv-classes diffserv-premium diffserv-policing; do \
-	    $(VENV)/bin/chart lab run $$name --resume --out $(VAR)/$$name || exit 1; \
+	    $(VENV)/bin/chart lab run $$name --out $(VAR)/$$name || exit 1; \
 	done
-	@$(VENV)/bin/chart lab run fairness --repeat 2 --resume --out $(VAR)/fairness
-	@$(VENV)/bin/chart lab run two-path-grid --resume --out $(VAR)/two-path-grid
+	@$(VENV)/bin/chart lab run fairness --repeat 2 --out $(VAR)/fairness
+	@$(VENV)/bin/chart lab run two-path-grid --out $(VAR)/two-path-grid
