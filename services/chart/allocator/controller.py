@@ -231,9 +231,9 @@ class LinkController:
         self._queue_periods = 0
         self._short_periods = 0
         self._settling = 0
-        # For how many samples more R stays below what it was when somebody joined.
+        # For how many samples more R stays below the part of C_er that it was when somebody joined.
         self._joining_samples = 0
-        self._joined_rate_bps = 0.0
+        self._joined_share = 0.0
 
     def update(self, sample: LinkSample) -> LinkDecision:
         """Take one interval's load and return what holds from now on."""
@@ -264,7 +264,6 @@ class LinkController:
         capacity = max(SMALLEST_RATE_BPS, usable - self.legacy_share_bps)
         if self.capacity_bps > 0:
             self.rate_bps *= capacity / self.capacity_bps
-            self._joined_rate_bps *= capacity / self.capacity_bps
         self.capacity_bps = capacity
         if self.rate_bps <= 0:
             self.rate_bps = capacity
@@ -313,12 +312,12 @@ class LinkController:
         """
         if joined > 0:
             self._joining_samples = JOINING_SAMPLES + delay
-            self._joined_rate_bps = max(self.rate_bps, self.capacity_bps / self.flows.count)
+            self._joined_share = max(self.rate_bps / self.capacity_bps, 1 / self.flows.count)
         elif joined < 0:
             self._joining_samples = 0
         elif self._joining_samples > 0:
             self._joining_samples -= 1
-            limit = max(SMALLEST_RATE_BPS, self._joined_rate_bps)
+            limit = max(SMALLEST_RATE_BPS, self._joined_share * self.capacity_bps)
             if self.rate_bps > limit:
                 self.rate_bps = limit
                 self.law.bounded(pushed_up=True)

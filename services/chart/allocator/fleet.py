@@ -71,7 +71,7 @@ class Fleet:
         self._short_periods = np.zeros(0)
         self._settling = np.zeros(0)
         self._joining_samples = np.zeros(0)
-        self._joined_rate = np.zeros(0)
+        self._joined_share = np.zeros(0)
         self._virtual_queue = np.zeros(0)
 
     def add(self, name: str, available_bps: float, link_bps: float, reserved_bps: float) -> int:
@@ -190,9 +190,7 @@ class Fleet:
         self.legacy_share[slots] = share
         capacity = np.maximum(law.SMALLEST_RATE_BPS, usable - share)
         before, rate = self.capacity[slots], self.rate[slots]
-        scale = np.where(before > 0, capacity / np.where(before > 0, before, 1.0), 1.0)
-        rate = rate * scale
-        self._joined_rate[slots] *= scale
+        rate = np.where(before > 0, rate * capacity / np.where(before > 0, before, 1.0), rate)
         self.rate[slots] = np.where(rate <= 0, capacity, rate)
         self.capacity[slots] = capacity
         return capacity
@@ -284,12 +282,16 @@ class Fleet:
 
     def _leave_newcomers_theirs(self, slots: Integers, now: _Period, delay: Floats) -> None:
         """See LinkController._leave_newcomers_theirs."""
-        joins, rate, left = now.joined > 0, self.rate[slots], self._joining_samples[slots]
-        limit = np.where(joins, np.maximum(rate, now.capacity / self.flows[slots]), self._joined_rate[slots])
+        joins, left = now.joined > 0, self._joining_samples[slots]
+        if not (joins.any() or left.any()):
+            return
+        rate = self.rate[slots]
+        joined = np.maximum(rate / now.capacity, 1.0 / self.flows[slots])
+        share = np.where(joins, joined, self._joined_share[slots])
         waiting = (now.joined == 0) & (left > 0)
-        self._joined_rate[slots] = limit
-        limit = np.maximum(law.SMALLEST_RATE_BPS, limit)
+        limit = np.maximum(law.SMALLEST_RATE_BPS, share * now.capacity)
         cut = waiting & (rate > limit)
+        self._joined_share[slots] = share
         self._joining_samples[slots] = np.where(joins, law.JOINING_SAMPLES + delay, np.where(waiting, left - 1, 0.0))
         self.rate[slots] = np.where(cut, limit, rate)
         queue = self._virtual_queue[slots]
