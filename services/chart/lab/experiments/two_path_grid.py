@@ -193,8 +193,9 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(WINDOWS_KB), figsize=(10, 4), sharey=True)
+    figure, axes = pyplot.subplots(1, len(WINDOWS_KB), figsize=(11, 4), sharey=True)
     styles = {"cubic": ":", "bbr": "--", "chart": "-"}
+    colours = {loss: f"C{number}" for number, loss in enumerate(sorted({run.point.loss for run in runs}))}
     for axis, window in zip(axes, WINDOWS_KB, strict=True):
         for control, loss in dict.fromkeys((run.control, run.point.loss) for run in runs):
             own = [run for run in runs if (run.control, run.point.loss, run.point.window_kb) == (control, loss, window)]
@@ -203,12 +204,14 @@ def plot(runs: Sequence[Run], path: Path) -> None:
                 [run.point.delay_ms for run in own],
                 [run.goodput_bps / 1e6 for run in own],
                 styles.get(control, "-."),
+                color=colours[loss],
                 label=f"{control}, loss {loss:g}",
             )
         axis.set_title(f"window {window} KB")
         axis.set_xlabel("one-way delay, ms")
     axes[0].set_ylabel("goodput, Mb/s")
-    axes[-1].legend(fontsize=6)
+    # Beside the panels: lines run through every corner of them.
+    axes[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
