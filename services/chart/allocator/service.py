@@ -412,6 +412,7 @@ class Allocations:
                 self._slot_of[link_id] = slot
                 fresh += [told] if told is not None else []
             self._fleet.link_bps[self._slot_of[link_id]] = self._capacity_bps(link_id, now_us)
+            self._fleet.virtual[self._slot_of[link_id]] = link_id in self._virtual
         self._note_told(fresh)
         # Links that the agents were told of and that are no more: a record without them has to go out.
         gone = [link_id for link_id in (*allocation.restored, *allocation.link_ids) if link_id not in ids]

@@ -42,7 +42,7 @@ BRAKE_MOST = 0.1
 SEARCH_STEP = 0.008
 NEAR = 0.96
 RETURN_STEP = 0.02
-NEAR_STEP = 0.001
+NEAR_STEP = 0.0005
 CALM_US = 6_000_000
 # Once there was no queue for so long, and less than this part of what the sensors say is handed out: this part of what
 # is missing to it.

@@ -127,3 +127,19 @@ def test_a_queue_that_stays_full_costs_ever_more_alike(law: str) -> None:
         told.append(decision.available_bps)
     # From all of the link to a five-hundredth of it: doubling takes five feedback delays, always 1.4 would take 19.
     assert next(n for n, rate in enumerate(told) if n >= 10 and rate <= 1.1 * 0.97 * capacity / flows) < 40
+
+
+def test_sensors_packets_do_not_move_the_rate_of_a_virtual_link() -> None:
+    """Trains of a hundredth of the link come and go; on a link of ours they are probed for like a flow."""
+    fleet = Fleet()
+    slots = np.array([fleet.add("nec", 0, 20 * MEGA, 0) for _ in range(2)])
+    fleet.virtual[slots[0]] = True
+    rates = []
+    for period in range(60):
+        train = 5_000 if period % 20 < 3 else 0
+        loads = [[fleet.rate[slot] / 80, train, 0, 0, 1, 1, 0, 0, 24_000] for slot in slots]
+        fleet.step(slots, np.array(loads, float), np.full(2, 1e5))
+        rates.append(fleet.rate[slots])
+    virtual, own = np.array(rates[20:]).T
+    assert virtual.max() / virtual.min() < 1.025
+    assert own.max() / own.min() > 1.04
