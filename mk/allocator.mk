@@ -15,7 +15,7 @@ lint-loads: $(BUILD)/.packages
 	@cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,performance,portability services/chart/allocator
 
 .PHONY: link-control-experiments
-link-control-experiments: setup ## rate control, fairness, overlay, two paths, premium and classes (45 minutes); var/NAME
+link-control-experiments: setup ## rate control, fairness, overlay, two paths, premium and classes; var/NAME
 	@for name in rate-control user-sharing er-overlay diffserv-classes diffserv-premium diffserv-policing; do \
 	    $(VENV)/bin/chart lab run $$name --out $(VAR)/$$name || exit 1; \
 	done

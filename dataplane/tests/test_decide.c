@@ -79,16 +79,24 @@ static void a_rate_that_counts_the_newcomer_is_taken_at_once(void **state) {
     decide_free(decide);
 }
 
-static void octets_seen_while_a_rate_is_applied_change_the_outcome(void **state) {
-    (void)state;
+/* A silent grant on a path whose shared link has one user. */
+static struct decide *silent_beside_one(void) {
     struct decide *decide = alpha();
-    struct decide_observed silent = {.matching_flows = 1}, observed = {.matching_flows = 1, .sent_bytes = 1000};
+    struct decide_observed silent = {.matching_flows = 1};
 
     put(decide, grant("r1"));
     rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
     rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
     shared_link(decide, 97 * MBPS, 1, 1, T0 + 1);
     assert_int_equal(decide_set_observed(decide, "r1", &silent, T0 + 2), 0);
+    return decide;
+}
+
+static void octets_seen_while_a_rate_is_applied_change_the_outcome(void **state) {
+    (void)state;
+    struct decide *decide = silent_beside_one();
+    struct decide_observed observed = {.matching_flows = 1, .sent_bytes = 1000};
+
     /* The rate that counts it comes before its octets were looked at: it is applied to a newcomer ... */
     shared_link(decide, 48 * MBPS, 2, 2, T0 + 3);
     assert_int_equal(only(decide, T0 + 3)->ar_bps, 97 * MBPS / 3 / DECIDE_NEWCOMER_PART);
@@ -153,14 +161,9 @@ static void flows_of_a_user_share_one_user_s_rate(void **state) {
 
 static void a_handshake_counts_as_traffic(void **state) {
     (void)state;
-    struct decide *decide = alpha();
-    struct decide_observed silent = {.matching_flows = 1}, shakes_hands = {.matching_flows = 1, .packets = true};
+    struct decide *decide = silent_beside_one();
+    struct decide_observed shakes_hands = {.matching_flows = 1, .packets = true};
 
-    put(decide, grant("r1"));
-    rate(decide, "alpha", PATH[0], 400 * MBPS, 1, T0 + 60 * SECOND);
-    rate(decide, "charlie", PATH[2], 400 * MBPS, 1, T0 + 60 * SECOND);
-    shared_link(decide, 97 * MBPS, 1, 1, T0 + 1);
-    assert_int_equal(decide_set_observed(decide, "r1", &silent, T0 + 2), 0);
     /* The link has seen the SYN, no octet has left yet. */
     shared_link(decide, 48 * MBPS, 2, 2, T0 + 3);
     assert_int_equal(decide_set_result(decide, "r1", 0, &shakes_hands, T0 + 3), 1);

@@ -475,7 +475,7 @@ def run(
         cross_kinds=words(cross, "--cross", ("poisson", "burst", "tcp")) if sensing else None,
         load=loads,
         sensor=words(sensor, "--sensor", ("pathrate", "spruce", "pathchirp")),
-        elements=None if elements is None else one_of(elements, "--elements", ("hosts", "routers")),
+        elements=None if elements is None else one_of(elements, "--elements", tuple(experiments.er_overlay.ELEMENTS)),
         octets=octets,
         cells=words(cell, "--cell", tuple(each.name for each in experiments.signal_cells.CELLS)),
     )

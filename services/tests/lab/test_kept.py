@@ -50,6 +50,12 @@ def test_other_conditions_stay_in_the_file_and_do_not_count(tmp_path: Path) -> N
     assert (kept(settings).get("one"), len(kept(settings))) == (Speed(7.0), 1)
 
 
+def test_a_run_that_nobody_judged_does_not_count_as_judged(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, resume=True)
+    kept(replace(settings, judge_noise=False)).add("one", Speed(7.0))
+    assert kept(settings).get("one") is None
+
+
 def test_a_measurement_that_fails_leaves_the_finished_ones(tmp_path: Path) -> None:
     settings = Settings(tmp_path, resume=True)
     first = kept(settings)
@@ -76,7 +82,9 @@ def test_nothing_begins_that_the_slice_has_no_time_for(tmp_path: Path) -> None:
         own.measured("three", never, 50.0)
 
 
-@pytest.mark.parametrize("line", ["words", "{}", "7", '{"conditions": {"windows": [1, 2]}, "of": 1, "measured": 7}'])
+@pytest.mark.parametrize(
+    "line", ["words", "{}", "7", '{"conditions": {"windows": [1, 2], "judge_noise": true}, "of": 1, "measured": 7}']
+)
 def test_a_file_of_something_else_is_refused(tmp_path: Path, line: str) -> None:
     settings = Settings(tmp_path, resume=True)
     kept(settings).add("one", Speed(7.0))

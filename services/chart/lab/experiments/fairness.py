@@ -21,7 +21,7 @@ from chart.lab.experiments.closed_loop import ControlPlane, Flow
 from chart.lab.experiments.fair_share import BOTTLENECK, FLOWS, jain
 from chart.lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, interleaved
 from chart.lab.experiments.kept import Kept
-from chart.lab.experiments.traffic import PAYLOAD_SHARE
+from chart.lab.experiments.traffic import PAYLOAD_SHARE, SEGMENT_BYTES
 from chart.lab.topology import find_link
 
 LEGACY = "cubic"
@@ -35,8 +35,6 @@ CONTROLLER = "nec"
 LINK_ID = "west:to-east"
 FIRST_PORT = 5001
 ATTEMPTS = 3
-# What a segment carries on these links, with timestamps.
-SEGMENT_BYTES = 1448
 
 
 @dataclass(frozen=True)

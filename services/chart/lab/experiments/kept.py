@@ -42,7 +42,8 @@ class Kept(Generic[Measured]):
         Raises LabError when the file is not ours.
         """
         self.settings = settings
-        self.conditions = _as_read(dict(conditions))
+        # A run that nobody judged for noise is not taken for one that was.
+        self.conditions = _as_read({**conditions, "judge_noise": settings.judge_noise})
         self.path = settings.out / file
         self.made = 0
         self._write, self._read = write, read

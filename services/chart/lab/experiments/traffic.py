@@ -21,8 +21,9 @@ END_PATIENCE_S = 20.0
 PORT = 5001
 # An explicit-rate flow may fill the queue for this long after its first round trip (signalling.md, "What good means").
 SETTLING_S = 0.2
-# Of a full segment with timestamps, what is payload.
-PAYLOAD_SHARE = 1448 / 1500
+# Octets of payload in a full segment with timestamps, and their part of the packet.
+SEGMENT_BYTES = 1448
+PAYLOAD_SHARE = SEGMENT_BYTES / 1500
 LISTENING_LIMIT_S = 5.0
 
 
