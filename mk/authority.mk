@@ -5,11 +5,11 @@ LINT += lint-dependencies
 
 .PHONY: lint-dependencies
 lint-dependencies: packages # known weaknesses of what is locked, where a registry answers
-	@platform/audit
+	@deploy/audit
 
 .PHONY: threat-test fuzz fuzz-authority fuzz-authority-corpus
 threat-test: packages python proto ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json
-	@cd services/tests/authority && PYTHONPATH=.. $(PYTHON) threats.py --out $(VAR)/threats
+	@cd tests && $(PYTHON) -m threats.threats --out $(VAR)/threats
 
 # The agent's reading of what the authority answers, with the address and undefined behaviour sanitizers.
 AUTHORITY_FUZZ := $(BUILD)/dataplane/fuzz/fuzz_authority

@@ -3,26 +3,26 @@
 LINT += lint-deploy
 HELM_TOOLS := $(BUILD)/tools
 # The API server says its version by these; the chart asks for it.
-KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes \(v[0-9.]*\)$$|\1|p' platform/kubernetes/go.mod)
+KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes \(v[0-9.]*\)$$|\1|p' deploy/kubernetes/go.mod)
 KUBERNETES_VERSION := -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES)
 
 ##@ Deploy
 .PHONY: helm-test helm-check lint-deploy
 helm-test: $(VENV)/.installed $(BUILD)/.packages-kubernetes $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubernetes $(HELM_TOOLS)/kwok ## install, upgrade, roll back and uninstall the Helm chart on a real control plane
-	@$(PYTHON) platform/kubernetes/helm_test.py --tools $(HELM_TOOLS) --report $(VAR)/helm/report.json
+	@$(PYTHON) deploy/kubernetes/helm_test.py --tools $(HELM_TOOLS) --report $(VAR)/helm/report.json
 
 helm-check: $(VENV)/.installed $(HELM_TOOLS)/helm ## lint and render every scenario, refuse every wrong value; no control plane
-	@$(PYTHON) platform/kubernetes/helm_test.py --tools $(HELM_TOOLS) --report $(VAR)/helm/check.json --offline
+	@$(PYTHON) deploy/kubernetes/helm_test.py --tools $(HELM_TOOLS) --report $(VAR)/helm/check.json --offline
 
 # Every metric of an alert or a dashboard is exported by something; every alert has a runbook.
 lint-deploy: $(VENV)/.installed
-	@$(VENV)/bin/ruff check -q platform
-	@$(VENV)/bin/ruff format -q --check platform
-	@$(PYTHON) platform/metrics_lint.py
+	@$(VENV)/bin/ruff check -q deploy
+	@$(VENV)/bin/ruff format -q --check deploy
+	@$(PYTHON) deploy/metrics_lint.py
 
-$(BUILD)/.packages-kubernetes: platform/kubernetes/packages.txt platform/install-packages
+$(BUILD)/.packages-kubernetes: deploy/kubernetes/packages.txt deploy/install-packages
 	@mkdir -p $(@D)
-	@platform/install-packages platform/kubernetes/packages.txt
+	@deploy/install-packages deploy/kubernetes/packages.txt
 	@touch $@
 
 $(HELM_TOOLS)/helm:
@@ -33,6 +33,6 @@ $(HELM_TOOLS)/kwok:
 	@echo "helm: building kwok, which simulates nodes"
 	@mkdir -p $(@D) && GOBIN=$(@D) go install sigs.k8s.io/kwok/cmd/kwok@v0.7.0
 
-$(HELM_TOOLS)/kubernetes: platform/kubernetes/main.go platform/kubernetes/go.mod platform/kubernetes/go.sum
+$(HELM_TOOLS)/kubernetes: deploy/kubernetes/main.go deploy/kubernetes/go.mod deploy/kubernetes/go.sum
 	@echo "helm: building API server, controller manager and scheduler, this takes some minutes"
-	@mkdir -p $(@D) && cd platform/kubernetes && go build -trimpath -ldflags "-s -w $(KUBERNETES_VERSION)" -o $@ .
+	@mkdir -p $(@D) && cd deploy/kubernetes && go build -trimpath -ldflags "-s -w $(KUBERNETES_VERSION)" -o $@ .

@@ -3,10 +3,10 @@
 .PHONY: keycloak
 keycloak: $(BUILD)/keycloak/.stamp ## fetch Keycloak's published distribution, for tests against the real thing
 
-$(BUILD)/keycloak/.stamp: platform/keycloak/pom.xml $(BUILD)/.packages
+$(BUILD)/keycloak/.stamp: deploy/keycloak/pom.xml $(BUILD)/.packages
 	@echo "keycloak: fetching its distribution"
 	@rm -rf $(BUILD)/keycloak && mkdir -p $(BUILD)/keycloak
-	@mvn -q -B -f platform/keycloak/pom.xml $(MAVEN_COPY) -DoutputDirectory=$(BUILD)/keycloak
+	@mvn -q -B -f deploy/keycloak/pom.xml $(MAVEN_COPY) -DoutputDirectory=$(BUILD)/keycloak
 	@cd $(BUILD)/keycloak && $(PYTHON) -m zipfile -e keycloak-quarkus-dist-*.zip . && rm keycloak-quarkus-dist-*.zip
 	@mv $(BUILD)/keycloak/keycloak-*/* $(BUILD)/keycloak/ && chmod +x $(BUILD)/keycloak/bin/kc.sh
 	@touch $@

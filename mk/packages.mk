@@ -4,7 +4,7 @@ SETUP += packages
 .PHONY: packages
 packages: $(BUILD)/.packages
 
-$(BUILD)/.packages: platform/packages.txt platform/install-packages
+$(BUILD)/.packages: deploy/packages.txt deploy/install-packages
 	@mkdir -p $(@D)
-	@platform/install-packages platform/packages.txt
+	@deploy/install-packages deploy/packages.txt
 	@touch $@

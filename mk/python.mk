@@ -10,26 +10,29 @@ LONG += slow-python
 # real databases and real links, on machines whose processors may be taken away (decision record 0017). RERUNS=0: none.
 RERUNS ?= 2
 PYTEST := tools/pytest-again $(RERUNS) $(PYTHON) -m pytest --durations=10
-PYTHON_SOURCES := services clients/python
+UV_COMPILE := $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11
+PYTHON_SOURCES := services clients/python lab tests conftest.py
 
 .PHONY: python
 python: $(VENV)/.installed
 
-$(VENV)/.requirements: services/requirements-dev.txt
+$(VENV)/.requirements: tests/requirements.txt
 	@echo "python: installing the locked dependencies"
 	@test -x $(VENV)/bin/python || python3 -m venv $(VENV)
-	@$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r services/requirements-dev.txt
+	@$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r tests/requirements.txt
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.requirements services/pyproject.toml clients/python/pyproject.toml
-	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e services -e clients/python
+$(VENV)/.installed: $(VENV)/.requirements services/pyproject.toml clients/python/pyproject.toml lab/pyproject.toml
+	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e services -e clients/python -e lab
 	@touch $@
 
 ##@ Python
 .PHONY: lock lint-python format-python unit-python contract-python lab-python slow-python
 lock: ## resolve the Python dependencies anew, with hashes and without any registry's address
-	cd services && $(VENV)/bin/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 requirements-dev.in -o requirements-dev.txt
-	cd services && $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -c requirements-dev.txt --python-version 3.11 requirements.in -o requirements.txt
+	@$(UV_COMPILE) --upgrade $(addprefix --no-emit-package ,chart-services chart-client chart-lab) tests/requirements.in -o tests/requirements.txt
+	@$(UV_COMPILE) -c tests/requirements.txt --extra all services/pyproject.toml -o services/requirements.txt
+	@$(UV_COMPILE) -c tests/requirements.txt --extra sensor-pod services/pyproject.toml -o services/requirements-pod.txt
+	@$(UV_COMPILE) -c tests/requirements.txt services/requirements-build.in -o services/requirements-build.txt
 
 lint-python: python proto
 	@$(VENV)/bin/ruff check $(PYTHON_SOURCES)
@@ -51,4 +54,4 @@ lab-python: python proto
 
 # Slow tests of simulation, tunnels and chart-tunnel have targets of their own.
 slow-python: setup
-	@$(PYTEST) -m slow $(addprefix --ignore services/tests/,simulation tunnels tunnel_program)
+	@$(PYTEST) -m slow $(addprefix --ignore ,lab/tests/simulation lab/tests/models tests/tunnel_program)

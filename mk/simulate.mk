@@ -18,8 +18,8 @@ $(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/dec
 	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -Idataplane/agent -o $@ $(DECIDE_SOURCES)
 
 simulate: python proto decide-library ## simulate admission, link control and agents under faults (SEEDS, FIRST_SEED)
-	@$(PYTHON) -m chart.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --out $(VAR)/simulate $(SIMULATE_OPTIONS)
+	@$(PYTHON) -m chart_lab.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --out $(VAR)/simulate $(SIMULATE_OPTIONS)
 
 simulate-long: setup
-	@$(PYTEST) -m slow services/tests/simulation
-	@$(PYTHON) -m chart.simulation --seeds 10000 --first-seed 1 --out $(VAR)/simulate $(SIMULATE_OPTIONS)
+	@$(PYTEST) -m slow lab/tests/simulation
+	@$(PYTHON) -m chart_lab.simulation --seeds 10000 --first-seed 1 --out $(VAR)/simulate $(SIMULATE_OPTIONS)

@@ -2,12 +2,12 @@
 SETUP += tunnel
 LINT += lint-tunnel
 UNIT += unit-tunnel
-LONG += fuzz-tunnel soak-tunnel throughput-tunnel
+LONG += fuzz-tunnel soak-tunnel throughput-tunnel tunnel-range
 
 TUNNEL := $(MAKE) -C dataplane/tunnel BUILD=$(BUILD)
 
 ##@ Elastic tunnels
-.PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel soak-tunnel throughput-tunnel
+.PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel soak-tunnel throughput-tunnel tunnel-range
 tunnel: packages proto
 	@$(TUNNEL) all
 
@@ -21,8 +21,11 @@ fuzz-tunnel: packages proto ## fuzz what the tunnel reads from outside (FUZZ_SEC
 	@$(TUNNEL) fuzz
 
 soak-tunnel: setup ## an hour of a tunnel whose connections change every second
-	@$(PYTEST) -m "lab and slow" services/tests/tunnel_program
+	@$(PYTEST) -m "lab and slow" tests/tunnel_program
 
 throughput-tunnel: setup ## what the tunnel carries and costs (4 minutes); results in var/tunnel-throughput, var/tunnel-bulk
 	@$(VENV)/bin/chart lab run tunnel-throughput --out $(VAR)/tunnel-throughput
 	@$(VENV)/bin/chart lab run tunnel-bulk --out $(VAR)/tunnel-bulk
+
+tunnel-range: setup ## PI by design over forty paths from 5 to 100 Mb/s in a model of TCP (20 minutes)
+	@$(PYTEST) -m slow lab/tests/models

@@ -6,13 +6,13 @@ VAULT_BUILD := $(BUILD)/vault
 .PHONY: vault
 vault: $(BUILD)/bin/vault ## build Vault from its published source (10 min), for tests against the real thing
 
-$(BUILD)/bin/vault: platform/vault/main.go platform/vault/go.mod
+$(BUILD)/bin/vault: deploy/vault/main.go deploy/vault/go.mod
 	@mkdir -p $(@D) $(VAULT_BUILD)
 	@if command -v vault >/dev/null; then \
 	    echo "vault: using $$(command -v vault)"; ln -sf "$$(command -v vault)" $@; \
 	else \
 	    echo "vault: building it, this takes about ten minutes"; \
-	    cp platform/vault/main.go platform/vault/go.mod $(VAULT_BUILD)/; \
+	    cp deploy/vault/main.go deploy/vault/go.mod $(VAULT_BUILD)/; \
 	    cd $(VAULT_BUILD) && go mod tidy -e >tidy.log 2>&1 && go build -trimpath -ldflags "-s -w" -o $(BUILD)/bin/vault.new . \
 	        && mv $(BUILD)/bin/vault.new $@; \
 	fi

@@ -47,7 +47,7 @@ WEB_VAR := $(abspath $(VAR))/web
 WEB_PARTS := $(WEB_VAR)/parts
 WEB_RECORDING := $(WEB_VAR)/network-500.jsonl.gz
 WEB_SMALL := $(WEB_VAR)/network-8.jsonl.gz
-RECORDER := services/tests/support/recorded_network.py
+RECORDER := tests/support/recorded_network.py
 PLAYWRIGHT = cd $(ROOT)/web && CHART_WEB_PARTS=$(WEB_PARTS) CHART_RECORDING=$(WEB_RECORDING) npx playwright test
 
 # Every part is run, also after one that failed, so that the report is as full as it can be.
@@ -70,13 +70,13 @@ web-test-recorded: web/dist/index.html $(WEB_RECORDING)
 
 # Making one needs the installed packages and the generated messages, but is not repeated when those change.
 $(WEB_RECORDING): $(RECORDER) | $(VENV)/.installed $(BUILD)/.proto-python
-	@cd services/tests && $(PYTHON) -m support.recorded_network make $@
+	@cd tests && $(PYTHON) -m support.recorded_network make $@
 
 web-visual: setup $(WEB_SMALL) ## compare pages of a small recorded network with their pictures of before (UPDATE=1: keep the new ones)
 	@cd web && CHART_RECORDING=$(WEB_SMALL) npx playwright test tests/visual.spec.ts $(if $(UPDATE),--update-snapshots)
 
 $(WEB_SMALL): $(RECORDER) | $(VENV)/.installed $(BUILD)/.proto-python
-	@cd services/tests && $(PYTHON) -m support.recorded_network make $@ --nodes 8 --links 22 --wander 0
+	@cd tests && $(PYTHON) -m support.recorded_network make $@ --nodes 8 --links 22 --wander 0
 
 web-pictures: setup ## take the pictures of the dashboard for the documentation
 	@mkdir -p docs/images

@@ -55,7 +55,17 @@ def folder_of(module: str) -> str | None:
     return parts[1] if len(parts) > 1 and parts[0] == "chart" else None
 
 
-@pytest.mark.parametrize("service", [*SERVICES, "common"])
+def test_production_does_not_import_the_lab() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCES)} imports {module}"
+        for path in modules()
+        for module in imports(path)
+        if module.partition(".")[0] in ("chart_lab", "support")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("service", [*SERVICES, "common", "maintenance"])
 def test_a_service_imports_only_common_generated_code_and_itself(service: str) -> None:
     allowed = {"common", "v1", service}
     wrong = [

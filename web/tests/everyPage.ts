@@ -37,7 +37,7 @@ const RULE = {
  */
 export function trustNodes(revoked?: string): void {
   const words = ["-m", "support.trusted_nodes", "--platform", ...(revoked ? ["--revoke", revoked] : [])];
-  execFileSync(PYTHON, words, { cwd: `${ROOT}/services/tests`, encoding: "utf8", timeout: 60_000 });
+  execFileSync(PYTHON, words, { cwd: `${ROOT}/tests`, encoding: "utf8", timeout: 60_000 });
 }
 
 /**

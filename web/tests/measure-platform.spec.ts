@@ -14,8 +14,8 @@ const REPEAT = 5;
 function impair(delayMs: number): number {
   const words = `
 import time
-from chart.lab.network import Lab
-from chart.lab.topology import Impairment
+from chart_lab.network import Lab
+from chart_lab.topology import Impairment
 lab = Lab.load("demo")
 print(time.time() * 1000)
 lab.impair("bravo-charlie", Impairment(delay_ms=${delayMs}), None)
@@ -121,7 +121,7 @@ test("a request made in the page is enforced", async ({ page }) => {
 test("a day of a busy network is one chart without a stall", async ({ page }) => {
   test.setTimeout(120_000);
   const rows = execFileSync(PYTHON, ["-m", "support.busy_day", "--platform"], {
-    cwd: `${ROOT}/services/tests`,
+    cwd: `${ROOT}/tests`,
     encoding: "utf8",
     timeout: 90_000,
   });

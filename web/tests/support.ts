@@ -233,7 +233,7 @@ export async function replayed(recording: string): Promise<Replay> {
   const first = process.getuid?.() === 0 ? ["nice", "-n", "-10"] : [];
   const [program = PYTHON, ...rest] = [...first, PYTHON, ...words];
   const gateway = spawn(program, rest, {
-    cwd: resolve(ROOT, "services/tests"),
+    cwd: resolve(ROOT, "tests"),
     stdio: ["ignore", "pipe", "pipe"],
   });
   const said: string[] = [];

@@ -112,15 +112,24 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def _add_others(app: typer.Typer, wanted: str | None) -> None:
-    for entry in metadata.entry_points(group=GROUP):
+    """Sub-commands of other distributions; what several of them have under one name becomes one group."""
+    groups: dict[str, typer.Typer] = {}
+    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda found: (found.name, found.value)):
         if wanted is not None and entry.name != wanted:
             continue
         try:
-            app.add_typer(entry.load(), name=entry.name)
+            loaded: typer.Typer = entry.load()
         except ImportError as error:
             if wanted is not None:
                 console.print(f"[red]chart {entry.name}[/red] cannot be loaded: ", str(error), sep="")
                 sys.exit(1)
+            continue
+        group = groups.get(entry.name)
+        if group is None:
+            groups[entry.name] = group = typer.Typer(help=loaded.info.help, no_args_is_help=True)
+            app.add_typer(group, name=entry.name)
+        group.registered_commands.extend(loaded.registered_commands)
+        group.registered_groups.extend(loaded.registered_groups)
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.gateway_thread import Running
 
 from chart.common import telemetry
 from chart.common.settings import BaseServiceSettings
+from support.gateway_thread import Running
 
 
 @pytest.fixture(scope="session", autouse=True)

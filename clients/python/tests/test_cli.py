@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateway_thread import Running
 from typer.testing import CliRunner, Result
 
 from chart_client.cli import build, main
@@ -17,6 +16,7 @@ from chart_client.commands.explain import bottleneck, first_cause
 from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount, own_cgroup
 from chart_client.commands.run import destination_for, node_here
 from chart_client.models import Link, Node, RateRequest
+from support.gateway_thread import Running
 
 
 def chart(*arguments: str) -> Result:

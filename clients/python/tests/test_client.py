@@ -9,14 +9,14 @@ from typing import Literal, TypedDict
 
 import httpx
 import pytest
-from support.gateway_thread import Running
-from support.waiting import eventually
 
 import chart_client
 from chart.v1 import policy_pb2
 from chart_client import Client, errors, sse
 from chart_client.transport import Transport
 from chart_client.units import format_bps, parse_rate
+from support.gateway_thread import Running
+from support.waiting import eventually
 
 
 class Asked(TypedDict):

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from support.gateway_thread import Running
 from typer.testing import CliRunner
 
 import chart_client
 from chart_client import Client
 from chart_client.cli import build
+from support.gateway_thread import Running
 
 
 def nodes(chart: Client, gateway: Running) -> None:

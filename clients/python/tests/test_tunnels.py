@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from support.gateway_thread import Running
 from typer.testing import CliRunner, Result
 
 from chart_client import Client, NotFoundError, RefusedError
 from chart_client.cli import build
+from support.gateway_thread import Running
 
 
 def chart(*arguments: str) -> Result:

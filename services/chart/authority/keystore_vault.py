@@ -1,8 +1,8 @@
 """HashiCorp Vault as the key store: Transit makes and wraps keys and signs receipts, PKI issues certificates.
 
 The authority logs in by AppRole and renews its token at half life; when the token is lost it logs in again. What Vault
-needs once (mounts, keys, role, policy) is set up by `chart.platform.vault`. The wrapping key of Transit is derived: its
-context binds a wrapped key to its purpose.
+needs once (mounts, keys, role, policy) is set up by `chart.maintenance.vault`. The wrapping key of Transit is derived:
+its context binds a wrapped key to its purpose.
 """
 
 from __future__ import annotations

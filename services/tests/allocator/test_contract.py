@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.processes import ServerProcess, free_ports, listens
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.streams import CompactedState, KafkaBroker
 from chart.v1 import allocator_pb2, allocator_pb2_grpc, link_load_pb2, link_rate_pb2, topology_pb2
+from support.processes import ServerProcess, free_ports, listens
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -20,7 +20,7 @@ from chart.allocator.controller import (
     newcomer_rate_bps,
 )
 from chart.allocator.legacy import LegacyDemand, fair_share_bps
-from chart.allocator.simulator import FlowGroup, LinkSimulator, jain_index
+from chart_lab.models.link import FlowGroup, LinkSimulator, jain_index
 
 MEGA = 1e6
 LAWS = ["nec", "rcp"]

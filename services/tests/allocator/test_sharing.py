@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from chart.allocator.controller import LinkController, LinkSample
-from chart.simulation.decide import LIBRARY, Decide
 from chart.v1 import flow_grant_pb2, link_rate_pb2
+from chart_lab.simulation.decide import LIBRARY, Decide
 
 CAPACITY_BPS = 100_000_000
 SECOND_US = 1_000_000

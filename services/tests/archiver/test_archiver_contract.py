@@ -12,10 +12,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.kafka import KafkaServer
-from support.postgres import PostgresServer
-from support.processes import ServerProcess, free_ports
-from support.waiting import eventually
 from ulid import ULID
 
 from chart.common import rpc
@@ -29,6 +25,10 @@ from chart.v1 import (
     link_rate_pb2,
     measurement_pb2,
 )
+from support.kafka import KafkaServer
+from support.postgres import PostgresServer
+from support.processes import ServerProcess, free_ports
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Iterator
 
 import pyarrow.parquet as pq
 import pytest
-from support.kafka import KafkaServer
-from support.postgres import PostgresServer
-from support.processes import ServerProcess, free_ports
-from support.waiting import eventually
 from ulid import ULID
 
 from chart.common import rpc
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams_kafka import KafkaBroker
 from chart.v1 import alert_pb2, archive_pb2, archive_pb2_grpc, estimate_pb2, measurement_pb2
+from support.kafka import KafkaServer
+from support.postgres import PostgresServer
+from support.processes import ServerProcess, free_ports
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -14,8 +14,6 @@ import pytest
 import pytest_asyncio
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
-from support.postgres import PostgresServer
-from support.timescale import TimescaleServer
 
 from chart.archiver import minutes, windows
 from chart.archiver.repository import Repository
@@ -24,6 +22,8 @@ from chart.archiver.settings import ArchiverSettings
 from chart.archiver.times import day_of
 from chart.common import migrate
 from chart.common.database import Pool
+from support.postgres import PostgresServer
+from support.timescale import TimescaleServer
 
 pytestmark = pytest.mark.contract
 

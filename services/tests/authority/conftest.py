@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+
 from support import authority
 from support.authority import Place
 from support.postgres import PostgresServer

@@ -19,12 +19,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.x509.oid import NameOID
-from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, sign_certificate, store
-from support.postgres import PostgresServer
-from support.waiting import eventually
 
 from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.common import qos
+from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, sign_certificate, store
+from support.postgres import PostgresServer
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

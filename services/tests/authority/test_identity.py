@@ -9,9 +9,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
-from support.authority import OtherAuthority, csr, new_key, sign_certificate
 
 from chart.authority.identity import Identity, IdentityError, check_request, of_short, of_uri, prove
+from support.authority import OtherAuthority, csr, new_key, sign_certificate
 
 DOMAIN = "chart.local"
 HOUR = datetime.timedelta(hours=1)

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from support.authority import OtherAuthority
 
 from chart.authority import tls
 from chart.authority.api import create_app
@@ -21,6 +20,7 @@ from chart.authority.settings import AuthoritySettings
 from chart.authority.tls import PEER_CERTIFICATE
 from chart.authority.trust import Trust
 from chart.common.clock import FakeClock, SystemClock
+from support.authority import OtherAuthority
 
 FAR_US = 10**12
 

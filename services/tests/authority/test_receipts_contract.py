@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.authority import empty, running, settings_of
-from support.gateway import World, listening, world
-from support.kafka import KafkaServer
-from support.postgres import PostgresServer
-from support.waiting import eventually
 
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import connect
@@ -22,6 +17,11 @@ from chart.gateway.authority import AuthorityClient
 from chart.gateway.settings import GatewaySettings
 from chart.v1 import grant_status_pb2 as status
 from chart.v1 import rate_request_pb2 as rr
+from support.authority import empty, running, settings_of
+from support.gateway import World, listening, world
+from support.kafka import KafkaServer
+from support.postgres import PostgresServer
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -11,14 +11,14 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
-from support.authority import Place, csr, empty, new_key, running, settings_of
-from support.postgres import PostgresServer
-from support.waiting import eventually
 
 from chart.authority import certificates, main, tls
 from chart.authority.context import Authority
 from chart.authority.identity import Identity, Proof
 from chart.common.problems import ProblemError
+from support.authority import Place, csr, empty, new_key, running, settings_of
+from support.postgres import PostgresServer
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from chart.maintenance.vault import Administrator, VaultUnavailableError
+from chart.maintenance.vault_setup import KEYS_FILE, set_up
 from support.authority import csr, empty, new_key, running, settings_of
 from support.postgres import PostgresServer
 from support.vault import VaultServer, launch_or_skip
 from support.waiting import eventually
-
-from chart.platform.vault import Administrator, VaultUnavailableError
-from chart.platform.vault_setup import KEYS_FILE, set_up
 
 pytestmark = pytest.mark.contract
 

@@ -6,14 +6,14 @@ import asyncio
 import time
 
 import pytest
-from support.kafka import KafkaServer, fresh_catalogue
-from support.postgres import PostgresServer
 
 from chart.common import database, outbox
 from chart.common.outbox import OutboxRelay
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import KafkaBroker
 from chart.v1 import policy_pb2
+from support.kafka import KafkaServer, fresh_catalogue
+from support.postgres import PostgresServer
 
 pytestmark = pytest.mark.contract
 # Of the 100 ms that a rate request may take until it is enforced.

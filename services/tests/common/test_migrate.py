@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy
-from support.postgres import role_url
 
 from chart.common import migrate, migrate_main
+from support.postgres import role_url
 
 contract = pytest.mark.contract
 

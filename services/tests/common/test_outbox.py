@@ -13,10 +13,6 @@ import psycopg
 import pytest
 import pytest_asyncio
 import yaml
-from support import relay_program
-from support.kafka import KafkaServer, fresh_catalogue
-from support.postgres import PostgresServer
-from support.waiting import eventually
 
 from chart.common import audit, database, outbox, telemetry
 from chart.common.database import Pool
@@ -24,6 +20,10 @@ from chart.common.outbox import OutboxRelay
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import KafkaBroker, LocalBroker, Record
 from chart.v1 import audit_pb2, policy_pb2
+from support import relay_program
+from support.kafka import KafkaServer, fresh_catalogue
+from support.postgres import PostgresServer
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 TOPIC = "chart.policy.v1"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from support.kafka import fresh_catalogue
-from support.waiting import eventually
 
 from chart.common import telemetry
 from chart.common.clock import FakeClock
 from chart.common.streams import Broker, KafkaBroker, LocalBroker, Record, StreamRejected, Subscription
 from chart.v1 import link_load_pb2, policy_pb2
+from support.kafka import fresh_catalogue
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 LIMIT_S = 15.0

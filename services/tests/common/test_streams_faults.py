@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from support.kafka import KafkaServer, fresh_catalogue
-from support.waiting import Limit, eventually
 
 from chart.common.streams import KafkaBroker, StreamUnavailable, Subscription
 from chart.v1 import link_load_pb2, policy_pb2
+from support.kafka import KafkaServer, fresh_catalogue
+from support.waiting import Limit, eventually
 
 pytestmark = pytest.mark.contract
 

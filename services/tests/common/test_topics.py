@@ -12,11 +12,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
     ConfigResource,
     ResourceType,
 )
-from support.kafka import fresh_catalogue
 from typer.testing import CliRunner
 
 from chart.common import catalogue, topics
 from chart.common.catalogue import Catalogue, Topic
+from support.kafka import fresh_catalogue
 
 
 def test_every_stream_is_wanted_with_its_dead_letters() -> None:

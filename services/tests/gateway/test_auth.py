@@ -12,12 +12,12 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from support.gateway import World, world
 
 from chart.common.tokens import RemoteKeys, TokenError, TokenVerifier, roles_of
 from chart.gateway.issuer import DevelopmentIssuer, NotInProductionError
 from chart.gateway.service import ConfigurationError, key_source
 from chart.gateway.settings import GatewaySettings
+from support.gateway import World, world
 
 GOOD = {"source": "alpha", "destination": "delta", "guaranteed_bps": 1_000_000}
 

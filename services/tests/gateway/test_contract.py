@@ -14,12 +14,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.postgres import PostgresServer
-from support.processes import ServerProcess, free_ports
-from support.waiting import eventually
 
 from chart.common.streams import KafkaBroker
 from chart.v1 import flow_grant_pb2, grant_status_pb2
+from support.postgres import PostgresServer
+from support.processes import ServerProcess, free_ports
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from support.gateway import NOW_US, World, listening
-from support.waiting import eventually
 
 from chart.common.clock import FakeClock
 from chart.gateway.events import NAMES, TURNS, EventHub, EventStream, Filter, TooManyClientsError, written
 from chart.gateway.live import Change
 from chart.v1 import grant_status_pb2, link_load_pb2, link_rate_pb2, measurement_pb2, policy_pb2, topology_pb2
+from support.gateway import NOW_US, World, listening
+from support.waiting import eventually
 
 EVERYTHING = Filter(frozenset(NAMES), "me", True)
 

@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 import pytest_asyncio
-from support.gateway import World, world
-from support.keycloak import SECRETS, KeycloakServer, sign_in, start_or_skip
 
 from chart.gateway.service import key_source
 from chart.gateway.settings import GatewaySettings
+from support.gateway import World, world
+from support.keycloak import SECRETS, KeycloakServer, sign_in, start_or_skip
 
 # Slow: its start takes minutes on a busy machine.
 pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from support.gateway import NOW_US, World
-from support.waiting import eventually
-
 from chart.common.clock import FakeClock
 from chart.common.streams import LocalBroker
 from chart.gateway.events import NAMES, EventHub, Filter, written
@@ -19,6 +16,8 @@ from chart.v1 import (
     rate_request_pb2,
     topology_pb2,
 )
+from support.gateway import NOW_US, World
+from support.waiting import eventually
 
 LINK = topology_pb2.Link(id="a:to-b", from_node="a", to_node="b", interface="to-b", capacity_bps=1000)
 SECOND_US = 1_000_000

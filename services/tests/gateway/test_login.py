@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 
 import pytest
-from support.gateway import World
 
 from chart.gateway.login import Attempt, attempt_of, challenge, local_path
+from support.gateway import World
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from support.gateway import NOW_US, World
-from support.waiting import eventually
-
 from chart.gateway.observed import Observed
 from chart.v1 import audit_pb2, flow_record_pb2, node_state_pb2
+from support.gateway import NOW_US, World
+from support.waiting import eventually
 
 SECOND_US = 1_000_000
 BODY = {"source": "alpha", "destination": "delta", "guaranteed_bps": 1_000_000}

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from support.gateway import World
 
 from chart.gateway import once, openapi
 from chart.v1 import reservations_pb2
+from support.gateway import World
 
 ASK = {"source": "alpha", "destination": "delta", "guaranteed_bps": 1_000_000}
 # They change nothing: a repetition is told what holds then.

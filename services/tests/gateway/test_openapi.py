@@ -14,10 +14,10 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.core.result import Ok
-from support.gateway import World
 
 from chart.common.problems import MEDIA_TYPE
 from chart.gateway import openapi
+from support.gateway import World
 
 DOCUMENT = json.loads(openapi.text())
 OPERATIONS = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from support.gateway import CAPACITY_BPS, World, listening, world
 
 REQUESTS = "/v1/rate-requests"

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support import recorded_network as recorded
 
 from chart.common.streams import LocalBroker
 from chart.gateway.live import LINK_LOAD, NODE_STATE, PASSING, TOPOLOGY
 from chart.v1 import link_load_pb2
+from support import recorded_network as recorded
 
 
 def test_a_made_network_hangs_together_and_is_the_same_each_time() -> None:

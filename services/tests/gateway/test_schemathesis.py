@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support import laboratory
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -6,6 +6,7 @@ import gzip
 import re
 
 import pytest
+
 from support.gateway import World
 
 

@@ -11,12 +11,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.processes import ServerProcess, free_ports, listens
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.streams import KafkaBroker
 from chart.v1 import estimate_pb2, inference_pb2, inference_pb2_grpc, measurement_pb2
+from support.processes import ServerProcess, free_ports, listens
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

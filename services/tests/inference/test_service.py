@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.clock import FakeClock
@@ -31,6 +30,7 @@ from chart.v1 import (
     sensing_configuration_pb2,
     topology_pb2,
 )
+from support.waiting import eventually
 
 NODES = ("alpha", "bravo", "charlie", "delta")
 DELAYS_US = (1000, 50_000, 1000)

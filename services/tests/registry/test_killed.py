@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from grpc import aio
-from support.kafka import KafkaServer
-from support.postgres import PostgresServer
-from support.processes import free_ports
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.streams import KafkaBroker
 from chart.v1 import registry_pb2, registry_pb2_grpc, topology_pb2
+from support.kafka import KafkaServer
+from support.postgres import PostgresServer
+from support.processes import free_ports
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

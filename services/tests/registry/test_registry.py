@@ -15,9 +15,6 @@ import psycopg
 import pytest
 import pytest_asyncio
 from grpc import aio
-from support.postgres import PostgresServer
-from support.processes import free_ports
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.rpc import RefusalError
@@ -25,6 +22,9 @@ from chart.common.streams import CompactedState, KafkaBroker
 from chart.registry.main import serve
 from chart.registry.settings import RegistrySettings
 from chart.v1 import policy_pb2, registry_pb2, registry_pb2_grpc, sensing_configuration_pb2, topology_pb2
+from support.postgres import PostgresServer
+from support.processes import free_ports
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

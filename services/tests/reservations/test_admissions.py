@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 import psycopg
 import pytest
 import pytest_asyncio
-from support.postgres import PostgresServer
 from ulid import ULID
 
 from chart.common import database
@@ -28,6 +27,7 @@ from chart.reservations.network import Network, network_of
 from chart.reservations.profile import Block, LinkProfile
 from chart.reservations.reservation import Timing
 from chart.v1 import rate_request_pb2, topology_pb2
+from support.postgres import PostgresServer
 
 pytestmark = pytest.mark.contract
 MEGA = 1_000_000

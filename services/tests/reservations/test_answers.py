@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from support.postgres import PostgresServer
 
 from chart.common import database
 from chart.common.clock import FakeClock
@@ -17,6 +16,7 @@ from chart.common.settings import BaseServiceSettings
 from chart.reservations.answers import CLAIM_US, AnswerCalls
 from chart.reservations.repository import Repository
 from chart.v1 import reservations_pb2 as pb
+from support.postgres import PostgresServer
 
 pytestmark = pytest.mark.contract
 DAY_US = 24 * 3600 * 1_000_000

@@ -13,9 +13,6 @@ import pytest
 import pytest_asyncio
 import sqlalchemy
 from alembic import command
-from support.postgres import PostgresServer
-from support.receiver import receiver
-from support.waiting import eventually
 
 from chart.common import database, migrate
 from chart.common.clock import SystemClock
@@ -33,6 +30,9 @@ from chart.reservations.validation import CheckedRequest
 from chart.reservations.writing import Changes
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1.flow_grant_pb2 import FlowSelector
+from support.postgres import PostgresServer
+from support.receiver import receiver
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 NOW_US = 1_750_000_000_000_000

@@ -12,15 +12,15 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from support.postgres import PostgresServer
-from support.reservations import LINKS, MEGA, Platform, Replica, ask, running
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.rpc import RefusalError
 from chart.v1 import flow_grant_pb2, grant_status_pb2, reservations_pb2_grpc
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
+from support.postgres import PostgresServer
+from support.reservations import LINKS, MEGA, Platform, Replica, ask, running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

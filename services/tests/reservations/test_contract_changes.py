@@ -14,10 +14,6 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
-from support.postgres import PostgresServer
-from support.receiver import receiver
-from support.reservations import LINKS, MEGA, Platform, ask, running
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.rpc import RefusalError
@@ -26,6 +22,10 @@ from chart.reservations.profile import Block
 from chart.v1 import estimate_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
+from support.postgres import PostgresServer
+from support.receiver import receiver
+from support.reservations import LINKS, MEGA, Platform, ask, running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 S = 1_000_000

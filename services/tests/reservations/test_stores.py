@@ -10,9 +10,6 @@ from typing import Any, cast
 import psycopg
 import pytest
 import pytest_asyncio
-from support import stores
-from support.postgres import PostgresServer
-from support.reservations import LINKS, Platform, Replica, running
 
 from chart.common import rpc
 from chart.common.rpc import RefusalError
@@ -20,6 +17,9 @@ from chart.reservations.rates import Change
 from chart.v1 import flow_grant_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
+from support import stores
+from support.postgres import PostgresServer
+from support.reservations import LINKS, Platform, Replica, running
 
 pytestmark = pytest.mark.contract
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from support.waiting import eventually
-
 from chart.common.streams import LocalBroker
 from chart.reservations.view import TOPOLOGY, NetworkView
 from chart.v1 import topology_pb2
+from support.waiting import eventually
 
 LINK = "a:to-b"
 

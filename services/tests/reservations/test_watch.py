@@ -6,12 +6,11 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from support.waiting import eventually
-
 from chart.common.clock import SystemClock
 from chart.reservations import watch
 from chart.reservations.reservation import Reservation
 from chart.reservations.watch import Watch
+from support.waiting import eventually
 
 
 class Stored:

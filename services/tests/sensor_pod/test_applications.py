@@ -8,7 +8,7 @@ import pytest
 
 from chart.sensor_pod.applications import Applications, LimitExceededError, Limits, limits_from_json
 from chart.sensor_pod.group import Cost
-from chart.sensor_pod.simulation import World, configuration
+from chart_lab.models.sensing_day import World, configuration
 
 S = 1_000_000
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.waiting import eventually
 
 from chart.sensor_pod import drivers as module
 from chart.sensor_pod.drivers import Drivers, SensorError
 from chart.sensor_pod.model import GroupKey
+from support.waiting import eventually
 
 # Answers at once; dies or stays silent when a parameter says so.
 PROGRAM = f"""#!{sys.executable}

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.kafka import KafkaServer
-from support.processes import ServerProcess, free_ports
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.places import repository_root
 from chart.common.streams_kafka import KafkaBroker
 from chart.v1 import measurement_pb2, sensing_configuration_pb2, sensor_pod_pb2, sensor_pod_pb2_grpc
+from support.kafka import KafkaServer
+from support.processes import ServerProcess, free_ports
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

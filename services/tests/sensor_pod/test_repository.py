@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.waiting import eventually
 
 from chart.common.clock import FakeClock, SystemClock
 from chart.common.streams_local import LocalBroker
@@ -15,6 +14,7 @@ from chart.sensor_pod import publisher as module
 from chart.sensor_pod.publisher import CURSOR, TOPIC, Publisher
 from chart.sensor_pod.repository import Repository, Retention, RunRecord, SkipRecord
 from chart.v1 import measurement_pb2, sensing_configuration_pb2
+from support.waiting import eventually
 
 
 @pytest.fixture

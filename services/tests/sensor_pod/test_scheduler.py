@@ -14,7 +14,7 @@ from chart.sensor_pod.group import Cost, phase
 from chart.sensor_pod.model import GroupKey
 from chart.sensor_pod.plan import Declare, Limits
 from chart.sensor_pod.scheduler import Scheduler
-from chart.sensor_pod.simulation import World, a_day, configuration
+from chart_lab.models.sensing_day import World, a_day, configuration
 
 S = 1_000_000
 

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.tunnels import TunnelsProcess
-from support.waiting import eventually
-from tunnel_program.ends import End
 
 from chart.common import rpc
 from chart.common.streams import KafkaBroker
 from chart.v1 import tunnels_pb2, tunnels_pb2_grpc
 from chart.v1.tunnel_command_pb2 import TunnelController
+from support.tunnels import TunnelsProcess
+from support.waiting import eventually
+from tunnel_program.ends import End
 
 pytestmark = pytest.mark.contract
 

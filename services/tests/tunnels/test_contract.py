@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 import psycopg
 import pytest
-from support.postgres import PostgresServer
-from support.tunnels import TunnelsProcess
-from support.waiting import eventually
 
 from chart.common import rpc
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import CompactedState, KafkaBroker
-from chart.tunnels.simulator import Simulator
 from chart.v1 import flow_grant_pb2, tunnels_pb2, tunnels_pb2_grpc
 from chart.v1.tunnel_command_pb2 import TunnelCommand, TunnelController
 from chart.v1.tunnel_report_pb2 import TunnelReport
+from chart_lab.models.tunnel import Simulator
+from support.postgres import PostgresServer
+from support.tunnels import TunnelsProcess
+from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 

@@ -30,7 +30,7 @@ from chart.tunnels.controller import (
     spectral_radius,
     worth,
 )
-from chart.tunnels.simulator import Simulator, Trace, run
+from chart_lab.models.tunnel import Simulator, Trace, run
 
 CAPACITY_PPS = 2000.0
 PERIOD_S = 2.0

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
-from support.gateway import World, world
 
 from chart.v1.tunnel_report_pb2 import TunnelReport
+from support.gateway import World, world
 
 MEGA = 1_000_000
 

@@ -8,11 +8,11 @@ from chart.common.rpc_errors import RefusalError
 from chart.tunnels import validation
 from chart.tunnels.controller import LIMIT_SHARE
 from chart.tunnels.service import Target, TunnelControl, rate_of, target_of, tau_of
-from chart.tunnels.simulator import Simulator
 from chart.v1 import tunnels_pb2 as pb
 from chart.v1.flow_grant_pb2 import FlowGrant
 from chart.v1.tunnel_command_pb2 import TunnelCommand, TunnelController
 from chart.v1.tunnel_report_pb2 import TunnelReport
+from chart_lab.models.tunnel import Simulator
 
 MEGA = 1_000_000
 NOW_US = 1_780_000_000_000_000

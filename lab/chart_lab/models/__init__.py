@@ -1,0 +1,1 @@
+"""Models of links, tunnels and probing in fast motion: for property tests and for choosing gains."""

@@ -1,0 +1,89 @@
+"""Opens and sets up the Vault of docker-compose.yml: `python -m chart.maintenance.vault_setup`, which may run again.
+
+Initialises a new Vault with one unseal key, unseals it, and makes what the authority needs. Unseal key and root token
+stay in CHART_STATE_DIR/vault.json, which only this job has; the authority's AppRole goes to CHART_VAULT_APPROLE_DIR. An
+installation of more than one machine has a Vault of its own, with an unsealing that holds its keys elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from chart.common.files import write_private
+from chart.maintenance.vault import Administrator, VaultKeys, VaultUnavailableError, configure
+
+KEYS_FILE = "vault.json"
+READY_LIMIT_S = 30.0
+
+
+def read_keys(path: Path) -> VaultKeys:
+    """The keys of an earlier run.
+
+    Raises:
+        VaultUnavailableError: they are gone; without them this Vault stays closed.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return VaultKeys(found["unseal"], found["root_token"])
+    except (OSError, ValueError, KeyError) as error:
+        msg = f"this Vault was initialised before and its keys cannot be read from {path}: {error!r}; restore that file"
+        raise VaultUnavailableError(msg) from error
+
+
+def set_up(vault: Administrator, state: Path, approle: Path, domain: str) -> bool:
+    """Initialise if new, unseal if sealed, configure. Returns whether the Vault was new.
+
+    Raises:
+        VaultUnavailableError: Vault refused, or its keys are gone.
+    """
+    keys_file = state / KEYS_FILE
+    status = vault.ask("GET", "sys/seal-status")
+    if status["initialized"]:
+        keys = read_keys(keys_file)
+        vault.use(keys.root_token)
+    else:
+        keys = vault.initialise()
+        write_private(keys_file, json.dumps({"unseal": keys.unseal, "root_token": keys.root_token}).encode())
+    if status["sealed"]:
+        vault.unseal(keys)
+    end = time.monotonic() + READY_LIMIT_S
+    while True:
+        try:
+            # Between unsealed and at work there is a moment in which Vault refuses.
+            vault.ask("GET", "sys/mounts")
+            break
+        except VaultUnavailableError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+    role_id, secret_id = configure(vault, domain)
+    write_private(approle / "secret-id", secret_id.encode())
+    write_private(approle / "role-id", role_id.encode())
+    return not status["initialized"]
+
+
+def main() -> int:
+    """Exit status: 0 done, 1 with what is wrong."""
+    vault = Administrator(os.environ.get("CHART_VAULT_ADDRESS", "http://127.0.0.1:8200"))
+    try:
+        new = set_up(
+            vault,
+            Path(os.environ.get("CHART_STATE_DIR", "/var/lib/chart")),
+            Path(os.environ.get("CHART_VAULT_APPROLE_DIR", "/run/chart")),
+            os.environ.get("CHART_AUTHORITY_DOMAIN", "chart.local"),
+        )
+    except (VaultUnavailableError, OSError) as error:
+        sys.stderr.write(f"vault-setup: {error}\n")
+        return 1
+    finally:
+        vault.close()
+    sys.stderr.write(f"vault-setup: Vault is {'initialised, ' if new else ''}open and set up\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""docker-compose.yml says what the rest of the repository says: services, versions, settings, rights."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chart_lab.platform.process_rights import Rights
+from chart_lab.platform.programs import SERVICES
+from chart_lab.platform.settings import repository_root
+
+ROOT = repository_root()
+FILES = ("docker-compose.yml", "compose.standins.yml", "compose.observability.yml", "compose.test.yml")
+OURS = (*SERVICES, "authority", "gateway", "web", "topics", "migrate", "vault-setup")
+AGENTS = ("agent", "node-alpha", "node-delta")
+AGENT_CAPABILITIES = ["${CHART_AGENT_BPF:-BPF}", "${CHART_AGENT_PERFMON:-PERFMON}", "NET_ADMIN"]
+# Compose sets it itself.
+GIVEN = {"COMPOSE_PROJECT_NAME"}
+
+
+def load(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    return found
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in FILES:
+        for service, body in load(name)["services"].items():
+            found[service] = {**found.get(service, {}), **body}
+    return found
+
+
+def dotenv() -> dict[str, str]:
+    lines = (ROOT / ".env").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_variable_without_a_default_is_in_dotenv_or_a_password_that_is_made(name: str) -> None:
+    wanted = set(re.findall(r"(?<!\$)\$\{(\w+)(?::\?[^}]*)?\}", (ROOT / name).read_text(encoding="utf-8")))
+    made = set(re.findall(r"CHART_\w+", (ROOT / "deploy/compose/secrets").read_text(encoding="utf-8")))
+    assert wanted - set(dotenv()) - made - GIVEN == set()
+    assert not made & set(dotenv()), "a password stands in .env"
+
+
+def test_every_service_runs_with_its_own_database_role_and_a_health_check() -> None:
+    found = services()
+    assert set(OURS) <= set(found)
+    for name in (*SERVICES, "authority", "gateway", "web"):
+        assert found[name]["healthcheck"]["test"][0] == "CMD", name
+        url = load("docker-compose.yml")["services"][name]["environment"].get("CHART_DATABASE_URL")
+        assert url is None or url.startswith(f"postgresql://{name}:"), name
+
+
+def test_none_but_agents_has_a_capability_and_none_of_ours_can_write_its_root() -> None:
+    found = services()
+    for name in (*OURS, *AGENTS):
+        body = found[name]
+        assert body["cap_drop"] == ["ALL"], name
+        assert body["read_only"] is True, name
+        assert "no-new-privileges:true" in body["security_opt"], name
+        assert body.get("cap_add", []) == (AGENT_CAPABILITIES if name in AGENTS else []), name
+
+
+def status(user: int, permitted: int, effective: int, bounding: int) -> str:
+    """As /proc/PID/status has it."""
+    return (
+        f"Name:\tx:y\nUmask:\t0022\nUid:\t{user}\t{user}\t{user}\t{user}\nCapInh:\t0000000000000000\n"
+        f"CapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\nCapBnd:\t{bounding:016x}\n"
+    )
+
+
+def test_a_process_with_more_than_its_rights_is_noticed() -> None:
+    three, named = 0xC000001000, {"BPF", "PERFMON", "NET_ADMIN"}
+    exact = Rights.parse(status(0, three, three, three))
+    assert exact.beyond(named) == ""
+    assert exact.beyond(named - {"BPF"}).startswith("has 0xc000001000")
+    assert exact.beyond_a_user() == "runs as root"
+    for masks in ((three | 1, three, three), (three, three | 1, three), (three, three, three | 1), (three, 0, three)):
+        assert Rights.parse(status(0, *masks)).beyond(named), masks
+    user = Rights.parse(status(10001, 0, 0, 0))
+    assert user.beyond_a_user() == ""
+    assert Rights.parse(status(10001, 1, 0, 0)).beyond_a_user() == "has capabilities 0x1"
+
+
+def test_the_official_images_are_the_versions_that_everything_else_is_tried_with() -> None:
+    def version(pom: Path, artifact: str) -> str:
+        space = {"m": "http://maven.apache.org/POM/4.0.0"}
+        for dependency in ElementTree.parse(pom).getroot().iterfind(".//m:dependency", space):
+            if dependency.findtext("m:artifactId", "", space) == artifact:
+                return dependency.findtext("m:version", "", space)
+        raise AssertionError(f"{pom} has no {artifact}")
+
+    settings = dotenv()
+    vault = re.search(r"hashicorp/vault v(\S+)", (ROOT / "deploy/vault/go.mod").read_text(encoding="utf-8"))
+    assert vault
+    for image, expected in {
+        "CHART_KAFKA_IMAGE": version(ROOT / "deploy/kafka/pom.xml", "kafka_2.13"),
+        "CHART_KEYCLOAK_IMAGE": version(ROOT / "deploy/keycloak/pom.xml", "keycloak-quarkus-dist"),
+        "CHART_VAULT_IMAGE": vault[1],
+    }.items():
+        assert settings[image].rsplit(":", 1)[1] == expected
+    project = (ROOT / "services/pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{settings["CHART_TAG"]}"' in project
+
+
+def test_files_that_compose_mounts_are_there() -> None:
+    mounted = [volume for body in services().values() for volume in body.get("volumes", []) if volume.startswith("./")]
+    assert mounted
+    for volume in mounted:
+        assert (ROOT / volume.split(":", 1)[0]).exists(), volume

@@ -1,0 +1,82 @@
+"""Waiting for something to become true, to a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from chart_lab.experiments.noise import Steal
+
+Answer = TypeVar("Answer")
+
+# With more than this stolen a time is not judged: below the limit of experiments, which average for minutes.
+STEAL_LIMIT_CORES = 0.005
+# A limit is never stretched to more than this.
+STRETCHED_MOST = 4.0
+
+
+class Limit:
+    """A limit in seconds that the machine was there: what the hypervisor takes of the processors does not count."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._began = Steal.now()
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        elapsed_s = time.monotonic() - self._began.at_s
+        if elapsed_s <= self._limit_s:
+            return False
+        share = Steal.now().cores_since(self._began) / (os.cpu_count() or 1)
+        return elapsed_s > STRETCHED_MOST * self._limit_s or elapsed_s * (1 - share) > self._limit_s
+
+
+def poll(look: Callable[[], Answer], good: Callable[[Answer], object] = bool, limit_s: float = 10.0) -> Answer:
+    """Look every 20 ms until the answer is good; the last answer in any case."""
+    limit = Limit(limit_s)
+    while True:
+        answer = look()
+        if good(answer) or limit.over:
+            return answer
+        time.sleep(0.02)
+
+
+def until(condition: Callable[[], Answer], what: str, limit_s: float = 30.0) -> Answer:
+    """Ask every 20 ms until the answer is true and return it; AssertionError with ``what`` after the limit."""
+    answer = poll(condition, limit_s=limit_s)
+    assert answer, f"not within {limit_s:g} s: {what}"
+    return answer
+
+
+def soon(condition: Callable[[], Answer], what: str, within_s: float, limit_s: float = 60.0) -> Answer:
+    """As ``until``: the answer must come. That it comes within a time is judged where the hypervisor took nothing
+    meanwhile; what it takes from a queue of a dozen processes delays the last of them by many times as much.
+    """
+    began = Steal.now()
+    answer = until(condition, what, limit_s=limit_s)
+    took_s, stolen_cores = time.monotonic() - began.at_s, Steal.now().cores_since(began)
+    late = f"{what}: after {took_s:.1f} s instead of {within_s:g} s; the hypervisor took {stolen_cores:.2f} cores"
+    assert took_s <= within_s or stolen_cores > STEAL_LIMIT_CORES, late
+    if took_s > within_s:
+        print(f"not judged: {late}")
+    return answer
+
+
+async def eventually(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], limit_s: float = 10.0) -> Any:
+    """Ask every 20 ms until the answer is true, and return it; AssertionError after the limit."""
+    limit = Limit(limit_s)
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        if limit.over:
+            msg = f"not within {limit_s:g} s: {inspect.getsource(condition).strip()}"
+            raise AssertionError(msg)
+        await asyncio.sleep(0.02)

@@ -1,0 +1,92 @@
+"""What holds for the repository as a whole: portable, small, and its streams agree with its messages."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tracked() -> list[Path]:
+    """Files under version control."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+    )
+    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def files() -> list[Path]:
+    return tracked()
+
+
+def test_no_file_is_large(files: list[Path]) -> None:
+    assert [str(path) for path in files if path.stat().st_size > 1 << 20] == []
+
+
+def test_lock_files_name_no_registry(files: list[Path]) -> None:
+    for path in files:
+        if path.name == "package-lock.json":
+            assert '"resolved": "http' not in path.read_text(), f"{path} records download addresses"
+        if re.fullmatch(r"requirements.*\.(txt|in)", path.name):
+            text = path.read_text()
+            assert "http://" not in text, path
+            assert "https://" not in text, path
+            assert "index-url" not in text, path
+
+
+def test_python_locks_have_hashes(files: list[Path]) -> None:
+    for path in files:
+        if re.fullmatch(r"requirements.*\.txt", path.name):
+            pins = re.findall(r"^[a-z0-9-]+(?:\[[a-z,]+\])?==", path.read_text(), re.MULTILINE)
+            assert pins, path
+            assert path.read_text().count("--hash=sha256:") >= len(pins), path
+
+
+def test_no_path_of_one_machine(files: list[Path]) -> None:
+    pattern = re.compile(r"(?:^|[\s\"'=(:])/(?:home|root|work)/[a-z]", re.MULTILINE)
+    found = []
+    for path in files:
+        if path == Path(__file__) or path.suffix in {".png", ".bin", ".gz"}:
+            continue
+        found += [f"{path}: {match.group()}" for match in pattern.finditer(path.read_text(errors="replace"))]
+    assert found == []
+
+
+def test_every_stream_has_its_message() -> None:
+    topics = yaml.safe_load((ROOT / "proto/chart/v1/topics.yaml").read_text())["topics"]
+    assert topics
+    for name, topic in topics.items():
+        assert re.fullmatch(r"chart(\.[a-z][a-z-]*)+\.v\d+", name), name
+        assert topic["cleanup"] in {"compact", "delete"}, name
+        assert (topic["cleanup"] == "delete") == ("retention" in topic), f"{name}: retention belongs to cleanup: delete"
+        message = topic["message"].removeprefix("chart.v1.")
+        module = re.sub(r"(?<!^)(?=[A-Z])", "_", message).lower()
+        candidates = {path.stem for path in (ROOT / "proto/chart/v1").glob("*.proto")}
+        homes = [
+            stem
+            for stem in candidates
+            if hasattr(importlib.import_module(f"chart.v1.{stem}_pb2"), message)
+            and f"message {message} " in (ROOT / f"proto/chart/v1/{stem}.proto").read_text()
+        ]
+        assert len(homes) == 1, f"{name}: {message} (like {module}) is defined in {homes}"
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    head = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
+    assert "make demo" in head
+    assert "make test" in head
+
+
+def test_continuous_integration_runs_make_test_and_nothing_hidden() -> None:
+    commands = [
+        line for line in (ROOT / ".ci/run").read_text().splitlines() if line.strip() and not line.startswith("#")
+    ]
+    assert commands[-1] == "exec make test"
+    assert len(commands) == 3

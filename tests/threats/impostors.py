@@ -1,0 +1,108 @@
+"""A node that speaks for another: records in its name, and reports that would draw its traffic here."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from chart.common import qos, record_mac
+from chart.common.record_check import AuthorityKeys, RecordCheck
+from chart.common.record_mac import RecordMacError
+from chart.common.settings import BaseServiceSettings
+from chart.v1 import link_load_pb2
+from support.authority import Place
+from threats.forgeries import FLOW, packet
+
+TOPIC = "chart.link-load.v1"
+ROUNDS = 50
+
+
+@dataclass
+class Findings:
+    """What came of it."""
+
+    tried: int = 0
+    accepted: list[str] = field(default_factory=list)
+    good_refused: int = 0
+
+
+async def _taken(check: RecordCheck, key: str, load: link_load_pb2.LinkLoadReport, mac: str | None) -> bool:
+    headers = {record_mac.HEADER: mac} if mac is not None else {}
+    try:
+        await check.check(TOPIC, key, load.SerializeToString(), headers, load)
+    except RecordMacError:
+        return False
+    return True
+
+
+def _load(node: str, link: str) -> link_load_pb2.LinkLoadReport:
+    made = link_load_pb2.LinkLoadReport(node=node, interval_end_us=1)
+    made.links.add(link_id=link, sent_bytes=secrets.randbelow(10**9))
+    return made
+
+
+class Writer:
+    """A node's own keys, and the real consumer of what it writes: it has the certificate of service/records."""
+
+    def __init__(self, place: Place, node: str, newest: dict[str, Any]) -> None:
+        self.node = node
+        self._key, self._epoch = base64.b64decode(newest["key"]), newest["epoch"]
+        # The first address is nobody's: the next replica is asked.
+        url = f"https://127.0.0.1:1,{place.url}"
+        settings = BaseServiceSettings(state_dir=place.settings.state_dir, authority_url=url)
+        self.check = RecordCheck(AuthorityKeys(settings), "require")
+
+    @classmethod
+    async def of(cls, place: Place, node: str, client: httpx.AsyncClient) -> Writer:
+        """With the keys that the node is given."""
+        answer = await client.get(f"/v1/stream-keys/{node}")
+        answer.raise_for_status()
+        return cls(place, node, answer.json()["epochs"][-1])
+
+    def code(self, node: str, record_key: str, load: link_load_pb2.LinkLoadReport) -> str:
+        """What it writes over a record, in its own or another's name."""
+        return record_mac.header(node, self._epoch, self._key, TOPIC, record_key, load.SerializeToString())
+
+    async def own_taken(self) -> bool:
+        """Whether a record of its own is taken."""
+        own = _load(self.node, f"{self.node}:eth0")
+        return await _taken(self.check, self.node, own, self.code(self.node, self.node, own))
+
+
+async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
+    """Mallory has the keys and certificates of mallory, access to the broker, and wants to write what alpha says."""
+    writer = await Writer.of(place, "mallory", thief)
+    check, code = writer.check, writer.code
+    found = Findings()
+    for _ in range(ROUNDS):
+        own, others = _load("mallory", "mallory:eth0"), _load("alpha", "alpha:eth0")
+        found.good_refused += not await writer.own_taken()
+        attempts = {
+            "without a code": ("alpha", others, None),
+            "as mallory, of alpha": ("alpha", others, code("mallory", "alpha", others)),
+            "as alpha, with mallory's key": ("alpha", others, code("alpha", "alpha", others)),
+            "as mallory, about alpha's link": ("mallory", others, code("mallory", "mallory", others)),
+            "altered on the way": ("mallory", _load("mallory", "mallory:eth1"), code("mallory", "mallory", own)),
+        }
+        for name, attempt in attempts.items():
+            found.tried += 1
+            if await _taken(check, *attempt):
+                found.accepted.append(name)
+    return found
+
+
+async def reports(thief: httpx.AsyncClient, sender: int, epoch: int, own_key: bytes) -> Findings:
+    """Junk that names a neighbour: with mallory's own key, with none; few, because reports are limited."""
+    found = Findings()
+    for key in (own_key, secrets.token_bytes(32), own_key, secrets.token_bytes(32)):
+        signal = qos.Signal(qos.Qos(guaranteed_rate=0x61B0), sender, epoch, 1 + secrets.randbelow(1000))
+        junk = base64.b64encode(packet(FLOW, signal.sign(FLOW, key))).decode()
+        answer = await thief.post("/v1/next-hops/reports", json={"carrier": "ipv4", "packet": junk})
+        found.tried += 1
+        if answer.is_success and answer.json()["changed"]:
+            found.accepted.append("report")
+    return found
