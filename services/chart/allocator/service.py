@@ -193,7 +193,7 @@ class NodeAllocation:
             link.available_bps = rate
             link.explicit_rate_capacity_bps = capacity
             link.legacy_share_bps = share
-            link.active_flows = flows
+            link.active_users = flows
             lease_bps, until_us = lease_of(link_id, now_us)
             if lease_bps:
                 link.gr_lease_bps, link.gr_lease_until_us = lease_bps, until_us
@@ -441,7 +441,7 @@ class Allocations:
                 fleet.told_rate[slot] = rate.available_bps
                 fleet.told_capacity[slot] = rate.explicit_rate_capacity_bps
                 fleet.told_legacy[slot] = rate.legacy_share_bps
-                fleet.told_flows[slot] = rate.active_flows
+                fleet.told_flows[slot] = rate.active_users
 
 
 def law_of(policies: Iterable[tuple[str, str]], node: str) -> str:

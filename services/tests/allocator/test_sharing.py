@@ -42,7 +42,7 @@ def record(
         link_id=link_id,
         available_bps=int(available_bps),
         explicit_rate_capacity_bps=int(0.97 * CAPACITY_BPS),
-        active_flows=users,
+        active_users=users,
     )
     for user, number in flows.items():
         if number > 1:
