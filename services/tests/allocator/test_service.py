@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from chart.allocator.guarantees import GrantBook, LeaseBook
 from chart.allocator.rpc import AllocatorServicer
-from chart.allocator.service import MOST_USERS, GrantBook, LeaseBook, law_of, next_generation, users_by_link
+from chart.allocator.service import MOST_USERS, law_of, next_generation, users_by_link
 from chart.allocator.settings import AllocatorSettings
 from chart.allocator.streams import FLOW_GRANT, GR_LEASE, LINK_LOAD, LINK_RATE, MEASUREMENT, POLICY, TOPOLOGY, Allocator
 from chart.common.clock import FakeClock
