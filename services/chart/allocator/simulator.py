@@ -22,7 +22,7 @@ from chart.allocator.controller import LinkController
 NEW_FLOW_PART = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LinkSample:
     """What one interval showed of one link. Rates are means over the interval."""
 
@@ -56,7 +56,7 @@ class LinkSample:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LinkDecision:
     """What the link's users are told."""
 
@@ -130,7 +130,7 @@ class Step:
     utilisation: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Period:
     """What flows sent in a period, before the controller has decided on it."""
 

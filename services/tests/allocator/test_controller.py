@@ -135,19 +135,35 @@ def test_stable_full_and_bounded_for_any_delay_and_number_of_flows(crowds: list[
         assert all(step.decision.available_bps <= step.decision.explicit_rate_capacity_bps for step in tail)
 
 
-@given(delay=st.integers(0, 4), flows=st.integers(1, 200), joins=st.integers(1, 50), law=st.sampled_from(laws.LAWS))
-@settings(max_examples=60, deadline=None)
-def test_joins_and_leaves_reconverge_in_a_second_beyond_the_delay(delay: int, flows: int, joins: int, law: str) -> None:
-    link = simulator(law, delay=delay)
-    link.groups = [FlowGroup(flows)]
-    link.run(60)
-    link.groups.append(FlowGroup(joins))
-    last = link.run(10 + 2 * delay)[-1]
-    assert last.utilisation >= 0.95
-    assert jain_index(last.rates_bps) >= 0.99
-    link.groups.pop()
-    last = link.run(10 + 2 * delay)[-1]
-    assert 0.95 <= last.utilisation <= 1
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(laws.LAWS), st.integers(0, 4), st.integers(1, 200), st.integers(1, 50)),
+        min_size=20,
+        max_size=20,
+    )
+)
+@settings(max_examples=4, deadline=None)
+def test_joins_and_leaves_reconverge_in_a_second_beyond_the_delay(drawn: list[tuple[str, int, int, int]]) -> None:
+    """Drawn: law, delay, flows, and how many join and leave."""
+    controller = LinkController()
+    links, periods = [], []
+    for law, delay, flows, _ in drawn:
+        link = LinkSimulator(ControlledLink(law, controller=controller), 100 * MEGA, delay_periods=delay)
+        link.groups = [FlowGroup(flows)]
+        links.append(link)
+        periods.append(10 + 2 * delay)
+    run_together(links, [60] * len(links))
+    for link, (_, _, _, joins) in zip(links, drawn, strict=True):
+        link.groups.append(FlowGroup(joins))
+    for case, steps in zip(drawn, run_together(links, periods), strict=True):
+        note(f"join {case}")
+        assert steps[-1].utilisation >= 0.95
+        assert jain_index(steps[-1].rates_bps) >= 0.99
+    for link in links:
+        link.groups.pop()
+    for case, steps in zip(drawn, run_together(links, periods), strict=True):
+        note(f"leave {case}")
+        assert 0.95 <= steps[-1].utilisation <= 1
 
 
 @pytest.mark.parametrize("law", laws.LAWS)
