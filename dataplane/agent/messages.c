@@ -102,7 +102,7 @@ static int take_link_rates(const struct messages_intake *intake, const struct st
         rates[n].available_bps = from->available_bps;
         rates[n].explicit_rate_capacity_bps = from->explicit_rate_capacity_bps;
         rates[n].legacy_share_bps = from->legacy_share_bps;
-        rates[n].active_users = from->active_flows;
+        rates[n].active_users = from->active_users;
         rates[n].gr_lease_bps = from->gr_lease_bps;
         rates[n].gr_lease_until_us = from->gr_lease_until_us;
         n_users = read_users(from, n, users, n_users);

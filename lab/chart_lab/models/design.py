@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from chart.allocator import controller as law
-from chart.allocator.controller import LinkController
-from chart_lab.models.link import FlowGroup, LinkSimulator
+from chart.allocator import laws
+from chart_lab.models.link import ControlledLink, FlowGroup, LinkSimulator
 
 MAXIMUM_DELAY = 16
 # Periods of a drawn response: one flow alone, a second one joins, and leaves again.
@@ -41,10 +40,10 @@ class Gains:
 
 def gains(name: str, delay_periods: int) -> Gains:
     """What the law `name` uses at a feedback delay of so many periods."""
-    if name == law.Nec.name:
+    if name == laws.NEC:
         after = delay_periods + 2
-        return Gains(law.NEC_DERIVATIVE / after, law.NEC_PROPORTIONAL / after**2)
-    return Gains(law.RCP_ALPHA / max(delay_periods + 1, 2), 0.0)
+        return Gains(laws.NEC_DERIVATIVE / after, laws.NEC_PROPORTIONAL / after**2)
+    return Gains(laws.RCP_ALPHA / max(delay_periods + 1, 2), 0.0)
 
 
 def spectral_radius(delay_periods: int, used: Gains) -> float:
@@ -84,7 +83,7 @@ def best_gains(delay_periods: int) -> tuple[float, Gains]:
 
 def response(name: str, delay_periods: int) -> list[tuple[float, float]]:
     """(rate of the first flow, queue in ms) by period on 100 Mb/s: alone, a second joins, and leaves."""
-    link = LinkSimulator(LinkController(name), 100e6, delay_periods=delay_periods)
+    link = LinkSimulator(ControlledLink(name), 100e6, delay_periods=delay_periods)
     link.groups = [FlowGroup(1)]
     found = []
     for period in range(DRAWN_PERIODS):
@@ -104,7 +103,7 @@ def table() -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for delay in range(MAXIMUM_DELAY + 1):
-        nec, rcp = gains("nec", delay), gains("rcp", delay)
+        nec, rcp = gains(laws.NEC, delay), gains(laws.RCP, delay)
         best, _ = best_gains(delay)
         lines.append(
             f"| {delay} | {spectral_radius(delay, nec):.3f} | {best:.3f} | {gain_margin(delay, nec):.2f}"
@@ -121,7 +120,7 @@ def plot(path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 5), sharex=True)
-    for column, name in enumerate(law.LAWS):
+    for column, name in enumerate(laws.LAWS):
         for delay in (0, 2, 4, 16):
             rates, queues = zip(*response(name, delay), strict=True)
             axes[0][column].plot([rate / 1e6 for rate in rates], label=f"d = {delay}")

@@ -113,7 +113,7 @@ class Decide:
                 "available_bps": rate.available_bps,
                 "explicit_rate_capacity_bps": rate.explicit_rate_capacity_bps,
                 "legacy_share_bps": rate.legacy_share_bps,
-                "active_users": rate.active_flows,
+                "active_users": rate.active_users,
                 "gr_lease_bps": rate.gr_lease_bps,
                 "gr_lease_until_us": rate.gr_lease_until_us,
             }

@@ -1,47 +1,30 @@
-"""Link rate control: one common rate R per link and no per-flow state. What is called a flow here is a user:
-all flows of one user together, whose sender gives each its part of R (docs/link-control.md, sharing).
+"""Link rate control: one common rate R per link, its fair share, and no per-flow state.
 
-Two laws behind one interface:
+The loop counts users: R is what all flows of one user may together send above their guaranteed rates, and his sender
+gives each its part (docs/link-control.md, sharing). Around a law (laws.py) the controller keeps what is known without
+feedback: C_er = 0.97 C - GR - legacy share; R is never above C_er and never below C_er / N (the max-min fair rate lies
+between); arrivals and departures and large overloads are fed forward, so the law itself only works on what is left.
 
-* NEC (Kolarov and Ramamurthy, "An Integrated Approach to ABR Congestion Control", 1999): proportional plus
-  derivative control of a queue. The queue is virtual, drained at the explicit-rate capacity C_er and allowed below
-  zero within bounds: with the real queue a set point small enough for 5 ms leaves no drive upwards.
-* RCP (Dukkipati, "Rate Control Protocol", 2007): R grows with spare capacity and falls with the queue, once per
-  round trip.
-
-Around either law, `LinkController` keeps what is known without feedback: C_er = 0.97 C - GR - legacy share; R is
-never above C_er and never below C_er / N (the max-min fair rate lies between); arrivals and departures of flows
-and large overloads are fed forward, so the law itself only works on what is left. Rates are bits per second with
-IP headers, times microseconds.
+All links that have a report are stepped at once, see links.py. Rates are bits per second with IP headers, times
+microseconds; a period is the interval of a report.
 """
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
-from chart.allocator.legacy import LegacyDemand, fair_share_bps
+import numpy as np
+
+from chart.allocator import laws, legacy
+from chart.allocator.links import Floats, Integers, LinkTable, Mask
 
 # Share of a link that is handed out at all.
 TARGET_UTILISATION = 0.97
-# NEC gains, normalised: A = a N T, by feedback delay d in periods (grid search for the smallest spectral radius).
-NEC_DERIVATIVE = 0.57
-NEC_PROPORTIONAL = 0.14
-# Bound of the virtual queue, either side, as a share of what C_er carries in d + 2 periods.
-NEC_QUEUE_BOUND = 0.03
-# RCP gains.
-RCP_ALPHA = 0.4
-RCP_BETA = 0.4
-# Report -> controller -> agent, on top of a flow's round trip.
-PIPELINE_US = 50_000
-MAXIMUM_DELAY_PERIODS = 32
-# A flow that was silent for fewer samples than this still counts: N must not follow every pause.
+# A user that was silent for fewer samples than this still counts: N must not follow every pause.
 DEPARTURE_SAMPLES = 3
 # A load that falls below this share of what it was is a pause of the flows, until it has lasted as many samples.
 PAUSE = 0.25
-# For so many samples and the feedback delay after a join R is not raised: what newcomers leave, who still learn their
+# For so many samples and the feedback delay after a join R is not raised: what new flows leave, which still learn their
 # rate, is theirs.
 JOINING_SAMPLES = 6
 # Load above C_er beyond which R is set by proportion at once instead of by the law.
@@ -53,327 +36,315 @@ FULL_QUEUE_US = 20_000
 FULL_QUEUE_LOAD = 1.4
 # What it counts as doubles with every feedback delay that it stays, up to this: a crowd that wakes at once at a high R.
 FULL_QUEUE_LOAD_LIMIT = 1024.0
+# It stays while it is not shorter than this part of what it was.
+FULL_QUEUE_STAYS = 0.98
 # A real queue longer than this is drained on purpose (5 ms is the goal for queueing delay) ...
 QUEUE_LIMIT_US = 2_000
 # ... by giving out less, in this time or three feedback delays, but never less than half of C_er.
 DRAIN_US = 300_000
 DRAIN_DELAYS = 3
 LOWEST_DRAIN_SHARE = 0.5
-# A queue that outlives so many periods plus three delays was not caused by the flows that are counted.
+# A queue that outlives so many periods plus three delays was not caused by the users that are counted: the trust in
+# their count falls by this factor per period, not below the least, and returns by so much per period without a queue.
 UNCOUNTED_AFTER_PERIODS = 15
-# Of its fair part a newcomer takes one in so many where others send (decision record 0020).
-NEWCOMER_PART = 4
+TRUST_FALLS = 0.9
+LEAST_TRUST = 0.01
+TRUST_RETURNS = 0.01
 # No link is ever told less: the smallest non-zero rate on the wire is 1 kbit/s.
 SMALLEST_RATE_BPS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSample:
-    """What one interval showed of one link. Rates are means over the interval."""
+class _Period:
+    """What one interval showed of the links with users; arrays over these links."""
 
-    interval_us: int
-    capacity_bps: float
-    explicit_bps: float
-    legacy_bps: float = 0.0
-    explicit_queue_bytes: int = 0
-    legacy_queue_bytes: int = 0
-    # Users with traffic in the interval. R is what one user may send: his flows share it, and the loop sees one flow.
-    active_flows: int = 0
-    legacy_flows: int = 0
-    # Guaranteed rate of the grants that hold now, and of those among them that send.
-    guaranteed_reserved_bps: float = 0.0
-    guaranteed_in_use_bps: float = 0.0
-    rtt_us: int = 0
+    interval_us: Floats
+    rtt_us: Floats
+    delay_periods: Floats
+    # C_er, and what arrived above the guaranteed rates.
+    capacity_bps: Floats
+    load_bps: Floats
+    queue_bytes: Floats
+    # Change of the user count.
+    joined: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDecision:
-    """What the link's users are told."""
-
-    available_bps: int
-    explicit_rate_capacity_bps: int
-    legacy_share_bps: int
-    active_flows: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoopState:
-    """What a law sees: `load_bps` is the load without guaranteed rates, caused by `applied_bps`, the rate d
-    periods ago.
-    """
-
-    period_s: float
-    rtt_s: float
-    delay_periods: int
-    capacity_bps: float
-    load_bps: float
-    applied_bps: float
-    queue_bits: float
-    flows: int
-
-
-class Controller(Protocol):
-    """A control law. It proposes; LinkController bounds the proposal and says so."""
-
-    name: str
-
-    def propose(self, rate_bps: float, loop: LoopState) -> float:
-        """Return the next common rate."""
-
-    def bounded(self, pushed_up: bool) -> None:
-        """The proposal was cut at the upper (or lower) bound: do not wind up further."""
-
-    def reset(self) -> None:
-        """Forget the past: the rate was set by other means."""
-
-
-class Nec:
-    """Proportional and derivative control of a virtual queue that may be negative."""
-
-    name = "nec"
+class LinkController(LinkTable):
+    """Rate control of all links that a replica works for."""
 
     def __init__(self) -> None:
-        self.queue_bits = 0.0
-
-    def propose(self, rate_bps: float, loop: LoopState) -> float:
-        """R - a0 q - a1 (q - q'), the set point of the virtual queue being 0.
-
-        The queue is bounded tightly, its change is not: every bit of credit kept below zero would be sent above
-        C_er later, and only the slack between C_er and C can take that without a real queue.
-        """
-        change = (loop.load_bps - loop.capacity_bps) * loop.period_s
-        bound = NEC_QUEUE_BOUND * loop.capacity_bps * loop.period_s * (loop.delay_periods + 2)
-        self.queue_bits = min(bound, max(-bound, self.queue_bits + change))
-        # Only flows held by this link answer to R, and load / R counts them; the rest are limited elsewhere.
-        responsive = min(float(loop.flows), max(1.0, loop.load_bps / max(loop.applied_bps, 1.0)))
-        scale = 1.0 / (responsive * loop.period_s)
-        delay = loop.delay_periods + 2
-        derivative = NEC_DERIVATIVE / delay * scale
-        proportional = NEC_PROPORTIONAL / delay**2 * scale
-        return rate_bps - proportional * self.queue_bits - derivative * change
-
-    def bounded(self, pushed_up: bool) -> None:
-        """Conditional integration: at the upper bound no credit is kept, at the lower one no debt."""
-        self.queue_bits = max(0.0, self.queue_bits) if pushed_up else min(0.0, self.queue_bits)
-
-    def reset(self) -> None:
-        """Start with an empty virtual queue."""
-        self.queue_bits = 0.0
-
-
-class Rcp:
-    """R <- R (1 + (T/d0)(alpha (C - y) - beta q/d0) / C)."""
-
-    name = "rcp"
-
-    def propose(self, rate_bps: float, loop: LoopState) -> float:
-        """One step; d0 also covers the way of the rate to the sender."""
-        d0_s = max(loop.rtt_s + PIPELINE_US / 1e6 + loop.period_s, 2 * loop.period_s)
-        drive = RCP_ALPHA * (loop.capacity_bps - loop.load_bps) - RCP_BETA * loop.queue_bits / d0_s
-        return rate_bps * (1 + loop.period_s / d0_s * drive / loop.capacity_bps)
-
-    def bounded(self, pushed_up: bool) -> None:
-        """No memory, nothing winds up."""
-
-    def reset(self) -> None:
-        """No memory."""
-
-
-LAWS: dict[str, type[Nec] | type[Rcp]] = {"nec": Nec, "rcp": Rcp}
-
-
-def newcomer_rate_bps(available_bps: float, capacity_bps: float, active_flows: int) -> float:
-    """What a flow that is not counted yet may send above its GR at once; the others fall at their next renewal."""
-    part = NEWCOMER_PART if active_flows else 1
-    return min(available_bps, capacity_bps / (active_flows + 1) / part)
-
-
-def _delay(sample: LinkSample) -> int:
-    """Feedback delay in periods."""
-    return min(MAXIMUM_DELAY_PERIODS, math.ceil((sample.rtt_us + PIPELINE_US) / max(1, sample.interval_us)))
-
-
-class ActiveFlows:
-    """The flow count that the loop works with: arrivals count at once, departures after a few silent samples."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._recent: deque[int] = deque(maxlen=DEPARTURE_SAMPLES)
-
-    def update(self, active_flows: int) -> int:
-        """Take one sample, return the change of the count."""
-        before = self.count
-        self._recent.append(max(0, active_flows))
-        self.count = max(self._recent)
-        return self.count - before
-
-
-class LinkController:
-    """Rate control of one link: capacity split, flow arrivals and departures, overloads, and a law for the rest."""
-
-    def __init__(self, law: str = "nec", available_bps: float = 0.0) -> None:
-        """`available_bps` is the rate that a predecessor published last; 0: none."""
-        self.law: Controller = LAWS[law]()
-        self.rate_bps = float(available_bps)
-        self.capacity_bps = 0.0
-        self.legacy_share_bps = 0.0
-        self.flows = ActiveFlows()
-        self.legacy = LegacyDemand()
-        self._history: deque[float] = deque(maxlen=MAXIMUM_DELAY_PERIODS)
-        self._load_bps = 0.0
+        super().__init__()
+        self._rcp = np.zeros(0, bool)
+        self._recent_users = np.zeros((DEPARTURE_SAMPLES, 0))
+        self._legacy_demand_bps = np.zeros(0)
+        self._recent_legacy_bps = np.zeros((legacy.PEAK_SAMPLES, 0))
+        # Ring of the last rates: `_written` is how many there are, `_next` where the next one goes.
+        self._history = np.zeros((laws.MAXIMUM_DELAY_PERIODS, 0))
+        self._written = np.zeros(0, np.int64)
+        self._next = np.zeros(0, np.int64)
+        # Of the sample before: load and queue.
+        self._load_bps = np.zeros(0)
+        self._queue_bytes = np.zeros(0)
         # The load before it fell far, and for how many samples it has.
-        self._going_load_bps = 0.0
-        self._paused_samples = 0
-        self._queue_bytes = 0
-        self._full_periods = 0
-        # Trust in the count of flows: falls while a queue stands although R is at C_er / N.
-        self._trust = 1.0
-        self._queue_periods = 0
-        self._short_periods = 0
-        self._settling = 0
+        self._going_load_bps = np.zeros(0)
+        self._paused_samples = np.zeros(0)
+        # For how many periods the queue has been full, or longer than is wanted, and the load short of C_er.
+        self._full_periods = np.zeros(0)
+        self._queue_periods = np.zeros(0)
+        self._short_periods = np.zeros(0)
+        # Trust in the count of users: falls while a queue stands although R is at C_er / N.
+        self._trust = np.zeros(0)
+        # For how many periods more the law waits until the load shows what was fed forward.
+        self._settling = np.zeros(0)
         # For how many samples more R stays below the part of C_er that it was when somebody joined.
-        self._joining_samples = 0
-        self._joined_share = 0.0
+        self._joining_samples = np.zeros(0)
+        self._joined_share = np.zeros(0)
+        # NEC's virtual queue, bits.
+        self._virtual_queue = np.zeros(0)
 
-    def update(self, sample: LinkSample) -> LinkDecision:
-        """Take one interval's load and return what holds from now on."""
-        joined = self.flows.update(sample.active_flows)
-        self._split(sample)
-        capacity = self.capacity_bps
-        load = self._available_load_bps(sample)
-        if self.flows.count == 0:
-            self.rate_bps = capacity
-            self.law.reset()
-            self._history.clear()
-            self._going_load_bps, self._paused_samples = 0.0, 0
-            self._joining_samples = 0
-        else:
-            self._step(sample, load, joined)
-        self._load_bps = load
-        self._queue_bytes = sample.explicit_queue_bytes
-        self._history.append(self.rate_bps)
-        return LinkDecision(int(self.rate_bps), int(capacity), int(self.legacy_share_bps), self.flows.count)
+    def add(self, law: str, rate_bps: float, link_bps: float, reserved_bps: float) -> int:
+        """A new link under a control law; `rate_bps` is what a predecessor told last, 0: none. Its slot."""
+        slot = self.new_slot(link_bps, reserved_bps, rate_bps)
+        self._rcp[slot] = law == laws.RCP
+        self._trust[slot] = 1.0
+        return slot
 
-    def _split(self, sample: LinkSample) -> None:
-        """C_er = 0.97 C - GR - legacy share; a change of C_er scales R with it."""
-        target = TARGET_UTILISATION * sample.capacity_bps
-        guaranteed = min(target, max(sample.guaranteed_reserved_bps, sample.guaranteed_in_use_bps))
-        usable = target - guaranteed
-        demand = self.legacy.update(sample.legacy_bps, sample.legacy_queue_bytes, self.legacy_share_bps, usable)
-        self.legacy_share_bps = fair_share_bps(demand, usable, sample.legacy_flows, self.flows.count)
-        capacity = max(SMALLEST_RATE_BPS, usable - self.legacy_share_bps)
-        if self.capacity_bps > 0:
-            self.rate_bps *= capacity / self.capacity_bps
-        self.capacity_bps = capacity
-        if self.rate_bps <= 0:
-            self.rate_bps = capacity
+    def step(self, slots: Integers, loads: Floats, interval_us: Floats) -> None:
+        """One control period of the links in `slots` (each at most once). `loads`: one column per entry of
+        LOAD_FIELDS.
+        """
+        explicit_bytes, legacy_bytes, queued_bytes, queue_bytes, users, legacy_flows, in_use, in_band, rtt_us = loads.T
+        per_second = 8e6 / interval_us
+        legacy_queue_bytes = np.maximum(0.0, queued_bytes - queue_bytes)
+        in_use_bps = in_use + in_band
+        reserved_bps = self.reserved_bps[slots] + in_band
+        joined = self._count_users(slots, users)
+        usable_bps = self._usable(slots, np.maximum(reserved_bps, in_use_bps))
+        capacity = self._split(slots, usable_bps, legacy_bytes * per_second, legacy_queue_bytes, legacy_flows)
+        delay = laws.feedback_delay(rtt_us, interval_us)
+        queued_bps = np.maximum(0.0, queue_bytes - self._queue_bytes[slots]) * 8e6 / interval_us
+        arrived_bps = np.maximum(0.0, explicit_bytes * per_second + queued_bps - in_use_bps)
+        load = self._with_hidden_load(slots, arrived_bps, queue_bytes, capacity, delay)
+        active = self.users[slots] > 0
+        self._idle(slots[~active], capacity[~active])
+        if active.any():
+            self._control(
+                slots[active],
+                _Period(
+                    interval_us=np.maximum(1.0, interval_us[active]),
+                    rtt_us=rtt_us[active],
+                    delay_periods=delay[active],
+                    capacity_bps=capacity[active],
+                    load_bps=load[active],
+                    queue_bytes=queue_bytes[active],
+                    joined=joined[active],
+                ),
+            )
+        self._load_bps[slots] = load
+        self._queue_bytes[slots] = queue_bytes
+        at = self._next[slots]
+        self._history[at, slots] = self.rate_bps[slots]
+        self._next[slots] = (at + 1) % laws.MAXIMUM_DELAY_PERIODS
+        self._written[slots] = np.minimum(self._written[slots] + 1, laws.MAXIMUM_DELAY_PERIODS)
 
-    def _available_load_bps(self, sample: LinkSample) -> float:
-        """What arrived above the guaranteed rates: what was sent and what queued up meanwhile."""
-        queued = max(0, sample.explicit_queue_bytes - self._queue_bytes) * 8e6 / sample.interval_us
-        load = max(0.0, sample.explicit_bps + queued - sample.guaranteed_in_use_bps)
-        queue_us = sample.explicit_queue_bytes * 8e6 / sample.capacity_bps
-        if queue_us <= FULL_QUEUE_US or sample.explicit_queue_bytes < 0.98 * self._queue_bytes:
-            self._full_periods = 0
-            return load
-        hidden = FULL_QUEUE_LOAD * min(FULL_QUEUE_LOAD_LIMIT, 2.0 ** (self._full_periods // (_delay(sample) + 2)))
-        self._full_periods += 1
-        return max(load, hidden * self.capacity_bps)
+    def _count_users(self, slots: Integers, users: Floats) -> Floats:
+        """Arrivals count at once, departures after a few silent samples. Returns the change."""
+        before = self.users[slots]
+        recent = np.concatenate([self._recent_users[1:, slots], users[None, :]])
+        self._recent_users[:, slots] = recent
+        self.users[slots] = recent.max(axis=0)
+        return self.users[slots] - before
 
-    def _step(self, sample: LinkSample, load: float, joined: int) -> None:
-        """One period with at least one flow."""
-        period_us = max(1, sample.interval_us)
-        delay = _delay(sample)
-        capacity = self.capacity_bps * self._drained_share(sample, delay)
-        applied = self._history[-min(delay, len(self._history))] if self._history else self.rate_bps
-        self._settling = max(0, self._settling - 1)
-        pauses = self._pauses(load)
-        if joined > 0:
-            self._jump(self._after_join(joined), delay)
-        elif pauses and joined == 0:
-            pass
-        elif self._falls_short(joined, load, capacity, delay):
-            # The flows took `load` at the rate `applied`; those limited elsewhere take no more than they did.
-            lowest = min([self.rate_bps, *list(self._history)[-delay - 1 :]])
-            self._jump(max(self.rate_bps, lowest * capacity / load), delay)
-        elif load > OVERLOAD * self.capacity_bps:
-            self._jump(min(self.rate_bps, applied * capacity / load), delay)
-        elif self._settling == 0:
-            queue_bits = sample.explicit_queue_bytes * 8.0
-            rtt_s = sample.rtt_us / 1e6
-            loop = LoopState(period_us / 1e6, rtt_s, delay, capacity, load, applied, queue_bits, self.flows.count)
-            self.rate_bps = self.law.propose(self.rate_bps, loop)
-        self._bound(capacity)
-        self._leave_newcomers_theirs(joined, delay)
+    def _usable(self, slots: Integers, guaranteed_bps: Floats) -> Floats:
+        """What is handed out of a link beside guaranteed rates."""
+        target_bps = TARGET_UTILISATION * self.link_bps[slots]
+        return target_bps - np.minimum(target_bps, guaranteed_bps)
 
-    def _leave_newcomers_theirs(self, joined: int, delay: int) -> None:
-        """Keep R at most at what it was after a join, or C_er / N, until the newcomers had time to take it. Others
+    def _split(
+        self, slots: Integers, usable_bps: Floats, legacy_bps: Floats, legacy_queue_bytes: Floats, legacy_flows: Floats
+    ) -> Floats:
+        """C_er = 0.97 C - GR - legacy share, which is returned; a change of C_er scales R with it."""
+        demand_bps = self._legacy_demand(slots, legacy_bps, legacy_queue_bytes, usable_bps)
+        share_bps = legacy.share_bps(demand_bps, usable_bps, legacy_flows, self.users[slots])
+        self.legacy_share_bps[slots] = share_bps
+        capacity = np.maximum(SMALLEST_RATE_BPS, usable_bps - share_bps)
+        before, rate = self.capacity_bps[slots], self.rate_bps[slots]
+        rate = np.where(before > 0, rate * capacity / np.where(before > 0, before, 1.0), rate)
+        self.rate_bps[slots] = np.where(rate <= 0, capacity, rate)
+        self.capacity_bps[slots] = capacity
+        return capacity
+
+    def _legacy_demand(self, slots: Integers, used_bps: Floats, queued_bytes: Floats, usable_bps: Floats) -> Floats:
+        """What legacy traffic would use of each link.
+
+        Nothing of the element is held back in front of a virtual link: what is used is what is wanted. Most of it are
+        packets of sensors; probed for like a flow they moved R up and down by a twentieth.
+        """
+        recent_bps = np.concatenate([self._recent_legacy_bps[1:, slots], used_bps[None, :]])
+        self._recent_legacy_bps[:, slots] = recent_bps
+        before_bps, given_bps = self._legacy_demand_bps[slots], self.legacy_share_bps[slots]
+        after_bps = legacy.demand_bps(before_bps, recent_bps, queued_bytes, given_bps, usable_bps)
+        after_bps = np.where(self.virtual[slots], recent_bps.mean(axis=0), after_bps)
+        self._legacy_demand_bps[slots] = after_bps
+        return after_bps
+
+    def _with_hidden_load(
+        self, slots: Integers, arrived_bps: Floats, queue_bytes: Floats, capacity: Floats, delay: Floats
+    ) -> Floats:
+        """The load: what arrived above the guaranteed rates, and behind a full queue at least a multiple of C_er."""
+        queue_us = queue_bytes * 8e6 / self.link_bps[slots]
+        full = (queue_us > FULL_QUEUE_US) & (queue_bytes >= FULL_QUEUE_STAYS * self._queue_bytes[slots])
+        periods = self._full_periods[slots]
+        doubled = np.minimum(np.log2(FULL_QUEUE_LOAD_LIMIT), periods // (delay + 2))
+        self._full_periods[slots] = np.where(full, periods + 1, 0.0)
+        return np.where(full, np.maximum(arrived_bps, FULL_QUEUE_LOAD * 2.0**doubled * capacity), arrived_bps)
+
+    def _idle(self, slots: Integers, capacity: Floats) -> None:
+        """No user: the next one may have everything."""
+        self.rate_bps[slots] = capacity
+        self._virtual_queue[slots] = 0.0
+        self._written[slots] = 0
+        self._going_load_bps[slots] = 0.0
+        self._paused_samples[slots] = 0.0
+        self._joining_samples[slots] = 0.0
+
+    def _control(self, slots: Integers, now: _Period) -> None:
+        """One period of links with at least one user. What is fed forward jumps; for the rest the law steps, which
+        waits after a jump until the load shows it, or it would correct the same error twice.
+        """
+        delay, load = now.delay_periods, now.load_bps
+        capacity = now.capacity_bps * self._drained_share(slots, now)
+        rate = self.rate_bps[slots]
+        applied = self._past_rate(slots, delay, rate)
+        self._settling[slots] = np.maximum(0.0, self._settling[slots] - 1)
+
+        joins = now.joined > 0
+        waits = self._pauses(slots, load) & (now.joined == 0)
+        falls_short = self._falls_short(slots, now, capacity, ~(joins | waits))
+        overload = ~(joins | waits | falls_short) & (load > OVERLOAD * now.capacity_bps)
+        jumps = joins | falls_short | overload
+        steady = ~jumps & ~waits & (self._settling[slots] == 0)
+
+        after = rate.copy()
+        # The old load and the new users at R fit: the load before them is known, theirs is at most R each.
+        wanted = self._load_bps[slots] + now.joined * rate
+        some = joins & (wanted > 0)
+        after[some] = rate[some] * np.minimum(1.0, now.capacity_bps[some] / wanted[some])
+        if falls_short.any():
+            # The flows took the load at the rate `applied`; those limited elsewhere take no more than they did.
+            lowest = self._lowest_rate(slots[falls_short], delay[falls_short], rate[falls_short])
+            raised = lowest * capacity[falls_short] / load[falls_short]
+            after[falls_short] = np.maximum(rate[falls_short], raised)
+        after[overload] = np.minimum(rate[overload], applied[overload] * capacity[overload] / load[overload])
+        self._settling[slots[jumps]] = delay[jumps] + 1
+        self._short_periods[slots[jumps]] = 0
+        self._virtual_queue[slots[jumps]] = 0.0
+        if steady.any():
+            after[steady] = self._propose(slots, now, capacity, applied, steady)[steady]
+        self._bound(slots, after, capacity)
+        self._leave_new_flows_theirs(slots, now)
+
+    def _falls_short(self, slots: Integers, now: _Period, capacity: Floats, asked: Mask) -> Mask:
+        """Whether to raise R by proportion, among the links that are `asked`: a user left, or the load has been far
+        below C_er for a whole delay.
+        """
+        load, left, before = now.load_bps, now.joined < 0, self._short_periods[slots]
+        near = (load >= UNDERLOAD * capacity) | (load <= 0) | (self._queue_periods[slots] > 0)
+        short = np.where(asked, np.where(near, 0.0, before + 1), before)
+        self._short_periods[slots] = short
+        raises = np.where(near, left & (load > 0) & (load < capacity), left | (short > now.delay_periods + 1))
+        falls_short: Mask = asked & raises
+        return falls_short
+
+    def _leave_new_flows_theirs(self, slots: Integers, now: _Period) -> None:
+        """Keep R at most at what it was after a join, or C_er / N, until the new flows had time to take it. Others
         would take what they leave, and all of them together would be too much as soon as they have learned their rate.
         """
-        if joined > 0:
-            self._joining_samples = JOINING_SAMPLES + delay
-            self._joined_share = max(self.rate_bps / self.capacity_bps, 1 / self.flows.count)
-        elif joined < 0:
-            self._joining_samples = 0
-        elif self._joining_samples > 0:
-            self._joining_samples -= 1
-            limit = max(SMALLEST_RATE_BPS, self._joined_share * self.capacity_bps)
-            if self.rate_bps > limit:
-                self.rate_bps = limit
-                self.law.bounded(pushed_up=True)
+        joins, left = now.joined > 0, self._joining_samples[slots]
+        if not (joins.any() or left.any()):
+            return
+        rate = self.rate_bps[slots]
+        joined = np.maximum(rate / now.capacity_bps, 1.0 / self.users[slots])
+        share = np.where(joins, joined, self._joined_share[slots])
+        waiting = (now.joined == 0) & (left > 0)
+        limit = np.maximum(SMALLEST_RATE_BPS, share * now.capacity_bps)
+        cut = waiting & (rate > limit)
+        self._joined_share[slots] = share
+        after = np.where(joins, JOINING_SAMPLES + now.delay_periods, np.where(waiting, left - 1, 0.0))
+        self._joining_samples[slots] = after
+        self.rate_bps[slots] = np.where(cut, limit, rate)
+        self._keep_no_credit(slots, cut)
 
-    def _jump(self, rate_bps: float, delay: int) -> None:
-        """Set R by feed-forward; the law waits until the load shows it, or it would correct the same error twice."""
-        self.rate_bps = rate_bps
-        self._settling = delay + 1
-        self._short_periods = 0
-        self.law.reset()
-
-    def _pauses(self, load: float) -> bool:
+    def _pauses(self, slots: Integers, load: Floats) -> Mask:
         """Whether the flows only pause: N still counts them, and they come back at R. What they leave is not free."""
-        if load >= PAUSE * self._going_load_bps:
-            self._going_load_bps, self._paused_samples = load, 0
-            return False
-        self._paused_samples += 1
-        if self._paused_samples <= DEPARTURE_SAMPLES:
-            return True
-        self._going_load_bps = load
-        return False
+        going, paused = self._going_load_bps[slots], self._paused_samples[slots]
+        fallen = load < PAUSE * going
+        paused = np.where(fallen, paused + 1, 0.0)
+        pauses: Mask = fallen & (paused <= DEPARTURE_SAMPLES)
+        self._going_load_bps[slots] = np.where(pauses, going, load)
+        self._paused_samples[slots] = paused
+        return pauses
 
-    def _falls_short(self, joined: int, load: float, capacity: float, delay: int) -> bool:
-        """Whether to raise R by proportion: a flow left, or the load has been far below C_er for a whole delay."""
-        if load >= UNDERLOAD * capacity or load <= 0 or self._queue_periods > 0:
-            self._short_periods = 0
-            return joined < 0 and 0 < load < capacity
-        self._short_periods += 1
-        return joined < 0 or self._short_periods > delay + 1
+    def _propose(self, slots: Integers, now: _Period, capacity: Floats, applied: Floats, steady: Mask) -> Floats:
+        """What the control laws say; only the links that are `steady` take it."""
+        rate, rcp, queue = self.rate_bps[slots], self._rcp[slots], self._virtual_queue[slots]
+        loops = laws.Loops(
+            period_s=now.interval_us / 1e6,
+            rtt_us=now.rtt_us,
+            delay_periods=now.delay_periods,
+            capacity_bps=capacity,
+            load_bps=now.load_bps,
+            applied_bps=applied,
+            queue_bytes=now.queue_bytes,
+            users=self.users[slots],
+        )
+        proposed, queue_after = laws.nec(rate, queue, loops)
+        self._virtual_queue[slots] = np.where(steady & ~rcp, queue_after, queue)
+        if rcp.any():
+            proposed = np.where(rcp, laws.rcp(rate, loops), proposed)
+        return proposed
 
-    def _bound(self, capacity: float) -> None:
-        """C_er / N <= R <= C_er: N flows at the lower bound fit, so the max-min fair rate is not below it."""
-        floor = max(SMALLEST_RATE_BPS, self._trust * capacity / self.flows.count)
-        if self.rate_bps >= capacity:
-            self.rate_bps = max(SMALLEST_RATE_BPS, capacity)
-            self.law.bounded(pushed_up=True)
-        elif self.rate_bps <= floor:
-            self.rate_bps = floor
-            self.law.bounded(pushed_up=False)
+    def _bound(self, slots: Integers, rate: Floats, capacity: Floats) -> None:
+        """C_er / N <= R <= C_er: N users at the lower bound fit, so the max-min fair rate is not below it."""
+        floor = np.maximum(SMALLEST_RATE_BPS, self._trust[slots] * capacity / self.users[slots])
+        high = rate >= capacity
+        low = ~high & (rate <= floor)
+        self._keep_no_credit(slots, high)
+        queue = self._virtual_queue[slots]
+        self._virtual_queue[slots] = np.where(low, np.minimum(0.0, queue), queue)
+        self.rate_bps[slots] = np.where(high, np.maximum(SMALLEST_RATE_BPS, capacity), np.where(low, floor, rate))
 
-    def _after_join(self, joined: int) -> float:
-        """Scale so that the old load and the newcomers at R fit: the load before them is known, theirs is at most
-        R each.
-        """
-        wanted = self._load_bps + joined * self.rate_bps
-        return self.rate_bps * min(1.0, self.capacity_bps / wanted)
+    def _keep_no_credit(self, slots: Integers, cut: Mask) -> None:
+        """Conditional integration: where R was cut no credit is kept in the virtual queue."""
+        queue = self._virtual_queue[slots]
+        self._virtual_queue[slots] = np.where(cut, np.maximum(0.0, queue), queue)
 
-    def _drained_share(self, sample: LinkSample, delay: int) -> float:
-        """Share of C_er to give out while a queue stands; a queue that stays costs the count of flows its trust."""
-        queue_us = sample.explicit_queue_bytes * 8e6 / sample.capacity_bps
-        if queue_us <= QUEUE_LIMIT_US:
-            self._queue_periods = 0
-            self._trust = min(1.0, self._trust + 0.01)
-            return 1.0
-        self._queue_periods += 1
-        if self._queue_periods > UNCOUNTED_AFTER_PERIODS + DRAIN_DELAYS * delay:
-            self._trust = max(0.01, self._trust * 0.9)
-        drain_us = max(DRAIN_US, DRAIN_DELAYS * (delay + 1) * sample.interval_us)
-        return max(LOWEST_DRAIN_SHARE, 1.0 - queue_us / drain_us)
+    def _drained_share(self, slots: Integers, now: _Period) -> Floats:
+        """Share of C_er to give out while a queue stands; a queue that stays costs the count of users its trust."""
+        delay = now.delay_periods
+        queue_us = now.queue_bytes * 8e6 / self.link_bps[slots]
+        short = queue_us <= QUEUE_LIMIT_US
+        periods = np.where(short, 0.0, self._queue_periods[slots] + 1)
+        self._queue_periods[slots] = periods
+        trust = self._trust[slots]
+        stays = periods > UNCOUNTED_AFTER_PERIODS + DRAIN_DELAYS * delay
+        fallen = np.where(stays, np.maximum(LEAST_TRUST, trust * TRUST_FALLS), trust)
+        self._trust[slots] = np.where(short, np.minimum(1.0, trust + TRUST_RETURNS), fallen)
+        drain_us = np.maximum(DRAIN_US, DRAIN_DELAYS * (delay + 1) * now.interval_us)
+        return np.where(short, 1.0, np.maximum(LOWEST_DRAIN_SHARE, 1.0 - queue_us / drain_us))
+
+    def _past_rate(self, slots: Integers, delay: Floats, rate: Floats) -> Floats:
+        """The rate that caused the present load: that of `delay` periods ago, the oldest there is if that is later."""
+        written = self._written[slots]
+        back = np.maximum(1, np.minimum(delay.astype(np.int64), written))
+        found = self._history[(self._next[slots] - back) % laws.MAXIMUM_DELAY_PERIODS, slots]
+        return np.where(written > 0, found, rate)
+
+    def _lowest_rate(self, slots: Integers, delay: Floats, rate: Floats) -> Floats:
+        """The lowest rate of the last delay + 1 periods and of now."""
+        ages = np.arange(1, laws.MAXIMUM_DELAY_PERIODS + 1)[:, None]
+        at = (self._next[slots][None, :] - ages) % laws.MAXIMUM_DELAY_PERIODS
+        known = ages <= np.minimum(delay.astype(np.int64) + 1, self._written[slots])[None, :]
+        past = np.where(known, self._history[at, slots[None, :]], np.inf)
+        lowest: Floats = np.minimum(rate, past.min(axis=0))
+        return lowest

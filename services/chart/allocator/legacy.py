@@ -4,11 +4,15 @@ The demand of a TCP flow cannot be read off its rate: it takes what it is left. 
 legacy traffic fills what it was given (or queues) the estimate grows until the fair fraction stops it; what stays
 unused is given back. The papers want legacy flows beside CHART no worse off than beside each other (Brassil et
 al., The CHART System, section 5).
+
+Pure functions over arrays with one element per link. Rates are bits per second with IP headers.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import numpy as np
+
+from chart.allocator.links import Floats
 
 # Legacy traffic that uses this much of its share is taken to want more.
 FILLED_SHARE = 0.85
@@ -26,45 +30,32 @@ GIVE_BACK = 0.2
 PEAK_SAMPLES = 5
 
 
-class LegacyDemand:
-    """Estimates what legacy traffic would use of one link, bits per second."""
+def demand_bps(
+    before_bps: Floats, recent_bps: Floats, queued_bytes: Floats, given_bps: Floats, usable_bps: Floats
+) -> Floats:
+    """What legacy traffic would use of each link by one sample more.
 
-    def __init__(self) -> None:
-        self.demand_bps = 0.0
-        self._recent: deque[float] = deque(maxlen=PEAK_SAMPLES)
-
-    def update(self, used_bps: float, queued_bytes: int, share_bps: float, usable_bps: float) -> float:
-        """Take one sample and return the new estimate.
-
-        `share_bps` is what legacy traffic was given for the sample, `usable_bps` what the link has for everybody.
-        """
-        self._recent.append(used_bps)
-        peak_bps = max(self._recent)
-        if peak_bps <= 0:
-            self.demand_bps = 0.0
-            return 0.0
-        if peak_bps < TRICKLE * usable_bps:
-            self.demand_bps = HEADROOM * peak_bps
-            return self.demand_bps
-        foothold_bps = FOOTHOLD * usable_bps
-        comfortable_bps = HEADROOM * peak_bps + foothold_bps
-        filled = used_bps >= FILLED_SHARE * share_bps or queued_bytes > 0
-        if filled and used_bps >= TRICKLE * usable_bps:
-            wanted_bps = GROWTH * max(used_bps, share_bps) + foothold_bps
-            self.demand_bps = min(usable_bps, max(self.demand_bps, wanted_bps))
-        elif self.demand_bps > comfortable_bps:
-            self.demand_bps += GIVE_BACK * (comfortable_bps - self.demand_bps)
-        else:
-            self.demand_bps = comfortable_bps
-        return self.demand_bps
+    `before_bps` is the estimate so far, `recent_bps` the use in the last PEAK_SAMPLES samples (rows, the newest last),
+    `given_bps` what legacy traffic was to have in the newest sample, `usable_bps` what the link has for everybody.
+    """
+    used_bps, peak_bps = recent_bps[-1], recent_bps.max(axis=0)
+    foothold_bps = FOOTHOLD * usable_bps
+    comfortable_bps = HEADROOM * peak_bps + foothold_bps
+    filled = (used_bps >= FILLED_SHARE * given_bps) | (queued_bytes > 0)
+    wanted_bps = GROWTH * np.maximum(used_bps, given_bps) + foothold_bps
+    given_back_bps = before_bps + GIVE_BACK * (comfortable_bps - before_bps)
+    less_bps = np.where(before_bps > comfortable_bps, given_back_bps, comfortable_bps)
+    grows = filled & (used_bps >= TRICKLE * usable_bps)
+    after_bps = np.where(grows, np.minimum(usable_bps, np.maximum(before_bps, wanted_bps)), less_bps)
+    after_bps = np.where(peak_bps < TRICKLE * usable_bps, HEADROOM * peak_bps, after_bps)
+    return np.where(peak_bps <= 0, 0.0, after_bps)
 
 
-def fair_share_bps(demand_bps: float, usable_bps: float, legacy_flows: int, explicit_flows: int) -> float:
+def share_bps(demand_bps: Floats, usable_bps: Floats, legacy_flows: Floats, users: Floats) -> Floats:
     """What legacy traffic gets: its demand, at most its flows' part of the link.
 
-    A link without explicit-rate flows keeps room for one newcomer, or the first one would be told a rate of nothing.
+    A link without explicit-rate users keeps room for one new flow, or the first one would be told a rate of nothing.
     """
-    if demand_bps <= 0:
-        return 0.0
-    legacy = max(1, legacy_flows)
-    return min(demand_bps, usable_bps * legacy / (legacy + max(1, explicit_flows)))
+    flows = np.maximum(1.0, legacy_flows)
+    fair_bps = usable_bps * flows / (flows + np.maximum(1.0, users))
+    return np.where(demand_bps <= 0, 0.0, np.minimum(demand_bps, fair_bps))

@@ -128,7 +128,7 @@ static int read_link(struct cursor from, struct names *names, double *values) {
 
 /*
  * `names`: the links' ids and at last the node, each with a zero behind it; `values`: nine numbers for each link, in
- * the order of fleet.LOAD_FIELDS; `users`: the fields of users with several flows as they are, a report of nothing
+ * the order of links.LOAD_FIELDS; `users`: the fields of users with several flows as they are, a report of nothing
  * else. Sizes are the room before and what was written afterwards. Returns the number of links, -1 for what is no
  * report, -2 when protobuf has to read it.
  */

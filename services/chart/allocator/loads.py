@@ -18,7 +18,7 @@ import numpy as np
 from cffi import FFI
 from google.protobuf.message import DecodeError
 
-from chart.allocator.fleet import LOAD_FIELDS
+from chart.allocator.links import LOAD_FIELDS
 from chart.v1 import link_load_pb2
 
 LIBRARY = "allocator/libloads.so"

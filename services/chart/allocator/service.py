@@ -1,13 +1,12 @@
 """What the allocator decides, without streams or a clock: link loads, capacities and grants in, link rates out.
 
-`Allocations` takes the reports of many nodes at once and steps all their links together (fleet.py). A record of all a
-node's links goes out when one of them changed by 1 % or when half of the lease is over (The CHART System, section 4;
-design: signalling, link rate control).
+`Allocations` takes the reports of many nodes at once and steps all their links together (controller.py). A record of
+all a node's links goes out when one of them changed by 1 % or when half of the lease is over (The CHART System,
+section 4; design: signalling, link rate control).
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +15,14 @@ from types import MappingProxyType
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from chart.allocator.controller import LinkSample
-from chart.allocator.fleet import LOAD_FIELDS, Fleet, Integers, Mask
+from chart.allocator import laws
+from chart.allocator.controller import LinkController
+from chart.allocator.guarantees import GrantBook
+from chart.allocator.links import LOAD_FIELDS, Figures, Integers, Mask
 from chart.allocator.loads import LoadReport
 from chart.allocator.virtual import VirtualLink
 from chart.common import leases
-from chart.v1 import flow_grant_pb2, gr_lease_pb2, link_load_pb2, link_rate_pb2
-
-
-@dataclass(frozen=True, slots=True)
-class _Commitment:
-    guaranteed_bps: int
-    valid_from_us: int
-    valid_until_us: int
-
+from chart.v1 import link_load_pb2, link_rate_pb2
 
 # Users with several flows that one record may name; agents know as many.
 MOST_USERS = 1024
@@ -42,87 +35,6 @@ def users_by_link(user_flows: Iterable[link_load_pb2.UserFlows], link_ids: Seque
         if one.link < len(link_ids) and one.user and one.flows > 1:
             found.setdefault(link_ids[one.link], {})[one.user] = one.flows
     return found
-
-
-class GrantBook:
-    """Guaranteed rates that are granted now, by link."""
-
-    def __init__(self) -> None:
-        self._links_of: dict[str, tuple[str, ...]] = {}
-        self._by_link: dict[str, dict[str, _Commitment]] = {}
-        # Links whose sum may differ: now, and from a moment on.
-        self._changed: set[str] = set()
-        self._moments: list[tuple[int, str]] = []
-
-    def put(self, request_id: str, grant: flow_grant_pb2.FlowGrant | None) -> None:
-        """Note a grant as it now is; None: released."""
-        for link_id in self._links_of.pop(request_id, ()):
-            self._by_link[link_id].pop(request_id, None)
-            self._changed.add(link_id)
-        if grant is None:
-            return
-        commitment = _Commitment(grant.guaranteed_bps, grant.valid_from_us, grant.valid_until_us)
-        self._links_of[request_id] = tuple(grant.link_ids)
-        for link_id in grant.link_ids:
-            self._by_link.setdefault(link_id, {})[request_id] = commitment
-            self._changed.add(link_id)
-            heapq.heappush(self._moments, (commitment.valid_from_us, link_id))
-            heapq.heappush(self._moments, (commitment.valid_until_us, link_id))
-
-    def reserved_bps(self, link_id: str, now_us: int) -> int:
-        """Sum of the guaranteed rates that hold now on a link."""
-        return sum(
-            commitment.guaranteed_bps
-            for commitment in self._by_link.get(link_id, {}).values()
-            if commitment.valid_from_us <= now_us and leases.is_valid(commitment.valid_until_us, now_us)
-        )
-
-    def take_changed(self, now_us: int) -> set[str]:
-        """Links whose sum may have changed since the last call; the clock must not step back for more than that."""
-        while self._moments and self._moments[0][0] <= now_us:
-            self._changed.add(heapq.heappop(self._moments)[1])
-        changed, self._changed = self._changed, set()
-        return changed
-
-
-class LeaseBook:
-    """What in-band requests may draw on each link (chart.gr-lease.v1), and until when."""
-
-    def __init__(self) -> None:
-        self._leases: dict[str, gr_lease_pb2.GrLease] = {}
-
-    def put(self, link_id: str, lease: gr_lease_pb2.GrLease | None) -> None:
-        """Note a link's lease as it now is; None: taken back. An older generation than the known one does not count."""
-        known = self._leases.get(link_id)
-        if lease is None:
-            self._leases.pop(link_id, None)
-        elif known is None or lease.generation >= known.generation:
-            self._leases[link_id] = lease
-
-    def valid(self, link_id: str, now_us: int) -> tuple[int, int]:
-        """Rate and end of a link's lease; (0, 0) when it has none that holds."""
-        lease = self._leases.get(link_id)
-        if lease is None or not leases.is_valid(lease.valid_until_us, now_us):
-            return 0, 0
-        return lease.lease_bps, lease.valid_until_us
-
-
-def sample_of(load: link_load_pb2.LinkLoad, interval_us: int, capacity_bps: int, reserved_bps: int) -> LinkSample:
-    """A link's load as the controller takes it. `interval_us` must not be 0."""
-    per_second = 8e6 / interval_us
-    return LinkSample(
-        interval_us=interval_us,
-        capacity_bps=float(capacity_bps),
-        explicit_bps=load.explicit_rate_bytes * per_second,
-        legacy_bps=load.legacy_bytes * per_second,
-        explicit_queue_bytes=load.explicit_rate_queue_bytes,
-        legacy_queue_bytes=max(0, load.queue_bytes - load.explicit_rate_queue_bytes),
-        active_flows=load.users,
-        legacy_flows=load.legacy_flows,
-        guaranteed_reserved_bps=float(reserved_bps + load.in_band_committed_bps),
-        guaranteed_in_use_bps=float(load.guaranteed_in_use_bps + load.in_band_committed_bps),
-        rtt_us=load.rtt_us,
-    )
 
 
 def next_generation(now_us: int, *known: int) -> int:
@@ -138,12 +50,12 @@ class Told:
 
     record: link_rate_pb2.LinkRates
     slots: Integers
-    figures: tuple[Integers, Integers, Integers, Integers]
+    figures: Figures
     changes: int
 
 
 class NodeAllocation:
-    """What a replica knows of one node: its links in the fleet, and the record that was published last."""
+    """What a replica knows of one node: the slots of its links, and the record that was published last."""
 
     def __init__(self, node: str, law: str, previous: link_rate_pb2.LinkRates | None = None) -> None:
         """`previous` is the newest record of the node, by whichever replica: its rates and generation go on."""
@@ -151,7 +63,7 @@ class NodeAllocation:
         self.law = law
         self.published: link_rate_pb2.LinkRates | None = previous
         self.last_report_us = 0
-        # As the last report named them; which of its links the topology has, and their slots in the fleet.
+        # As the last report named them; which of its links the topology has, and their slots.
         self.names = b""
         self.known: Mask = np.zeros(0, bool)
         self.unknown_ids: list[str] = []
@@ -187,13 +99,13 @@ class NodeAllocation:
         )
         add = record.links.add
         # Set one by one: several times quicker than by keywords.
-        for link_id, rate, capacity, share, flows in rows:
+        for link_id, rate, capacity, share, users in rows:
             link = add()
             link.link_id = link_id
             link.available_bps = rate
             link.explicit_rate_capacity_bps = capacity
             link.legacy_share_bps = share
-            link.active_flows = flows
+            link.active_users = users
             lease_bps, until_us = lease_of(link_id, now_us)
             if lease_bps:
                 link.gr_lease_bps, link.gr_lease_until_us = lease_bps, until_us
@@ -220,7 +132,7 @@ class Allocations:
         those among them whose capacity is sensed; `note` is told what was done for a node under which control law.
         """
         self.nodes: dict[str, NodeAllocation] = {}
-        self._fleet = Fleet()
+        self._links = LinkController()
         self._slot_of: dict[str, int] = {}
         # Nodes by what their last report named.
         self._of_names: dict[bytes, NodeAllocation] = {}
@@ -265,7 +177,7 @@ class Allocations:
         for link_id in self._grants.take_changed(now_us):
             slot = self._slot_of.get(link_id)
             if slot is not None:
-                self._fleet.reserved_bps[slot] = self._grants.reserved_bps(link_id, now_us)
+                self._links.reserved_bps[slot] = self._grants.reserved_bps(link_id, now_us)
         slots = np.concatenate([allocation.slots for allocation in taken])
         if self._virtual:
             self._sense(taken, values, intervals, now_us)
@@ -273,9 +185,9 @@ class Allocations:
         if len(loads) != len(slots):
             loads = loads[np.concatenate([allocation.known for allocation in taken])]
         lengths = np.array([len(allocation.link_ids) for allocation in taken])
-        self._fleet.step(slots, loads, np.repeat(np.maximum(1.0, np.array(intervals, np.float64)), lengths))
+        self._links.step(slots, loads, np.repeat(np.maximum(1.0, np.array(intervals, np.float64)), lengths))
         first = np.cumsum(lengths) - lengths
-        moved = np.logical_or.reduceat(self._fleet.moved(slots), first).tolist()
+        moved = np.logical_or.reduceat(self._links.moved(slots), first).tolist()
         due = [
             allocation.node
             for allocation, has_moved in zip(taken, moved, strict=True)
@@ -295,14 +207,14 @@ class Allocations:
                 link = self._virtual.get(link_id)
                 if link is not None:
                     link.note_load(now_us, interval_us, (row[0] + row[1]) * 8e6 / max(1, interval_us))
-                    self._fleet.link_bps[slot] = link.capacity_bps(now_us)
+                    self._links.link_bps[slot] = link.capacity_bps(now_us)
 
     def records(self, nodes: Sequence[str], now_us: int, lease_us: int) -> list[link_rate_pb2.LinkRates]:
         """The records of some nodes to publish now."""
         if not nodes:
             return []
         allocations = [self.nodes[node] for node in nodes]
-        together = self._fleet.figures(np.concatenate([one.ordered_slots for one in allocations]))
+        together = self._links.figures(np.concatenate([one.ordered_slots for one in allocations]))
         columns = [column.tolist() for column in together]
         found = []
         begin = 0
@@ -326,7 +238,7 @@ class Allocations:
         allocation.published = record
         told = allocation.under_way
         if told is not None and told.record is record and told.slots is allocation.ordered_slots:
-            self._fleet.tell(told.slots, told.figures)
+            self._links.tell(told.slots, told.figures)
         else:
             # Its links are others by now.
             self._note_told(record.links)
@@ -343,15 +255,11 @@ class Allocations:
         allocation = self.nodes.pop(node)
         self._of_names.pop(allocation.names, None)
         for link_id in allocation.link_ids:
-            self._fleet.remove(self._slot_of.pop(link_id))
+            self._links.remove(self._slot_of.pop(link_id))
 
     def look_again(self, node: str = "") -> None:
         """The topology or the policy of a node changed; "": of every node."""
         self._stale.update([node] if node else self.nodes)
-
-    def links(self) -> int:
-        """How many links are controlled."""
-        return len(self._slot_of)
 
     def tell_anew(self, link_id: str) -> None:
         """What may be drawn in band on a link, or who has several flows there, is not what was told: its node's next
@@ -360,7 +268,7 @@ class Allocations:
         self._changes += 1
         slot = self._slot_of.get(link_id)
         if slot is not None:
-            self._fleet.told_flows[slot] = -1
+            self._links.tell_anew(slot)
 
     def _take_users(self, allocation: NodeAllocation, report: LoadReport) -> None:
         """Who has several flows is another than before: links where that is so are told anew."""
@@ -374,7 +282,7 @@ class Allocations:
         for link_id in before.keys() | allocation.users.keys():
             slot = self._slot_of.get(link_id)
             if slot is not None and before.get(link_id) != allocation.users.get(link_id):
-                self._fleet.told_flows[slot] = -1
+                self._links.tell_anew(slot)
 
     def _renewal_due(self, allocation: NodeAllocation, now_us: int) -> bool:
         told = allocation.published
@@ -397,9 +305,9 @@ class Allocations:
         for link_id in allocation.link_ids:
             if link_id not in known or law != allocation.law:
                 slot = self._slot_of.pop(link_id)
-                self._fleet.remove(slot)
+                self._links.remove(slot)
                 if law != allocation.law:
-                    rate = link_rate_pb2.LinkRate(link_id=link_id, available_bps=int(self._fleet.rate[slot]))
+                    rate = link_rate_pb2.LinkRate(link_id=link_id, available_bps=int(self._links.rate_bps[slot]))
                     allocation.restored[link_id] = rate
         allocation.law = law
         fresh = []
@@ -408,11 +316,11 @@ class Allocations:
                 told = allocation.restored.pop(link_id, None)
                 available_bps = told.available_bps if told is not None else 0
                 reserved_bps = self._grants.reserved_bps(link_id, now_us)
-                slot = self._fleet.add(law, available_bps, self._capacity_bps(link_id, now_us), reserved_bps)
+                slot = self._links.add(law, available_bps, self._capacity_bps(link_id, now_us), reserved_bps)
                 self._slot_of[link_id] = slot
                 fresh += [told] if told is not None else []
-            self._fleet.link_bps[self._slot_of[link_id]] = self._capacity_bps(link_id, now_us)
-            self._fleet.virtual[self._slot_of[link_id]] = link_id in self._virtual
+            self._links.link_bps[self._slot_of[link_id]] = self._capacity_bps(link_id, now_us)
+            self._links.virtual[self._slot_of[link_id]] = link_id in self._virtual
         self._note_told(fresh)
         # Links that the agents were told of and that are no more: a record without them has to go out.
         gone = [link_id for link_id in (*allocation.restored, *allocation.link_ids) if link_id not in ids]
@@ -427,24 +335,24 @@ class Allocations:
         allocation.ordered_ids = sorted(known)
         allocation.ordered_slots = np.array([self._slot_of[link_id] for link_id in allocation.ordered_ids], np.int64)
         if gone and known:
-            self._fleet.told_flows[allocation.slots[0]] = -1
+            self._links.tell_anew(int(allocation.slots[0]))
 
     def _capacity_bps(self, link_id: str, now_us: int) -> float:
         virtual = self._virtual.get(link_id)
         return self._capacities[link_id] if virtual is None else virtual.capacity_bps(now_us)
 
-    def _note_told(self, links: Iterable[link_rate_pb2.LinkRate]) -> None:
-        fleet = self._fleet
-        for rate in links:
+    def _note_told(self, told: Iterable[link_rate_pb2.LinkRate]) -> None:
+        links = self._links
+        for rate in told:
             slot = self._slot_of.get(rate.link_id)
             if slot is not None and rate.explicit_rate_capacity_bps:
-                fleet.told_rate[slot] = rate.available_bps
-                fleet.told_capacity[slot] = rate.explicit_rate_capacity_bps
-                fleet.told_legacy[slot] = rate.legacy_share_bps
-                fleet.told_flows[slot] = rate.active_flows
+                links.told_rate_bps[slot] = rate.available_bps
+                links.told_capacity_bps[slot] = rate.explicit_rate_capacity_bps
+                links.told_legacy_share_bps[slot] = rate.legacy_share_bps
+                links.told_users[slot] = rate.active_users
 
 
 def law_of(policies: Iterable[tuple[str, str]], node: str) -> str:
     """The control law that (policy id, law) pairs give a node: its own policy, else "default", else NEC."""
-    stated = {identity: law for identity, law in policies if law in ("nec", "rcp")}
-    return stated.get(node) or stated.get("default") or "nec"
+    stated = {identity: law for identity, law in policies if law in laws.LAWS}
+    return stated.get(node) or stated.get("default") or laws.NEC

@@ -16,8 +16,9 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from chart.allocator.guarantees import GrantBook, LeaseBook
 from chart.allocator.loads import LoadReport
-from chart.allocator.service import Allocations, GrantBook, LeaseBook, NodeAllocation, law_of
+from chart.allocator.service import Allocations, NodeAllocation, law_of
 from chart.allocator.settings import AllocatorSettings
 from chart.allocator.virtual import VirtualLink, is_virtual
 from chart.common import runtime

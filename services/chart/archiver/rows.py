@@ -133,7 +133,7 @@ def _link_rate(value: link_rate_pb2.LinkRates, rate: link_rate_pb2.LinkRate) -> 
         "available_bps": float(rate.available_bps),
         "explicit_rate_capacity_bps": float(rate.explicit_rate_capacity_bps),
         "legacy_share_bps": float(rate.legacy_share_bps),
-        "active_flows": rate.active_flows,
+        "active_flows": rate.active_users,
         "controller": _text(value.controller),
     }
 

@@ -7,48 +7,50 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from chart.allocator.controller import (
-    SMALLEST_RATE_BPS,
-    TARGET_UTILISATION,
-    LinkController,
+from chart.allocator import laws
+from chart.allocator.controller import SMALLEST_RATE_BPS, TARGET_UTILISATION, LinkController
+from chart_lab.models.link import (
+    ControlledLink,
+    FlowGroup,
     LinkSample,
-    newcomer_rate_bps,
+    LinkSimulator,
+    jain_index,
+    new_flow_rate_bps,
+    run_together,
 )
-from chart.allocator.legacy import LegacyDemand, fair_share_bps
-from chart_lab.models.link import FlowGroup, LinkSimulator, jain_index
 
 MEGA = 1e6
-LAWS = ["nec", "rcp"]
 PERIOD_US = 100_000
 capacities = st.floats(min_value=1e6, max_value=100e9)
 
 
 def simulator(law: str = "nec", capacity: float = 100 * MEGA, delay: int = 1, **more: object) -> LinkSimulator:
-    return LinkSimulator(LinkController(law), capacity, delay_periods=delay, **more)  # type: ignore[arg-type]
+    return LinkSimulator(ControlledLink(law), capacity, delay_periods=delay, **more)  # type: ignore[arg-type]
 
 
-def settling_periods(delay: int, law: str) -> int:
+def settling_periods(delay: int) -> int:
     return 300 + 60 * (delay + 2)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 @pytest.mark.parametrize("delay", [0, 1, 2, 5, 16])
 def test_one_flow_gets_the_capacity_at_once_and_keeps_it(law: str, delay: int) -> None:
     link = simulator(law, delay=delay)
     link.run(5)
-    assert link.controller.rate_bps == pytest.approx(97 * MEGA)
+    assert link.link.rate_bps == pytest.approx(97 * MEGA)
     link.groups = [FlowGroup(1)]
     for step in link.run(100):
         assert step.rates_bps[0] >= 0.96 * 100 * MEGA
         assert step.queue_us == 0
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 def test_flow_that_sends_slightly_less_than_its_rate_does_not_move_it(law: str) -> None:
     link = simulator(law)
     link.groups = [FlowGroup(1, limit_bps=94 * MEGA)]
@@ -56,7 +58,7 @@ def test_flow_that_sends_slightly_less_than_its_rate_does_not_move_it(law: str) 
     assert {step.decision.available_bps for step in link.run(100)} == {97_000_000}
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 @pytest.mark.parametrize("delay", [0, 1, 2])
 def test_join_and_leave_converge_within_a_second(law: str, delay: int) -> None:
     link = simulator(law, delay=delay)
@@ -73,52 +75,98 @@ def test_join_and_leave_converge_within_a_second(law: str, delay: int) -> None:
     assert link.run(10)[-1].rates_bps == pytest.approx([97 * MEGA], rel=0.05)
 
 
-@given(
-    law=st.sampled_from(LAWS),
+@dataclass(frozen=True)
+class LimitedCrowd:
+    """A link of which some flows are limited below, or just above, the fair rate."""
+
+    law: str
+    delay: int
+    flows: int
+    limited_share: float
+    limit_factor: float
+    capacity: float
+
+    @property
+    def limited(self) -> int:
+        return int(self.flows * self.limited_share)
+
+    @property
+    def fair_bps(self) -> float:
+        return TARGET_UTILISATION * self.capacity / self.flows
+
+    def simulator(self, controller: LinkController) -> LinkSimulator:
+        link = LinkSimulator(ControlledLink(self.law, controller=controller), self.capacity, delay_periods=self.delay)
+        link.groups = [
+            FlowGroup(self.limited, self.limit_factor * self.fair_bps),
+            FlowGroup(self.flows - self.limited),
+        ]
+        return link
+
+
+limited_crowds = st.builds(
+    LimitedCrowd,
+    law=st.sampled_from(laws.LAWS),
     delay=st.integers(0, 16),
     flows=st.integers(1, 10_000),
     limited_share=st.floats(0, 1),
     limit_factor=st.floats(0.01, 2),
     capacity=capacities,
 )
-@settings(max_examples=150, deadline=None)
-def test_stable_full_and_bounded_for_any_delay_and_number_of_flows(
-    law: str, delay: int, flows: int, limited_share: float, limit_factor: float, capacity: float
-) -> None:
-    """Some flows are limited below (or just above) the fair rate: the others must get what those leave."""
-    limited = int(flows * limited_share)
-    fair = TARGET_UTILISATION * capacity / flows
-    link = simulator(law, capacity, delay)
-    link.groups = [FlowGroup(limited, limit_factor * fair), FlowGroup(flows - limited)]
-    target = min(TARGET_UTILISATION * capacity, limited * limit_factor * fair if limited == flows else math.inf)
-    link.run(settling_periods(delay, law))
-    tail = link.run(40)
-    loads = [step.explicit_bps for step in tail]
-    note(f"{law} {delay} {flows} {limited} {limit_factor} {capacity} {loads[:3]} {loads[-3:]} {target}")
-    if max(fair, 1) < 2000:
-        return  # below two of the smallest rates on the wire, rounding is all there is
-    assert min(loads) >= 0.95 * target / TARGET_UTILISATION * 0.99
-    assert max(loads) <= target * 1.03
-    assert max(loads) - min(loads) <= 0.03 * target, "oscillates"
-    assert all(step.decision.available_bps <= step.decision.explicit_rate_capacity_bps for step in tail)
 
 
-@given(delay=st.integers(0, 4), flows=st.integers(1, 200), joins=st.integers(1, 50), law=st.sampled_from(LAWS))
-@settings(max_examples=60, deadline=None)
-def test_joins_and_leaves_reconverge_in_a_second_beyond_the_delay(delay: int, flows: int, joins: int, law: str) -> None:
-    link = simulator(law, delay=delay)
-    link.groups = [FlowGroup(flows)]
-    link.run(60)
-    link.groups.append(FlowGroup(joins))
-    last = link.run(10 + 2 * delay)[-1]
-    assert last.utilisation >= 0.95
-    assert jain_index(last.rates_bps) >= 0.99
-    link.groups.pop()
-    last = link.run(10 + 2 * delay)[-1]
-    assert 0.95 <= last.utilisation <= 1
+@given(st.lists(limited_crowds, min_size=25, max_size=25))
+@settings(max_examples=6, deadline=None)
+def test_stable_full_and_bounded_for_any_delay_and_number_of_flows(crowds: list[LimitedCrowd]) -> None:
+    """Those that are not limited must get what the others leave."""
+    controller = LinkController()
+    links = [crowd.simulator(controller) for crowd in crowds]
+    run_together(links, [settling_periods(crowd.delay) for crowd in crowds])
+    for crowd, tail in zip(crowds, run_together(links, [40] * len(links)), strict=True):
+        if max(crowd.fair_bps, 1) < 2000:
+            continue  # below two of the smallest rates on the wire, rounding is all there is
+        target = TARGET_UTILISATION * crowd.capacity
+        if crowd.limited == crowd.flows:
+            target = min(target, crowd.limited * crowd.limit_factor * crowd.fair_bps)
+        loads = [step.explicit_bps for step in tail]
+        note(f"{crowd} {loads[:3]} {loads[-3:]} {target}")
+        assert min(loads) >= 0.95 * target / TARGET_UTILISATION * 0.99
+        assert max(loads) <= target * 1.03
+        assert max(loads) - min(loads) <= 0.03 * target, "oscillates"
+        assert all(step.decision.available_bps <= step.decision.explicit_rate_capacity_bps for step in tail)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(laws.LAWS), st.integers(0, 4), st.integers(1, 200), st.integers(1, 50)),
+        min_size=20,
+        max_size=20,
+    )
+)
+@settings(max_examples=4, deadline=None)
+def test_joins_and_leaves_reconverge_in_a_second_beyond_the_delay(drawn: list[tuple[str, int, int, int]]) -> None:
+    """Drawn: law, delay, flows, and how many join and leave."""
+    controller = LinkController()
+    links, periods = [], []
+    for law, delay, flows, _ in drawn:
+        link = LinkSimulator(ControlledLink(law, controller=controller), 100 * MEGA, delay_periods=delay)
+        link.groups = [FlowGroup(flows)]
+        links.append(link)
+        periods.append(10 + 2 * delay)
+    run_together(links, [60] * len(links))
+    for link, (_, _, _, joins) in zip(links, drawn, strict=True):
+        link.groups.append(FlowGroup(joins))
+    for case, steps in zip(drawn, run_together(links, periods), strict=True):
+        note(f"join {case}")
+        assert steps[-1].utilisation >= 0.95
+        assert jain_index(steps[-1].rates_bps) >= 0.99
+    for link in links:
+        link.groups.pop()
+    for case, steps in zip(drawn, run_together(links, periods), strict=True):
+        note(f"leave {case}")
+        assert 0.95 <= steps[-1].utilisation <= 1
+
+
+@pytest.mark.parametrize("law", laws.LAWS)
 def test_queue_of_a_join_drains(law: str) -> None:
     link = simulator(law, delay=1)
     link.groups = [FlowGroup(1)]
@@ -128,12 +176,12 @@ def test_queue_of_a_join_drains(law: str) -> None:
     assert max(step.queue_us for step in steps[20:]) <= 5_000
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 @pytest.mark.parametrize("delay", [0, 1, 4])
 def test_idle_flow_gives_its_part_to_the_other_and_takes_it_back(law: str, delay: int) -> None:
     link = simulator(law, delay=delay)
     link.groups = [FlowGroup(1), FlowGroup(1, limit_bps=5 * MEGA)]
-    link.run(settling_periods(delay, law))
+    link.run(settling_periods(delay))
     assert link.step().rates_bps[0] == pytest.approx(92 * MEGA, rel=0.03)
     link.groups[1].limit_bps = math.inf
     link.run(15 + 4 * delay)
@@ -151,7 +199,7 @@ def test_application_limited_flow_does_not_wind_up() -> None:
     assert link.run(10)[-1].rates_bps == pytest.approx([48.5 * MEGA] * 2, rel=0.1)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 def test_flow_that_comes_and_goes_leaves_the_other_alone(law: str) -> None:
     """A flow that sends every third interval must not throw the busy one between C and C/2."""
     link = simulator(law, delay=1)
@@ -164,7 +212,7 @@ def test_flow_that_comes_and_goes_leaves_the_other_alone(law: str) -> None:
     assert min(rates) >= 0.9 * 97 * MEGA
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 @pytest.mark.parametrize("silent", [1, 2, 3])
 @pytest.mark.parametrize("flows", [1, 2, 10])
 def test_a_pause_of_all_flows_frees_nothing(law: str, silent: int, flows: int) -> None:
@@ -191,62 +239,12 @@ def test_guaranteed_rates_are_kept_out_of_what_is_shared() -> None:
 
 
 def test_reserved_but_idle_guarantee_is_not_handed_out() -> None:
-    controller = LinkController()
+    link = ControlledLink()
     for _ in range(50):
-        decision = controller.update(
-            LinkSample(100_000, 100 * MEGA, 20 * MEGA, active_flows=1, guaranteed_reserved_bps=80 * MEGA)
+        decision = link.update(
+            LinkSample(100_000, 100 * MEGA, 20 * MEGA, active_users=1, guaranteed_reserved_bps=80 * MEGA)
         )
     assert decision.available_bps == pytest.approx(17 * MEGA)
-
-
-@pytest.mark.parametrize("explicit", [1, 2, 4])
-@pytest.mark.parametrize("legacy", [1, 3])
-def test_greedy_legacy_flows_grow_to_their_fair_fraction(explicit: int, legacy: int) -> None:
-    link = simulator()
-    link.groups = [FlowGroup(explicit)]
-    link.run(30)
-    link.legacy_flows, link.legacy_demand_bps = legacy, 1e12
-    link.run(30)
-    tail = link.run(30)
-    fair = 97 * MEGA * legacy / (legacy + explicit)
-    assert min(step.legacy_bps for step in tail) >= 0.97 * fair
-    assert min(step.utilisation for step in tail) >= 0.95
-    assert tail[-1].rates_bps[0] == pytest.approx(97 * MEGA / (legacy + explicit), rel=0.1)
-
-
-def test_legacy_share_that_is_not_used_is_given_back() -> None:
-    link = simulator()
-    link.groups = [FlowGroup(1)]
-    link.legacy_flows, link.legacy_demand_bps = 1, 1e12
-    link.run(40)
-    link.legacy_demand_bps = 5 * MEGA
-    link.run(40)
-    assert link.step().rates_bps[0] >= 85 * MEGA
-    link.legacy_demand_bps = 0.0
-    link.run(10)
-    assert link.step().rates_bps[0] == pytest.approx(97 * MEGA, rel=0.01)
-
-
-def test_trickle_of_probes_costs_next_to_nothing() -> None:
-    demand = LegacyDemand()
-    for _ in range(100):
-        estimate = demand.update(0.3 * MEGA, 0, 0.0, 97 * MEGA)
-    assert estimate <= 0.4 * MEGA
-
-
-def test_newcomer_on_a_link_full_of_legacy_traffic_finds_its_fair_part() -> None:
-    link = simulator(legacy_demand_bps=1e12, legacy_flows=1)
-    link.run(60)
-    assert link.controller.rate_bps >= 0.45 * 100 * MEGA
-
-
-@given(st.floats(0, 1e9), st.floats(1e3, 1e9), st.integers(0, 100), st.integers(0, 100))
-def test_legacy_share_is_never_more_than_demand_or_fair_fraction(
-    demand: float, usable: float, legacy: int, explicit: int
-) -> None:
-    share = fair_share_bps(demand, usable, legacy, explicit)
-    assert 0 <= share <= demand
-    assert share <= usable * max(1, legacy) / (max(1, legacy) + max(1, explicit)) * 1.000001
 
 
 def test_uncounted_flows_cannot_hold_a_queue() -> None:
@@ -254,14 +252,9 @@ def test_uncounted_flows_cannot_hold_a_queue() -> None:
     link = simulator(delay=1)
     link.groups = [FlowGroup(1), FlowGroup(0)]
     link.run(20)
-    real_update = link.controller.update
+    real_update = link.link.update
     link.groups = [FlowGroup(4)]
-
-    def undercounting(sample: LinkSample) -> object:
-        fields = {name: getattr(sample, name) for name in LinkSample.__dataclass_fields__}
-        return real_update(LinkSample(**{**fields, "active_flows": 1}))
-
-    link.controller.update = undercounting  # type: ignore[method-assign,assignment]
+    link.link.update = lambda sample: real_update(replace(sample, active_users=1))  # type: ignore[method-assign]
     link.run(100)
     tail = link.run(100)
     assert sum(step.queue_us for step in tail) / len(tail) <= 40_000
@@ -269,15 +262,15 @@ def test_uncounted_flows_cannot_hold_a_queue() -> None:
 
 
 def test_restored_rate_is_the_first_rate() -> None:
-    controller = LinkController("nec", 20 * MEGA)
-    first = controller.update(LinkSample(100_000, 100 * MEGA, 60 * MEGA, active_flows=3))
+    link = ControlledLink("nec", 20 * MEGA)
+    first = link.update(LinkSample(100_000, 100 * MEGA, 60 * MEGA, active_users=3))
     assert first.available_bps <= 97 * MEGA / 3 * 1.01
 
 
-def test_newcomer_rate() -> None:
-    assert newcomer_rate_bps(97.0, 97.0, 0) == 97.0
-    assert newcomer_rate_bps(97.0, 97.0, 1) == 97.0 / 2 / 4
-    assert newcomer_rate_bps(10.0, 97.0, 1) == 10.0
+def test_new_flow_rate() -> None:
+    assert new_flow_rate_bps(97.0, 97.0, 0) == 97.0
+    assert new_flow_rate_bps(97.0, 97.0, 1) == 97.0 / 2 / 4
+    assert new_flow_rate_bps(10.0, 97.0, 1) == 10.0
 
 
 @given(
@@ -290,7 +283,7 @@ def test_newcomer_rate() -> None:
             legacy_bps=st.floats(0, 1e11),
             explicit_queue_bytes=st.integers(0, 10**9),
             legacy_queue_bytes=st.integers(0, 10**9),
-            active_flows=st.integers(0, 10_000),
+            active_users=st.integers(0, 10_000),
             legacy_flows=st.integers(0, 10_000),
             guaranteed_reserved_bps=st.floats(0, 1e11),
             guaranteed_in_use_bps=st.floats(0, 1e11),
@@ -299,33 +292,33 @@ def test_newcomer_rate() -> None:
         min_size=1,
         max_size=30,
     ),
-    st.sampled_from(LAWS),
+    st.sampled_from(laws.LAWS),
 )
 @settings(max_examples=200, deadline=None)
 def test_any_sequence_of_samples_gives_finite_rates_within_the_link(samples: list[LinkSample], law: str) -> None:
-    controller = LinkController(law)
+    link = ControlledLink(law)
     for sample, _ in zip(samples, itertools.count(), strict=False):
-        decision = controller.update(sample)
+        decision = link.update(sample)
         assert 0 < decision.available_bps <= decision.explicit_rate_capacity_bps
         given = decision.explicit_rate_capacity_bps + decision.legacy_share_bps
         assert given <= TARGET_UTILISATION * sample.capacity_bps + SMALLEST_RATE_BPS
 
 
-def beside_a_newcomer(law: str, newcomer_bps: Callable[[int, float], float]) -> list[tuple[float, int]]:
+def beside_a_new_flow(law: str, new_flow_bps: Callable[[int, float], float]) -> list[tuple[float, int]]:
     """One user alone, then another whose rate follows from the samples since it came and R. R and the queue, in bytes,
     of every sample since.
     """
-    controller = LinkController(law)
+    link = ControlledLink(law)
     seen, queue = [], 0.0
     told = [97e6, 97e6]
     for number in range(60):
         since = number - 20
-        sent = told[-2] + (newcomer_bps(since, told[-2]) if since >= 0 else 0.0)
+        sent = told[-2] + (new_flow_bps(since, told[-2]) if since >= 0 else 0.0)
         queued = max(0.0, queue + (sent - 100e6) * PERIOD_US / 8e6)
         carried, queue = sent - (queued - queue) * 8e6 / PERIOD_US, queued
-        decision = controller.update(
+        decision = link.update(
             LinkSample(
-                PERIOD_US, 100e6, carried, explicit_queue_bytes=int(queue), active_flows=1 + (since >= 0), rtt_us=24_000
+                PERIOD_US, 100e6, carried, explicit_queue_bytes=int(queue), active_users=1 + (since >= 0), rtt_us=24_000
             )
         )
         told.append(float(decision.available_bps))
@@ -334,21 +327,43 @@ def beside_a_newcomer(law: str, newcomer_bps: Callable[[int, float], float]) -> 
     return seen
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", laws.LAWS)
 @pytest.mark.parametrize("samples", [3, 5, 6])
-def test_nobody_takes_what_a_newcomer_has_not_learned_to_take(law: str, samples: int) -> None:
-    """Agents learn R late on a busy machine: until then a newcomer sends its part of it (seen in the lab: R rose from
+def test_nobody_takes_what_a_new_flow_has_not_learned_to_take(law: str, samples: int) -> None:
+    """Agents learn R late on a busy machine: until then a new flow sends its part of it (seen in the lab: R rose from
     48 to 76 Mb/s, and 54 ms of queue stood as soon as both had learned that).
     """
-    seen = beside_a_newcomer(law, lambda since, rate: 12e6 if since < samples else rate)
+    seen = beside_a_new_flow(law, lambda since, rate: 12e6 if since < samples else rate)
     assert max(rate for rate, _ in seen) < 1.02 * 48.5e6
     # Both may have sent too much until the first sample with two users.
     assert max(queue for _, queue in seen[3:]) * 8 / 100e6 < 0.002
     assert seen[-1][0] == pytest.approx(48.5e6, rel=0.01)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_what_a_newcomer_never_takes_goes_to_the_others(law: str) -> None:
-    seen = beside_a_newcomer(law, lambda since, rate: min(10e6, rate))
+@pytest.mark.parametrize("law", laws.LAWS)
+def test_what_a_new_flow_never_takes_goes_to_the_others(law: str) -> None:
+    seen = beside_a_new_flow(law, lambda since, rate: min(10e6, rate))
     assert max(queue for _, queue in seen[3:]) * 8 / 100e6 < 0.002
     assert [rate for rate, _ in seen[14:]] == pytest.approx([87e6] * len(seen[14:]), rel=0.04)
+
+
+@pytest.mark.parametrize("law", laws.LAWS)
+def test_a_queue_that_stays_full_costs_ever_more(law: str) -> None:
+    """A crowd that wakes at once: what arrives cannot be seen, and R falls faster the longer the queue stays full."""
+    flows = 500
+    link = ControlledLink(law, 100 * MEGA)
+    told = []
+    for period in range(80):
+        decision = link.update(
+            LinkSample(
+                PERIOD_US,
+                100 * MEGA,
+                100 * MEGA if period >= 10 else 50 * MEGA,
+                explicit_queue_bytes=1_250_000 if 10 <= period < 70 else 0,
+                active_users=flows,
+                rtt_us=200_000,
+            )
+        )
+        told.append(decision.available_bps)
+    # From all of the link to a five-hundredth of it: doubling takes five feedback delays, always 1.4 would take 19.
+    assert next(n for n, rate in enumerate(told) if n >= 10 and rate <= 1.1 * 97 * MEGA / flows) < 40

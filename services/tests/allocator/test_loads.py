@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from chart.allocator import loads
-from chart.allocator.fleet import LOAD_FIELDS
+from chart.allocator.links import LOAD_FIELDS
 from chart.allocator.loads import LoadReport
 from chart.v1 import link_load_pb2
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from chart.allocator.guarantees import GrantBook, LeaseBook
 from chart.allocator.rpc import AllocatorServicer
-from chart.allocator.service import MOST_USERS, GrantBook, LeaseBook, law_of, next_generation, users_by_link
+from chart.allocator.service import MOST_USERS, law_of, next_generation, users_by_link
 from chart.allocator.settings import AllocatorSettings
 from chart.allocator.streams import FLOW_GRANT, GR_LEASE, LINK_LOAD, LINK_RATE, MEASUREMENT, POLICY, TOPOLOGY, Allocator
 from chart.common.clock import FakeClock
@@ -294,7 +295,7 @@ async def test_users_with_several_flows_are_told_with_the_rate_of_their_link(ben
     async with bench.allocator():
         await bench.reports(30, of_users(ann=4, bob=1))
         (link,) = bench.newest().links
-        assert link.active_flows == 2
+        assert link.active_users == 2
         assert link.available_bps == pytest.approx(48.5 * MEGA, rel=0.02)
         assert [(one.user, one.flows) for one in link.user_flows] == [("ann", 4)]
         before = bench.newest().generation

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from chart.allocator.controller import LinkController, LinkSample
 from chart.v1 import flow_grant_pb2, link_rate_pb2
+from chart_lab.models.link import ControlledLink, LinkSample
 from chart_lab.simulation.decide import LIBRARY, Decide
 
 CAPACITY_BPS = 100_000_000
@@ -42,7 +42,7 @@ def record(
         link_id=link_id,
         available_bps=int(available_bps),
         explicit_rate_capacity_bps=int(0.97 * CAPACITY_BPS),
-        active_flows=users,
+        active_users=users,
     )
     for user, number in flows.items():
         if number > 1:
@@ -60,7 +60,7 @@ class Loop:
         for request_id, user in self.user_of.items():
             limit = maximum_bps if request_id == "limited-0" else 0
             self.decide.put_grant(request_id, granted(request_id, user, maximum_bps=limit), 0)
-        self.controller = LinkController(law)
+        self.link = ControlledLink(law)
         self.now_us = SECOND_US
         self.sent = dict.fromkeys(self.user_of, 0)
         self.active: set[str] = set(self.user_of)
@@ -84,16 +84,16 @@ class Loop:
         flows: dict[str, int] = {}
         for request_id in self.active:
             flows[self.user_of[request_id]] = flows.get(self.user_of[request_id], 0) + 1
-        decision = self.controller.update(
+        decision = self.link.update(
             LinkSample(
                 PERIOD_US,
                 CAPACITY_BPS,
                 min(CAPACITY_BPS, sum(self.rates[one] for one in self.active)),
-                active_flows=len(flows),
+                active_users=len(flows),
                 rtt_us=20_000,
             )
         )
-        rates = record(LINK, decision.available_bps, decision.active_flows, flows, self.generation)
+        rates = record(LINK, decision.available_bps, decision.active_users, flows, self.generation)
         self.decide.put_link_rates(rates, self.now_us)
         desired, _ = self.decide.desired(self.now_us)
         self.rates = {one.request_id: one.ar_bps for one in desired}

@@ -65,7 +65,7 @@ function LinkFigures({ link, now }: { link: Link; now: number }) {
       <SimpleGrid cols={{ base: 2, sm: 3, lg: 6 }} spacing="sm">
         <Figure label="Utilisation" value={formatShare(load?.utilisation)} note={age(load?.at)} />
         <Figure label="Sent" value={formatRate(load?.sent_bps)} note={age(load?.at)} />
-        <Figure label="Offered rate" value={formatRate(rate?.available_bps)} note="to each flow" />
+        <Figure label="Fair share" value={formatRate(rate?.available_bps)} note="for each user" />
         <Figure
           label="Loss, both ways"
           value={formatShare(meanLoss ?? measured?.loss_ratio?.value, 1)}

@@ -64,7 +64,7 @@ export const LinkTable = memo(function LinkTable({ links, now }: { links: Link[]
       },
       number("sent_bps", "Sent", (link) => fresh(link)?.sent_bps, formatRate),
       number("explicit_rate_bps", "At explicit rates", (link) => fresh(link)?.explicit_rate_bps, formatRate),
-      number("available_bps", "Offered rate", (link) => link.rate?.available_bps, formatRate),
+      number("available_bps", "Fair share", (link) => link.rate?.available_bps, formatRate),
       number("loss_ratio", "Loss, both ways", (link) => link.measured?.loss_ratio?.value, percent),
       number("rtt_us", "RTT", (link) => link.measured?.rtt_us?.value, formatMs),
       number("free_bps", "Sensed free", (link) => link.measured?.available_bandwidth_bps?.value, formatRate),
