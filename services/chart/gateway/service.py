@@ -104,8 +104,6 @@ async def running(
         await asyncio.gather(*tasks, return_exceptions=True)
         await gateway.backends.close()
         await gateway.authority.close()
-        if gateway.provider is not None:
-            await gateway.provider.close()
         await broker.close()
 
 
