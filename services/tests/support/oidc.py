@@ -52,7 +52,7 @@ class MemoryProvider:
         good = {"iss": ISSUER, "aud": CLIENT, "sub": "olga", "iat": now, "exp": now + 60, "nonce": self.nonce}
         claims = {name: value for name, value in {**good, **self.claims}.items() if value is not None}
         if self.algorithm == "none":
-            return jwt.encode(claims, None, "none", headers={"kid": self.key_id})
+            return jwt.encode(claims, "", "none", headers={"kid": self.key_id})
         if self.algorithm.startswith("HS"):
             return jwt.encode(claims, SECRET, self.algorithm, headers={"kid": self.key_id})
         return jwt.encode(claims, self.forger or self.key, self.algorithm, headers={"kid": self.key_id})

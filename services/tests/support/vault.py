@@ -25,7 +25,7 @@ class VaultServer:
         self._process = ServerProcess("vault", program.command, directory / "vault.log", signal.SIGTERM)
         self.log = directory / "vault.log"
         self._domain = domain
-        self.administrator = vault.Administrator(self.address)
+        self.administrator = vault.administrator(self.address)
         self.role_id = self.secret_id = ""
         self.keys = vault.VaultKeys("", "")
 
@@ -36,7 +36,7 @@ class VaultServer:
     def start(self) -> None:
         """Start, initialise, open and set up."""
         self.launch()
-        self.keys = self.administrator.initialise()
+        self.keys = vault.initialise(self.administrator)
         self.unseal()
         self.role_id, self.secret_id = vault.configure(self.administrator, self._domain, life="4s")
 
@@ -50,10 +50,10 @@ class VaultServer:
         }
 
     def seal(self) -> None:
-        self.administrator.seal()
+        self.administrator.sys.seal()
 
     def unseal(self) -> None:
-        self.administrator.unseal(self.keys)
+        self.administrator.sys.submit_unseal_key(self.keys.unseal)
 
     def pause(self) -> None:
         self._process.pause()
@@ -62,7 +62,7 @@ class VaultServer:
         self._process.resume()
 
     def stop(self) -> None:
-        self.administrator.close()
+        self.administrator.adapter.close()
         self._process.stop()
 
     def _answers(self) -> bool:
