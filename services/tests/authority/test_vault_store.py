@@ -1,4 +1,4 @@
-"""What the key store makes of Vault's answers, given by a server of this process; a real Vault: test_vault_contract.py."""
+"""What the key store makes of Vault's answers, given by a server of this process; a real Vault has its own tests."""
 
 from __future__ import annotations
 
