@@ -71,6 +71,9 @@ class VaultKeyStore:
         self._settings = settings
         self._session = requests.Session()
         self._session.trust_env = False
+        if settings.vault_ca_file:
+            # Of the session: hvac prefers that to what its client is told.
+            self._session.verify = str(settings.vault_ca_file)
         self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=CALLS_AT_ONCE))
         self._session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=CALLS_AT_ONCE))
         self._vault = self._client()
@@ -89,7 +92,6 @@ class VaultKeyStore:
             url=settings.vault_address.rstrip("/"),
             token="",
             timeout=settings.vault_timeout_s,
-            verify=str(settings.vault_ca_file) if settings.vault_ca_file else True,
             allow_redirects=False,
             session=self._session,
         )

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from cryptography import x509
 from pydantic import SecretStr
+from support.authority import csr, new_key
+from support.authority import store as files
 
 from chart.authority.keystore import KeyStoreError, KeyStoreUnavailable
+from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.authority.keystore_vault import CALLS_AT_ONCE, VaultKeyStore
 from chart.authority.settings import AuthoritySettings
 
@@ -46,8 +53,10 @@ def answers() -> Answers:
     return Answers()
 
 
-@pytest.fixture
-def address(answers: Answers) -> Iterator[str]:
+@contextmanager
+def serving(answers: Answers, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The server's address: HTTPS with a context."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -68,21 +77,27 @@ def address(answers: Answers) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing on standard error."""
 
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except ConnectionError:
-                self.close_connection = True
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Nothing on standard error: clients that hang up are meant."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"{'https' if context else 'http'}://127.0.0.1:{server.server_address[1]}"
         finally:
             answers.go_on.set()
             server.shutdown()
             thread.join()
+
+
+@pytest.fixture
+def address(answers: Answers) -> Iterator[str]:
+    with serving(answers) as found:
+        yield found
 
 
 @pytest_asyncio.fixture
@@ -179,3 +194,28 @@ async def test_closing_gives_the_token_back(address: str, answers: Answers) -> N
     answers.of["/v1/auth/token/revoke-self"] = [(204, None)]
     await store.close()
     assert answers.asked[-1] == ("/v1/auth/token/revoke-self", "token-1")
+
+
+async def test_vault_is_known_by_the_ca_file_and_by_nothing_else(answers: Answers, tmp_path: Path) -> None:
+    authority = EmbeddedKeyStore(tmp_path / "store", "chart.local")
+    await authority.open()
+    key = new_key()
+    request = x509.load_pem_x509_csr(csr(key).encode())
+    issued = await authority.issue(request, "spiffe://chart.local/vault", life_s=600, names=("127.0.0.1",))
+    (tmp_path / "ca.pem").write_text(issued.authority_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*files(tmp_path, "vault", key, issued.pem))
+    with serving(answers, context) as address:
+        told: dict[str, Any] = {
+            "vault_address": address,
+            "vault_role_id": "role",
+            "vault_secret_id": SecretStr("secret"),
+        }
+        good = VaultKeyStore(AuthoritySettings(**told, vault_ca_file=tmp_path / "ca.pem"))
+        await good._login()
+        await good.close()
+        without = VaultKeyStore(AuthoritySettings(**told))
+        with pytest.raises(KeyStoreUnavailable, match="SSLError"):
+            await without._login()
+        await without.close()
+    await authority.close()

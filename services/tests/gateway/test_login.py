@@ -15,6 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from pydantic import SecretStr
 from support.gateway import World, world
 from support.oidc import CLIENT, ISSUER, SECRET, MemoryProvider
 
@@ -218,3 +219,12 @@ async def test_metadata_of_another_issuer_are_not_taken(signing: World, provider
     other = signing.gateway.settings.model_copy(update={"token_issuer": f"{ISSUER}/"})
     signing.gateway.provider = Provider(other, provider.transport)
     assert (await signing.client.get("/auth/login")).status_code == 503
+
+
+async def test_a_public_client_says_its_name_and_no_secret(signing: World, provider: MemoryProvider) -> None:
+    public = signing.gateway.settings.model_copy(update={"oidc_client_secret": SecretStr("")})
+    signing.gateway.provider = Provider(public, provider.transport)
+    assert (await sign_in(signing, provider)).status_code == 303
+    assert (await signing.client.post("/auth/logout", headers=OWN_PAGE)).status_code == 204
+    assert [place for place, _ in provider.forms] == ["/token", "/logout"]
+    assert all(form["client_id"] == CLIENT and "client_secret" not in form for _, form in provider.forms)
