@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chart.maintenance.vault import Administrator, VaultKeys, VaultUnavailableError, configure
+from chart.maintenance.vault import VaultKeys, VaultUnavailableError, administrator, configure, initialise
 from chart_lab.platform import vault
 from chart_lab.platform.settings import PlatformSettings
 from support.processes import ServerProcess, free_ports
@@ -26,7 +26,7 @@ class VaultServer:
         self._process = ServerProcess("vault", program.command, directory / "vault.log", signal.SIGTERM)
         self.log = directory / "vault.log"
         self._domain = domain
-        self.administrator = Administrator(self.address)
+        self.administrator = administrator(self.address)
         self.role_id = self.secret_id = ""
         self.keys = VaultKeys("", "")
 
@@ -37,7 +37,7 @@ class VaultServer:
     def start(self) -> None:
         """Start, initialise, open and set up."""
         self.launch()
-        self.keys = self.administrator.initialise()
+        self.keys = initialise(self.administrator)
         self.unseal()
         self.role_id, self.secret_id = configure(self.administrator, self._domain, life="4s")
 
@@ -51,10 +51,10 @@ class VaultServer:
         }
 
     def seal(self) -> None:
-        self.administrator.seal()
+        self.administrator.sys.seal()
 
     def unseal(self) -> None:
-        self.administrator.unseal(self.keys)
+        self.administrator.sys.submit_unseal_key(self.keys.unseal)
 
     def pause(self) -> None:
         self._process.pause()
@@ -63,7 +63,7 @@ class VaultServer:
         self._process.resume()
 
     def stop(self) -> None:
-        self.administrator.close()
+        self.administrator.adapter.close()
         self._process.stop()
 
     def _answers(self) -> bool:

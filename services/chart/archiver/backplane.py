@@ -19,6 +19,7 @@ from chart.archiver.snapshot_repository import Snapshot, SnapshotRepository
 from chart.archiver.times import day_of
 from chart.archiver.windows import SECONDS, Path
 from chart.common.clock import Clock
+from chart.common.retries import until_done
 
 BACK_OFF_S = (0.5, 15.0)
 FORGET_EVERY_S = 3600.0
@@ -74,18 +75,16 @@ class Backplane:
                 group.create_task(self._keep(name, period_s, work), name=f"backplane {name}")
 
     async def _keep(self, name: str, period_s: float, work: Callable[[], Awaitable[object]]) -> None:
-        back_off_s = BACK_OFF_S[0]
+        async def look() -> None:
+            with LOOK.labels(loop=name).time():
+                await work()
+
+        def told(error: Exception, again_in_s: float) -> None:
+            _log.warning("waiting for the database", loop=name, reason=str(error), again_in_s=again_in_s)
+
         while True:
-            try:
-                with LOOK.labels(loop=name).time():
-                    await work()
-            except _AWAY as error:
-                _log.warning("waiting for the database", loop=name, reason=str(error), again_in_s=back_off_s)
-                await self._clock.sleep(back_off_s)
-                back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
-            else:
-                back_off_s = BACK_OFF_S[0]
-                await self._clock.sleep(period_s)
+            await until_done(look, _AWAY, told, BACK_OFF_S, sleep=self._clock.sleep)
+            await self._clock.sleep(period_s)
 
     async def roll(self) -> int:
         """Bring every roll-up that is out of date up to date; returns how many there were."""

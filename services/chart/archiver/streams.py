@@ -7,7 +7,7 @@ nothing twice. A database that is away stops the reading, not the service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import psycopg
@@ -22,6 +22,7 @@ from chart.archiver.settings import ArchiverSettings
 from chart.archiver.times import day_of
 from chart.common.clock import Clock
 from chart.common.records import Partition, Record
+from chart.common.retries import for_ever, until_done
 from chart.common.streams import Broker, StreamError, Subscription
 from chart.v1 import link_load_pb2
 
@@ -153,42 +154,38 @@ class Archiver:
 
     # Both
 
-    async def _keep(self, loop: object) -> None:
-        back_off_s = BACK_OFF_S[0]
-        while True:
-            try:
-                await loop()  # type: ignore[operator]
-            except StreamError as error:
-                _log.warning("reading the streams failed, trying again", reason=str(error), again_in_s=back_off_s)
-            await self._clock.sleep(back_off_s)
-            back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
+    async def _keep(self, loop: Callable[[], Awaitable[None]]) -> None:
+        def told(error: Exception, again_in_s: float) -> None:
+            _log.warning("reading the streams failed, trying again", reason=str(error), again_in_s=again_in_s)
+
+        await for_ever(loop, StreamError, told, BACK_OFF_S, sleep=self._clock.sleep)
 
     async def _store(self, rows: list[Row]) -> None:
         """One transaction, tried until the database takes it; a row that it refuses is left out, by name in the log."""
         if not rows:
             return
-        back_off_s = BACK_OFF_S[0]
-        while True:
-            try:
-                with BATCH.time():
-                    await self._repository.insert(rows)
-                break
-            except _DATABASE_AWAY as error:
-                FAILURES.inc()
-                self.health.failure = f"the database does not take rows: {error}"
-                _log.warning("rows wait for the database", rows=len(rows), reason=str(error), again_in_s=back_off_s)
-                await self._clock.sleep(back_off_s)
-                back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
-            except psycopg.Error as error:
-                if len(rows) == 1:
-                    table = rows[0][0]
-                    REJECTED.labels(topic=table, reason="database").inc()
-                    _log.error("the database refuses a row", table=table, row=repr(rows[0][1])[:500], reason=str(error))
-                    return
-                middle = len(rows) // 2
-                await self._store(rows[:middle])
-                await self._store(rows[middle:])
+
+        async def insert() -> None:
+            with BATCH.time():
+                await self._repository.insert(rows)
+
+        def told(error: Exception, again_in_s: float) -> None:
+            FAILURES.inc()
+            self.health.failure = f"the database does not take rows: {error}"
+            _log.warning("rows wait for the database", rows=len(rows), reason=str(error), again_in_s=again_in_s)
+
+        try:
+            await until_done(insert, _DATABASE_AWAY, told, BACK_OFF_S, sleep=self._clock.sleep)
+        except psycopg.Error as error:
+            if len(rows) == 1:
+                table = rows[0][0]
+                REJECTED.labels(topic=table, reason="database").inc()
+                _log.error("the database refuses a row", table=table, row=repr(rows[0][1])[:500], reason=str(error))
                 return
+            middle = len(rows) // 2
+            await self._store(rows[:middle])
+            await self._store(rows[middle:])
+            return
         self.health.failure = ""
         for table, _ in rows:
             ROWS.labels(table=table).inc()

@@ -17,6 +17,7 @@ from prometheus_client import Gauge
 
 from chart.authority import keys, repository
 from chart.common.database import Connection, Pool
+from chart.common.retries import for_ever
 
 POLL_S = 1.0
 RETRY_S = 1.0
@@ -38,23 +39,25 @@ class Changes:
 
     async def run(self) -> None:
         """Follow until cancelled; survives an absent database."""
-        while True:
+
+        def told(error: Exception, _: float) -> None:
+            _log.warning("changes cannot be followed, trying again", reason=str(error))
+
+        await for_ever(self._follow, (psycopg.Error, psycopg_pool.PoolTimeout, OSError), told, RETRY_S)
+
+    async def _follow(self) -> None:
+        async with self._pool.connection() as connection:
+            await connection.set_autocommit(True)
             try:
-                async with self._pool.connection() as connection:
-                    await connection.set_autocommit(True)
-                    try:
-                        for channel in (repository.CHANNEL, keys.CHANNEL):
-                            await connection.execute(f"LISTEN {channel}")
-                        self._keys.follow()
-                        while True:
-                            await self._look(connection)
-                            await self._listen(connection)
-                    finally:
-                        # Never handed on: it listens.
-                        await connection.close()
-            except (psycopg.Error, psycopg_pool.PoolTimeout, OSError) as error:
-                _log.warning("changes cannot be followed, trying again", reason=str(error))
-            await asyncio.sleep(RETRY_S)
+                for channel in (repository.CHANNEL, keys.CHANNEL):
+                    await connection.execute(f"LISTEN {channel}")
+                self._keys.follow()
+                while True:
+                    await self._look(connection)
+                    await self._listen(connection)
+            finally:
+                # Never handed on: it listens.
+                await connection.close()
 
     async def _listen(self, connection: Connection) -> None:
         """Take what is told, until there is a reason to look."""

@@ -1,5 +1,8 @@
 """HashiCorp Vault as the key store: Transit makes and wraps keys and signs receipts, PKI issues certificates.
 
+Vault is spoken to by its client library hvac, which waits for every answer: calls run in a few threads of the store's
+own, so that a Vault that hangs holds these and nothing else of the authority.
+
 The authority logs in by AppRole and renews its token at half life; when the token is lost it logs in again. What Vault
 needs once (mounts, keys, role, policy) is set up by `chart.maintenance.vault`. The wrapping key of Transit is derived:
 its context binds a wrapped key to its purpose.
@@ -13,12 +16,17 @@ import contextlib
 import datetime
 import ipaddress
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
+import hvac
+import requests
 import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from hvac import exceptions as refusals
 
 from chart.authority.keystore import (
     KEY_OCTETS,
@@ -35,7 +43,15 @@ WRAPPING_KEY = "chart-keys"
 RECEIPT_KEY = "chart-receipts"
 PKI_ROLE = "chart"
 KEYS_CACHED_S = 60.0
-RETRIES = 2
+CALLS_AT_ONCE = 16
+# States that pass: 429, 500, 502, 503, and those that hvac has no name for (473: a standby, 504).
+PASSING = (
+    refusals.RateLimitExceeded,
+    refusals.InternalServerError,
+    refusals.BadGateway,
+    refusals.VaultDown,
+    refusals.UnexpectedError,
+)
 # Logins that fail are counted by Vault, which locks a role out after a few: the same secret is not tried again sooner.
 REFUSED_AGAIN_S = 300.0
 NOT_LET_IN = "Vault does not let the authority in: the role id or the secret id of its AppRole is not good"
@@ -53,21 +69,32 @@ class VaultKeyStore:
             msg = "Vault needs CHART_VAULT_ROLE_ID and CHART_VAULT_SECRET_ID or CHART_VAULT_SECRET_ID_FILE (AppRole)"
             raise ValueError(msg)
         self._settings = settings
-        verify: Any = str(settings.vault_ca_file) if settings.vault_ca_file else True
-        self._client = httpx.AsyncClient(
-            base_url=f"{settings.vault_address.rstrip('/')}/v1/",
-            timeout=settings.vault_timeout_s,
-            verify=verify,
-            follow_redirects=False,
-            trust_env=False,
-        )
-        self._token = ""
+        self._session = requests.Session()
+        self._session.trust_env = False
+        if settings.vault_ca_file:
+            # Of the session: hvac prefers that to what its client is told.
+            self._session.verify = str(settings.vault_ca_file)
+        self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=CALLS_AT_ONCE))
+        self._session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=CALLS_AT_ONCE))
+        self._vault = self._client()
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="vault")
         self._renewing: asyncio.Task[None] | None = None
         self._login_lock = asyncio.Lock()
         self._refused: str | None = None
         self._refused_at = float("-inf")
         self._authority: x509.Certificate | None = None
         self._public: tuple[float, dict[str, Any]] | None = None
+
+    def _client(self) -> hvac.Client:
+        """A client without a token, over the connections of all."""
+        settings = self._settings
+        return hvac.Client(
+            url=settings.vault_address.rstrip("/"),
+            token="",
+            timeout=settings.vault_timeout_s,
+            allow_redirects=False,
+            session=self._session,
+        )
 
     async def open(self) -> None:
         """See `KeyStore.open`."""
@@ -80,29 +107,43 @@ class VaultKeyStore:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
-        if self._token:
-            with contextlib.suppress(KeyStoreError, httpx.HTTPError):
-                await self._send("POST", "auth/token/revoke-self", None)
-        self._token = ""
-        await self._client.aclose()
+        if self._vault.token:
+            with contextlib.suppress(KeyStoreError):
+                await self._send(self._vault.auth.token.revoke_self)
+        self._vault.token = ""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._session.close()
 
     async def check(self) -> None:
         """See `KeyStore.check`."""
-        await self._ask("GET", f"{self._settings.vault_transit_mount}/keys/{WRAPPING_KEY}")
+        await self._read_key(WRAPPING_KEY)
 
     async def generate(self, context: str) -> GeneratedKey:
         """See `KeyStore.generate`."""
-        path = f"{self._settings.vault_transit_mount}/datakey/plaintext/{WRAPPING_KEY}"
-        data = await self._ask("POST", path, {"context": _base64(context.encode()), "bits": 8 * KEY_OCTETS})
+        data = await self._ask(
+            lambda: self._vault.secrets.transit.generate_data_key(
+                WRAPPING_KEY,
+                "plaintext",
+                context=_base64(context.encode()),
+                bits=8 * KEY_OCTETS,
+                mount_point=self._settings.vault_transit_mount,
+            )
+        )
         return GeneratedKey(base64.b64decode(data["plaintext"]), data["ciphertext"])
 
     async def unwrap(self, context: str, wrapped: str) -> bytes:
         """See `KeyStore.unwrap`."""
-        path = f"{self._settings.vault_transit_mount}/decrypt/{WRAPPING_KEY}"
         if not wrapped.startswith("vault:"):
             msg = f"a wrapped key of {context} was not wrapped by Vault"
             raise KeyStoreError(msg)
-        data = await self._ask("POST", path, {"context": _base64(context.encode()), "ciphertext": wrapped})
+        data = await self._ask(
+            lambda: self._vault.secrets.transit.decrypt_data(
+                WRAPPING_KEY,
+                ciphertext=wrapped,
+                context=_base64(context.encode()),
+                mount_point=self._settings.vault_transit_mount,
+            )
+        )
         return base64.b64decode(data["plaintext"])
 
     async def issue(
@@ -110,9 +151,7 @@ class VaultKeyStore:
     ) -> IssuedCertificate:
         """See `KeyStore.issue`. Names of the request itself are not used: the role forbids it."""
         addresses, hosts = _kinds(names)
-        body = {
-            "csr": request.public_bytes(serialization.Encoding.PEM).decode(),
-            "common_name": uri.rsplit("/", 1)[-1][:64],
+        extra = {
             "exclude_cn_from_sans": True,
             "uri_sans": uri,
             "alt_names": ",".join(hosts),
@@ -121,21 +160,33 @@ class VaultKeyStore:
                 "%Y-%m-%dT%H:%M:%SZ"
             ),
         }
-        role = f"{PKI_ROLE}-server" if names else PKI_ROLE
-        data = await self._ask("POST", f"{self._settings.vault_pki_mount}/sign/{role}", body)
+        data = await self._ask(
+            lambda: self._vault.secrets.pki.sign_certificate(
+                f"{PKI_ROLE}-server" if names else PKI_ROLE,
+                request.public_bytes(serialization.Encoding.PEM).decode(),
+                uri.rsplit("/", 1)[-1][:64],
+                extra_params=extra,
+                mount_point=self._settings.vault_pki_mount,
+            )
+        )
         return IssuedCertificate(data["certificate"].strip() + "\n", data["issuing_ca"].strip() + "\n")
 
     async def authority(self) -> x509.Certificate:
         """See `KeyStore.authority`."""
         if self._authority is None:
-            data = await self._ask("GET", f"{self._settings.vault_pki_mount}/cert/ca")
+            data = await self._ask(
+                lambda: self._vault.secrets.pki.read_certificate("ca", mount_point=self._settings.vault_pki_mount)
+            )
             self._authority = x509.load_pem_x509_certificate(data["certificate"].encode())
         return self._authority
 
     async def sign_receipt(self, message: bytes) -> Signature:
         """See `KeyStore.sign_receipt`."""
-        path = f"{self._settings.vault_transit_mount}/sign/{RECEIPT_KEY}"
-        data = await self._ask("POST", path, {"input": _base64(message)})
+        data = await self._ask(
+            lambda: self._vault.secrets.transit.sign_data(
+                RECEIPT_KEY, hash_input=_base64(message), mount_point=self._settings.vault_transit_mount
+            )
+        )
         _, version, value = data["signature"].split(":")
         return Signature(f"{RECEIPT_KEY}-{version}", base64.b64decode(value))
 
@@ -144,7 +195,7 @@ class VaultKeyStore:
         if self._public is not None and time.monotonic() - self._public[0] < KEYS_CACHED_S:
             return self._public[1]
         try:
-            data = await self._ask("GET", f"{self._settings.vault_transit_mount}/keys/{RECEIPT_KEY}")
+            data = await self._read_key(RECEIPT_KEY)
         except KeyStoreUnavailable:
             if self._public is None:
                 raise
@@ -153,6 +204,11 @@ class VaultKeyStore:
         keys = [jwk(base64.b64decode(key["public_key"]), f"{RECEIPT_KEY}-v{number}") for number, key in versions]
         self._public = (time.monotonic(), {"keys": keys})
         return self._public[1]
+
+    async def _read_key(self, name: str) -> dict[str, Any]:
+        return await self._ask(
+            lambda: self._vault.secrets.transit.read_key(name, mount_point=self._settings.vault_transit_mount)
+        )
 
     async def _login(self) -> None:
         settings = self._settings
@@ -166,16 +222,16 @@ class VaultKeyStore:
         if secret == self._refused and time.monotonic() - self._refused_at < REFUSED_AGAIN_S:
             raise KeyStoreUnavailable(NOT_LET_IN)
         try:
-            answer = await self._send(
-                "POST", "auth/approle/login", {"role_id": settings.vault_role_id, "secret_id": secret}, token=""
-            )
+            # Without the token that was lost, which other calls still hold.
+            approle = self._client().auth.approle
+            answer = await self._send(lambda: approle.login(settings.vault_role_id, secret, use_token=False))
         except KeyStoreUnavailable:
             raise
         except KeyStoreError as error:
             # It passes when an operator gives a new secret id; what is held goes on until then.
             self._refused, self._refused_at = secret, time.monotonic()
             raise KeyStoreUnavailable(NOT_LET_IN) from error
-        self._token = answer["auth"]["client_token"]
+        self._vault.token = answer["auth"]["client_token"]
         lease_s = float(answer["auth"]["lease_duration"])
         _log.info("logged in to Vault", lease_s=lease_s)
         if self._renewing is None or self._renewing.done():
@@ -186,7 +242,7 @@ class VaultKeyStore:
         while True:
             await asyncio.sleep(max(0.5, lease_s / 2))
             try:
-                answer = await self._send("POST", "auth/token/renew-self", {})
+                answer = await self._send(self._vault.auth.token.renew_self)
                 lease_s = float(answer["auth"]["lease_duration"])
             except KeyStoreError as error:
                 _log.warning("the token of Vault was not renewed, logging in again", reason=str(error))
@@ -194,49 +250,53 @@ class VaultKeyStore:
                     await self._login()
                 lease_s = min(lease_s, 4.0)
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _ask(self, call: Callable[[], Any]) -> dict[str, Any]:
         """The data of an answer; a lost token is replaced once."""
-        for attempt in range(RETRIES):
-            token = self._token
-            try:
-                answer = await self._send(method, path, body)
-            except _TokenLost as lost:
-                if attempt + 1 == RETRIES:
-                    msg = "Vault does not accept the authority's token, nor a new login's"
-                    raise KeyStoreUnavailable(msg) from lost
-                async with self._login_lock:
-                    if self._token == token:
-                        await self._login()
-                continue
-            data: dict[str, Any] = answer["data"]
-            return data
-        raise AssertionError
-
-    async def _send(
-        self, method: str, path: str, body: dict[str, Any] | None, *, token: str | None = None
-    ) -> dict[str, Any]:
-        headers = {"X-Vault-Request": "true"}
-        if token is None and self._token:
-            headers["X-Vault-Token"] = self._token
+        token = self._vault.token
         try:
-            response = await self._client.request(method, path, json=body, headers=headers)
-            answer = response.json() if response.content else {}
-        except (httpx.HTTPError, ValueError) as error:
+            answer = await self._send(call)
+        except _TokenLost:
+            async with self._login_lock:
+                if self._vault.token == token:
+                    await self._login()
+            try:
+                answer = await self._send(call)
+            except _TokenLost as lost:
+                msg = "Vault does not accept the authority's token, nor a new login's"
+                raise KeyStoreUnavailable(msg) from lost
+        data: dict[str, Any] = answer["data"]
+        return data
+
+    async def _send(self, call: Callable[[], Any]) -> dict[str, Any]:
+        """The answer of a call that runs in a thread; empty when Vault has nothing to say."""
+        try:
+            # The thread ends by the call's own timeouts, to connect and to be answered; as long it may take to get one.
+            async with asyncio.timeout(3 * self._settings.vault_timeout_s):
+                answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except refusals.VaultError as error:
+            raise _refusal(error) from error
+        except (requests.RequestException, TimeoutError) as error:
             msg = f"Vault cannot be reached at {self._settings.vault_address} ({type(error).__name__})"
             raise KeyStoreUnavailable(msg) from error
-        if response.is_success:
-            return dict(answer)
-        reasons = "; ".join(str(one) for one in answer.get("errors", [])) or f"status {response.status_code}"
-        if response.status_code == 503 and "sealed" in reasons.lower():
-            msg = "Vault is sealed: an operator must unseal it"
-            raise KeyStoreUnavailable(msg)
-        if response.status_code in (429, 473, 500, 502, 503, 504):
-            msg = f"Vault cannot answer now: {reasons}"
-            raise KeyStoreUnavailable(msg)
-        if response.status_code == 403:
-            raise _TokenLost(reasons)
-        msg = f"Vault refused {path.rsplit('/', 1)[0]}: {reasons}"
-        raise KeyStoreError(msg)
+        if isinstance(answer, dict):
+            return answer
+        if answer.status_code == 204:
+            return {}
+        msg = f"{self._settings.vault_address} does not answer as Vault does: status {answer.status_code}"
+        raise KeyStoreUnavailable(msg)
+
+
+def _refusal(error: refusals.VaultError) -> KeyStoreError:
+    """What Vault says, as what it means to the authority."""
+    reasons = "; ".join(str(one) for one in error.errors or ()) or type(error).__name__
+    if isinstance(error, refusals.VaultDown) and "sealed" in reasons.lower():
+        return KeyStoreUnavailable("Vault is sealed: an operator must unseal it")
+    if isinstance(error, PASSING):
+        return KeyStoreUnavailable(f"Vault cannot answer now: {reasons}")
+    if isinstance(error, refusals.Forbidden):
+        return _TokenLost(reasons)
+    path = urlsplit(str(error.url)).path.removeprefix("/v1/")
+    return KeyStoreError(f"Vault refused {path.rsplit('/', 1)[0]}: {reasons}")
 
 
 class _TokenLost(KeyStoreError):  # noqa: N818 - caught here

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import socket
@@ -29,6 +28,7 @@ from chart.common import database, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
+from chart.common.retries import until_done
 from chart.common.streams import connect
 from chart.common.tokens import RemoteKeys, TokenVerifier
 
@@ -74,14 +74,11 @@ def listen(addresses: str) -> list[socket.socket]:
 
 async def _open_store(store: KeyStore) -> None:
     """A store that is away or sealed is waited for: its words are in the log."""
-    while True:
-        try:
-            await store.open()
-        except KeyStoreUnavailable as error:
-            _log.warning("the key store cannot be used yet, waiting for it", store=store.name, reason=str(error))
-            await asyncio.sleep(STORE_RETRY_S)
-        else:
-            return
+
+    def told(error: Exception, _: float) -> None:
+        _log.warning("the key store cannot be used yet, waiting for it", store=store.name, reason=str(error))
+
+    await until_done(store.open, KeyStoreUnavailable, told, STORE_RETRY_S)
 
 
 @asynccontextmanager

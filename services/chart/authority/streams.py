@@ -7,6 +7,7 @@ the replicas of a group.
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 from collections.abc import Iterable
 
@@ -19,6 +20,7 @@ from chart.authority import accounts, repository, service
 from chart.common import audit
 from chart.common.clock import Clock
 from chart.common.database import Pool
+from chart.common.retries import for_ever
 from chart.common.streams import Broker, StreamError
 from chart.v1 import grant_status_pb2, rate_request_pb2, topology_pb2
 
@@ -33,6 +35,7 @@ SETTLE_S = 0.5
 AGAIN_S = 60.0
 # Counters of a flow are stored this often.
 COUNTERS_EVERY_S = 5.0
+AWAY = (StreamError, psycopg.Error, psycopg_pool.PoolTimeout)
 
 _log = structlog.get_logger("chart.authority")
 
@@ -83,52 +86,57 @@ async def write_next_hops(pool: Pool, topology: service.Topology, clock: Clock) 
 
 async def follow_topology(pool: Pool, broker: Broker, clock: Clock) -> None:
     """Keep the table in line with the topology until cancelled."""
-    while True:
-        try:
-            state = await broker.compacted(TOPOLOGY)
-            changed = asyncio.Event()
+
+    def told(error: Exception, in_s: float) -> None:
+        _log.warning("the topology cannot be followed, trying again", reason=str(error), in_s=in_s)
+
+    await for_ever(functools.partial(_follow_topology, pool, broker, clock), AWAY, told, RETRY_S)
+
+
+async def _follow_topology(pool: Pool, broker: Broker, clock: Clock) -> None:
+    state = await broker.compacted(TOPOLOGY)
+    changed = asyncio.Event()
+    changed.set()
+
+    async def watch() -> None:
+        async for _ in state.subscribe_changes():
             changed.set()
+        msg = "the topology ended"
+        raise StreamError(msg)
 
-            async def watch(marks: asyncio.Event = changed, states: object = state) -> None:
-                async for _ in states.subscribe_changes():  # type: ignore[attr-defined]
-                    marks.set()
-                msg = "the topology ended"
-                raise StreamError(msg)
-
-            watching = asyncio.create_task(watch())
-            try:
-                while not watching.done():
-                    waiting = asyncio.create_task(changed.wait())
-                    await asyncio.wait([waiting, watching], timeout=AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
-                    waiting.cancel()
-                    await asyncio.sleep(SETTLE_S)
-                    changed.clear()
-                    await write_next_hops(pool, topology_of(state.items()), clock)
-                await watching
-            finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
-                await state.close()
-        except (StreamError, psycopg.Error, psycopg_pool.PoolTimeout) as error:
-            _log.warning("the topology cannot be followed, trying again", reason=str(error), in_s=RETRY_S)
-        await asyncio.sleep(RETRY_S)
+    watching = asyncio.create_task(watch())
+    try:
+        while not watching.done():
+            waiting = asyncio.create_task(changed.wait())
+            await asyncio.wait([waiting, watching], timeout=AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            await asyncio.sleep(SETTLE_S)
+            changed.clear()
+            await write_next_hops(pool, topology_of(state.items()), clock)
+        await watching
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await state.close()
 
 
 async def follow_accounts(pool: Pool, broker: Broker, clock: Clock) -> None:
     """Take grants and counters into the accounts until cancelled."""
     stored: dict[tuple[str, str], tuple[int, float]] = {}
-    while True:
-        try:
-            async with broker.subscribe([RATE_REQUEST, GRANT_STATUS], group=GROUP, start="earliest") as records:
-                committed = clock.monotonic()
-                async for record in records:
-                    await _take(pool, record.value, record.timestamp_us, stored, clock)
-                    if clock.monotonic() - committed > 1.0:
-                        await records.commit(record)
-                        committed = clock.monotonic()
-        except (StreamError, psycopg.Error, psycopg_pool.PoolTimeout) as error:
-            _log.warning("accounts cannot be kept, trying again", reason=str(error), in_s=RETRY_S)
-        await asyncio.sleep(RETRY_S)
+
+    async def follow() -> None:
+        async with broker.subscribe([RATE_REQUEST, GRANT_STATUS], group=GROUP, start="earliest") as records:
+            committed = clock.monotonic()
+            async for record in records:
+                await _take(pool, record.value, record.timestamp_us, stored, clock)
+                if clock.monotonic() - committed > 1.0:
+                    await records.commit(record)
+                    committed = clock.monotonic()
+
+    def told(error: Exception, in_s: float) -> None:
+        _log.warning("accounts cannot be kept, trying again", reason=str(error), in_s=in_s)
+
+    await for_ever(follow, AWAY, told, RETRY_S)
 
 
 async def _take(

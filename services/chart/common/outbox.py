@@ -28,6 +28,7 @@ from psycopg.types.json import Jsonb
 from chart.common import telemetry
 from chart.common.database import Connection, Pool
 from chart.common.records import Outgoing, StreamError
+from chart.common.retries import until_done
 from chart.common.streams import Broker
 
 BATCH_ROWS = 500
@@ -56,6 +57,10 @@ DELAY = Histogram(
 )
 
 _log = structlog.get_logger("chart.outbox")
+
+
+class _NotTakenError(Exception):
+    """The broker did not take all of a batch; what was is marked."""
 
 
 def channel(schema: str) -> str:
@@ -166,24 +171,24 @@ class OutboxRelay:
     async def _relay(self, connection: Connection) -> None:
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self._schema))))
         _log.info("the relay works", schema=self._schema)
-        back_off_s = BACK_OFF_S[0]
         found = await self._waiting(connection, DOUBTFUL_ROWS)
         self._doubtful = {(row.topic, row.key): None for row in found if self._is_state(row.topic)}
         repeat_at = time.monotonic() + self._repeat_after_s
-        while True:
+
+        async def publish() -> int:
             if self._doubtful and time.monotonic() >= repeat_at:
                 await self._repeat()
             rows = await self._waiting(connection)
             OLDEST.labels(schema=self._schema).set(max(0.0, time.time() - rows[0].created_at_s) if rows else 0.0)
-            if rows:
-                if not await self._publish(connection, rows):
-                    await asyncio.sleep(back_off_s)
-                    back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
-                    continue
-                back_off_s = BACK_OFF_S[0]
-                if len(rows) == BATCH_ROWS:
-                    continue
-                # These were all; whatever came meanwhile has left its notification, which waits here.
+            if rows and not await self._publish(connection, rows):
+                raise _NotTakenError
+            return len(rows)
+
+        while True:
+            # What failed is told by `_publish`.
+            if await until_done(publish, _NotTakenError, lambda *_: None, BACK_OFF_S) == BATCH_ROWS:
+                continue
+            # These were all; whatever came meanwhile has left its notification, which waits here.
             await self._prune(connection)
             async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
                 # Those that came together are one.

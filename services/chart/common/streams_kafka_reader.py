@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,8 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
+from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_not_result, stop_after_delay, wait_fixed
+from tenacity.retry import retry_base
 
 from chart.common import kafka_properties
 from chart.common.catalogue import DLQ_SUFFIX
@@ -165,17 +166,12 @@ class KafkaSubscription:
 
     def _assign_all(self) -> None:
         """Assign every partition of the topics. `latest` is fixed here, so that nothing published later is missed."""
-        end = time.monotonic() + OPEN_LIMIT_S
-        while True:
-            try:
-                ends = {partition: end for topic in self.topics for partition, end in self._ends_of(topic).items()}
-                break
-            except KafkaException as error:
-                # A broker or a topic that has just come up needs a moment: leaders are elected, metadata spreads.
-                if self._consumer is None or time.monotonic() > end:
-                    msg = f"Kafka at {self._broker.bootstrap} does not tell where {self.topics} end: {error.args[0]}"
-                    raise StreamUnavailable(msg) from error
-                time.sleep(RETRY_S)
+        # A broker or a topic that has just come up needs a moment: leaders are elected, metadata spreads.
+        try:
+            ends = _tried(retry_if_exception_type(KafkaException), OPEN_LIMIT_S)(self._all_ends)
+        except KafkaException as error:
+            msg = f"Kafka at {self._broker.bootstrap} does not tell where {self.topics} end: {error.args[0]}"
+            raise StreamUnavailable(msg) from error
         assert self._consumer is not None
         earliest = self._start == "earliest"
         assignment = [
@@ -185,18 +181,22 @@ class KafkaSubscription:
         self._behind = {partition: last for partition, (first, last) in ends.items() if earliest and first < last}
         self._consumer.assign(assignment)
 
+    def _all_ends(self) -> dict[Partition, tuple[int, int]]:
+        return {partition: end for topic in self.topics for partition, end in self._ends_of(topic).items()}
+
     def _ends_of(self, topic: str) -> dict[Partition, tuple[int, int]]:
         """First offset and next offset of each partition of a topic; runs in the thread of the fetches."""
         consumer = self._consumer
         if consumer is None:
             msg = f"closed while opening {topic}"
             raise StreamUnavailable(msg)
-        missing_until = time.monotonic() + MISSING_LIMIT_S
-        while not (partitions := consumer.list_topics(topic, ANSWER_LIMIT_S).topics[topic].partitions):
-            if time.monotonic() > missing_until:
-                msg = f"stream {topic} does not exist at the broker: run `chart topics apply`"
-                raise StreamUnavailable(msg)
-            time.sleep(RETRY_S)
+        try:
+            partitions = _tried(retry_if_not_result(bool), MISSING_LIMIT_S)(
+                lambda: consumer.list_topics(topic, ANSWER_LIMIT_S).topics[topic].partitions
+            )
+        except RetryError as error:
+            msg = f"stream {topic} does not exist at the broker: run `chart topics apply`"
+            raise StreamUnavailable(msg) from error
         return {
             (topic, number): consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_LIMIT_S)
             for number in sorted(partitions)
@@ -213,23 +213,21 @@ class KafkaSubscription:
         gives up and the partitions are never read.
         """
         start = OFFSET_BEGINNING if self._start == "earliest" else OFFSET_END
-        end = time.monotonic() + ANSWER_LIMIT_S
-        while True:
-            try:
-                known = consumer.committed(share, 2.0)
-                reason = next((entry.error for entry in known if entry.error is not None), None)
-            except KafkaException as error:
-                reason = error.args[0]
-            if reason is None:
-                return [
-                    TopicPartition(one.topic, one.partition, one.offset if one.offset >= 0 else start) for one in known
-                ]
-            if time.monotonic() > end:
-                _log.warning(
-                    "the last commits are not known, left to the library", group=self._group, fault=str(reason)
-                )
-                return share
-            time.sleep(RETRY_S)
+
+        def committed() -> list[TopicPartition]:
+            known: list[TopicPartition] = consumer.committed(share, 2.0)
+            reason = next((entry.error for entry in known if entry.error is not None), None)
+            if reason is not None:
+                raise KafkaException(reason)
+            return known
+
+        try:
+            known = _tried(retry_if_exception_type(KafkaException), ANSWER_LIMIT_S)(committed)
+        except KafkaException as error:
+            reason = str(error.args[0])
+            _log.warning("the last commits are not known, left to the library", group=self._group, fault=reason)
+            return share
+        return [TopicPartition(one.topic, one.partition, one.offset if one.offset >= 0 else start) for one in known]
 
     def _revoked(self, consumer: Consumer, share: list[TopicPartition]) -> None:
         with contextlib.suppress(KafkaException):
@@ -397,6 +395,11 @@ class KafkaSubscription:
     def _note_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
         if error is not None:
             _log.warning("not committed, the record may be delivered again", group=self._group, reason=error.str())
+
+
+def _tried(condition: retry_base, limit_s: float) -> Retrying:
+    """Makes a call again, in the thread of the fetches, while the condition holds and until the limit."""
+    return Retrying(retry=condition, wait=wait_fixed(RETRY_S), stop=stop_after_delay(limit_s), reraise=True)
 
 
 def _note_error(error: KafkaError) -> None:

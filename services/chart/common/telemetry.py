@@ -110,7 +110,17 @@ def _setup_logs(level: str) -> None:
     root.handlers = [other for other in root.handlers if not isinstance(other, _JsonHandler)] + [handler]
     root.setLevel(level.upper())
     # Libraries that speak of every request, or of every use of a connection.
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "urllib3", "psycopg.pool"):
+    for noisy in (
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "httpcore2",
+        "uvicorn.access",
+        "uvicorn.error",
+        "asyncio",
+        "urllib3",
+        "psycopg.pool",
+    ):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 

@@ -123,13 +123,18 @@ def roles_of(claims: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(role for role in named if isinstance(role, str)) & ROLES
 
 
+def accepted_algorithms(settings: TokenSettings) -> list[str]:
+    """The allow-list of signature algorithms; never "none" nor one with a shared secret, whatever the settings say."""
+    return [name for name in settings.token_algorithms if name != "none" and not name.startswith("HS")]
+
+
 class TokenVerifier:
     """Checks tokens against one issuer."""
 
     def __init__(self, settings: TokenSettings, keys: KeySource) -> None:
         self._settings = settings
         self._keys = keys
-        self._algorithms = [name for name in settings.token_algorithms if name != "none" and not name.startswith("HS")]
+        self._algorithms = accepted_algorithms(settings)
 
     async def verify(self, token: str) -> Principal:
         """The principal of a token.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 )
 from rich.console import Console
 from rich.table import Table
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from chart.common import catalogue as catalogues
 from chart.common import kafka_properties
@@ -32,6 +32,7 @@ from chart.common.catalogue import Catalogue, Topic
 DLQ_RETENTION_MS = 7 * 86400 * 1000
 DEFAULT_BOOTSTRAP = "127.0.0.1:19092"
 LIMIT_S = 30.0
+LOOK_EVERY_S = 0.05
 
 app = typer.Typer(help="Streams of the broker.", no_args_is_help=True)
 console = Console(stderr=True)
@@ -152,21 +153,23 @@ def _create(admin: AdminClient, topics: list[Wanted], replication: int, changes:
 def _await_leaders(admin: AdminClient, topics: list[Wanted]) -> None:
     """Return when every partition of new topics has a leader: only then may they be written and read."""
     names = {topic.name for topic in topics}
-    end = time.monotonic() + LIMIT_S
-    while names:
+
+    def waiting() -> list[str]:
         known = admin.list_topics(timeout=LIMIT_S).topics
-        names = {
+        return sorted(
             name
             for name in names
             if name not in known
             or not known[name].partitions
             or any(partition.leader < 0 for partition in known[name].partitions.values())
-        }
-        if names and time.monotonic() > end:
-            msg = f"no leader within {LIMIT_S:g} s for {', '.join(sorted(names))}"
-            raise TopicsError(msg)
-        if names:
-            time.sleep(0.05)
+        )
+
+    looking = Retrying(retry=retry_if_result(bool), wait=wait_fixed(LOOK_EVERY_S), stop=stop_after_delay(LIMIT_S))
+    try:
+        looking(waiting)
+    except RetryError as error:
+        msg = f"no leader within {LIMIT_S:g} s for {', '.join(error.last_attempt.result())}"
+        raise TopicsError(msg) from error
 
 
 def _configure(admin: AdminClient, topics: list[Wanted], changes: Changes) -> None:

@@ -1,7 +1,8 @@
 """Browser login with an OpenID provider: authorisation code with PKCE (RFC 6749, RFC 7636, OpenID Connect Core).
 
-The gateway keeps nothing: what must survive the way to the provider and back is in a cookie of ten minutes that only
-/auth sees, the access token in the session's cookie, the refresh token in one that only /auth sees. All are HttpOnly.
+Authlib speaks with the provider: discovery, code exchange, refresh, validation of the ID token. The gateway keeps
+nothing: what must survive the way to the provider and back is in a cookie of ten minutes that only /auth sees, the
+access token in the session's cookie, the refresh token in one that only /auth sees. All are HttpOnly.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hashlib
-import hmac
 import json
-import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
-import httpx
+import httpx2
+import structlog
+from authlib.integrations.httpx_client import OAuth2ClientAuth
+from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOAuth2App
+from joserfc.errors import JoseError
 
 from chart.common.problems import ProblemError
+from chart.common.tokens import accepted_algorithms
 from chart.gateway.errors import away
 from chart.gateway.settings import GatewaySettings
 
@@ -29,6 +34,10 @@ REFRESH_COOKIE = "chart_refresh"
 LOGIN_LIMIT_S = 600
 METADATA_CACHE_S = 300.0
 TIMEOUT_S = 5.0
+# Of the provider's metadata (OpenID Connect Discovery section 3).
+NEEDED = {"authorization_endpoint", "token_endpoint", "jwks_uri"}
+
+_log = structlog.get_logger("chart.gateway.login")
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,6 @@ class Tokens:
 
     access: str
     refresh: str | None
-    id_token: str | None
     expires_in_s: int
     refresh_expires_in_s: int
 
@@ -63,7 +71,7 @@ def attempt_of(cookie: str | None) -> Attempt | None:
         made = Attempt(**{name: str(fields[name]) for name in ("state", "verifier", "nonce", "return_to")})
     except (binascii.Error, ValueError, KeyError, TypeError):
         return None
-    return made if made.state and made.verifier else None
+    return made if made.state and made.verifier and made.nonce else None
 
 
 def local_path(wanted: str) -> str:
@@ -73,41 +81,49 @@ def local_path(wanted: str) -> str:
     return wanted if good and "\\" not in wanted and wanted.isprintable() else "/"
 
 
-def challenge(verifier: str) -> str:
-    """PKCE S256."""
-    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-
-
 class Provider:
-    """The OpenID provider as a client of it sees it."""
+    """The OpenID provider as a client of it sees it; ``transport`` stands for the network in tests."""
 
-    def __init__(self, settings: GatewaySettings, client: httpx.AsyncClient | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._settings = settings
-        self._client = client or httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False)
-        self._metadata: dict[str, Any] = {}
+        self._secret = settings.oidc_client_secret.get_secret_value()
+        self._client_auth = "client_secret_post" if self._secret else "none"
+        self._session = {
+            "scope": "openid",
+            "code_challenge_method": "S256",
+            "token_endpoint_auth_method": self._client_auth,
+            "timeout": TIMEOUT_S,
+            "follow_redirects": False,
+            "verify": httpx2.create_ssl_context(),
+            "transport": transport,
+        }
+        self._app: StarletteOAuth2App | None = None
         self._read_at = float("-inf")
         self._lock = asyncio.Lock()
 
-    async def close(self) -> None:
-        """Let go of connections."""
-        await self._client.aclose()
-
-    async def _endpoint(self, name: str) -> str:
+    async def _described(self) -> StarletteOAuth2App:
+        """Authlib's client with the provider's metadata and keys: read anew after five minutes, held in an outage."""
         async with self._lock:
-            if time.monotonic() - self._read_at > METADATA_CACHE_S:
-                url = f"{self._settings.token_issuer.rstrip('/')}/.well-known/openid-configuration"
+            if self._app is None or time.monotonic() - self._read_at > METADATA_CACHE_S:
+                app = OAuth().register(
+                    "provider",
+                    client_id=self._settings.oidc_client_id,
+                    client_secret=self._secret or None,
+                    server_metadata_url=f"{self._settings.token_issuer.rstrip('/')}/.well-known/openid-configuration",
+                    client_kwargs=self._session,
+                )
                 try:
-                    answer = await self._client.get(url)
-                    answer.raise_for_status()
-                    found = answer.json()
-                except (httpx.HTTPError, ValueError) as error:
-                    if not self._metadata:
+                    metadata = await app.load_server_metadata()
+                except (httpx2.HTTPError, ValueError, TypeError) as error:
+                    if self._app is None:
                         raise away("The identity provider") from error
                 else:
-                    if found.get("issuer") != self._settings.token_issuer:
+                    if metadata.get("issuer") != self._settings.token_issuer or not metadata.keys() >= NEEDED:
                         raise away("The identity provider")
-                    self._metadata, self._read_at = found, time.monotonic()
-        return str(self._metadata[name])
+                    # Ours, whatever the provider offers: its list may have "none" and algorithms with a shared secret.
+                    metadata["id_token_signing_alg_values_supported"] = accepted_algorithms(self._settings)
+                    self._app, self._read_at = app, time.monotonic()
+            return self._app
 
     @property
     def redirect_uri(self) -> str:
@@ -116,75 +132,75 @@ class Provider:
 
     async def begin(self, return_to: str) -> tuple[str, Attempt]:
         """The address to send the browser to, and what to remember."""
-        attempt = Attempt(
-            secrets.token_urlsafe(24), secrets.token_urlsafe(48), secrets.token_urlsafe(16), local_path(return_to)
-        )
-        query = {
-            "response_type": "code",
-            "client_id": self._settings.oidc_client_id,
-            "redirect_uri": self.redirect_uri,
-            "scope": "openid",
-            "state": attempt.state,
-            "nonce": attempt.nonce,
-            "code_challenge": challenge(attempt.verifier),
-            "code_challenge_method": "S256",
-        }
-        return f"{await self._endpoint('authorization_endpoint')}?{urlencode(query)}", attempt
+        made = await (await self._described()).create_authorization_url(self.redirect_uri)
+        attempt = Attempt(made["state"], made["code_verifier"], made["nonce"], local_path(return_to))
+        return made["url"], attempt
 
     async def finish(self, code: str, attempt: Attempt) -> Tokens:
-        """Exchange the code; the ID token must answer this very login.
+        """Exchange the code; the ID token must be the provider's, for us, and answer this very login.
 
         Raises:
-            ProblemError: 401 when the provider refuses or answers another login, 503 when it is away.
+            ProblemError: 401 when the provider refuses or its ID token is not accepted, 503 when it is away.
         """
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": self.redirect_uri,
-            "code_verifier": attempt.verifier,
-        }
-        tokens = await self._tokens(form)
-        # It came from the provider itself over its own connection: of the ID token only the nonce is needed.
-        if not hmac.compare_digest(_nonce(tokens.id_token), attempt.nonce):
-            raise refused("the provider answered another login")
-        return tokens
+        app = await self._described()
+        settings = self._settings
+        with _provider_errors():
+            found = await app.fetch_access_token(self.redirect_uri, code=code, code_verifier=attempt.verifier)
+            claims = await app.parse_id_token(
+                found,
+                nonce=attempt.nonce,
+                claims_options={
+                    "iss": {"essential": True, "value": settings.token_issuer},
+                    "aud": {"essential": True, "value": settings.oidc_client_id},
+                },
+                leeway=settings.token_leeway_s,
+            )
+        if claims is None:
+            raise refused("the provider gave no ID token")
+        return _tokens(found)
 
     async def refresh(self, token: str) -> Tokens:
         """New tokens for a refresh token. Raises as `finish`."""
-        return await self._tokens({"grant_type": "refresh_token", "refresh_token": token})
+        app = await self._described()
+        with _provider_errors():
+            return _tokens(await app.fetch_access_token(grant_type="refresh_token", refresh_token=token))
 
     async def end(self, refresh_token: str) -> None:
-        """End the session at the provider; what fails is left to its expiry."""
-        form = {"client_id": self._settings.oidc_client_id, "refresh_token": refresh_token}
-        try:
-            await self._client.post(await self._endpoint("end_session_endpoint"), data=form | self._secret())
-        except (httpx.HTTPError, ProblemError, KeyError):
-            return
+        """End the session at the provider; what fails is left to its expiry.
 
-    def _secret(self) -> dict[str, str]:
-        secret = self._settings.oidc_client_secret.get_secret_value()
-        return {"client_secret": secret} if secret else {}
+        The browser is not sent there (OpenID Connect RP-Initiated Logout): the refresh token names the session, which
+        Keycloak and its like take at the same endpoint.
+        """
+        auth = OAuth2ClientAuth(self._settings.oidc_client_id, self._secret, self._client_auth)
+        with suppress(httpx2.HTTPError, ProblemError, KeyError):
+            app = await self._described()
+            endpoint = app.server_metadata["end_session_endpoint"]
+            await app.post(endpoint, data={"refresh_token": refresh_token}, auth=auth, withhold_token=True)
 
-    async def _tokens(self, form: dict[str, str]) -> Tokens:
-        try:
-            answer = await self._client.post(
-                await self._endpoint("token_endpoint"),
-                data={"client_id": self._settings.oidc_client_id, **form, **self._secret()},
-            )
-            found = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise away("The identity provider") from error
-        if answer.status_code >= 500:
-            raise away("The identity provider")
-        if answer.is_error or "access_token" not in found:
-            raise refused("the provider did not accept the login")
-        return Tokens(
-            found["access_token"],
-            found.get("refresh_token"),
-            found.get("id_token"),
-            int(found.get("expires_in", 60)),
-            int(found.get("refresh_expires_in", 0) or 0),
-        )
+
+@contextmanager
+def _provider_errors() -> Iterator[None]:
+    """What Authlib raises, as the problem it is to who signs in."""
+    try:
+        yield
+    except OAuthError as error:
+        raise refused("the provider did not accept the login") from error
+    except JoseError as error:
+        _log.warning("the ID token of a login is not accepted", reason=str(error))
+        raise refused("the provider's ID token is not valid") from error
+    except (httpx2.HTTPError, ValueError) as error:
+        raise away("The identity provider") from error
+
+
+def _tokens(found: dict[str, Any]) -> Tokens:
+    if not found.get("access_token"):
+        raise refused("the provider did not accept the login")
+    return Tokens(
+        found["access_token"],
+        found.get("refresh_token"),
+        int(found.get("expires_in", 60)),
+        int(found.get("refresh_expires_in", 0) or 0),
+    )
 
 
 def refused(reason: str) -> ProblemError:
@@ -192,12 +208,3 @@ def refused(reason: str) -> ProblemError:
     return ProblemError(
         401, "Not signed in", f"The login did not succeed: {reason}.", suggestions=["Open /auth/login once more."]
     )
-
-
-def _nonce(id_token: str | None) -> str:
-    try:
-        payload = (id_token or "").split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return str(claims.get("nonce", ""))
-    except (IndexError, ValueError, binascii.Error, AttributeError):
-        return ""

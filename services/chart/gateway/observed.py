@@ -15,6 +15,7 @@ import structlog
 
 from chart.common.clock import Clock
 from chart.common.records import Start
+from chart.common.retries import for_ever
 from chart.common.streams import Broker
 from chart.v1 import audit_pb2, flow_record_pb2
 
@@ -112,14 +113,17 @@ class Observed:
 
     async def _follow(self, broker: Broker, clock: Clock, topic: str, start: Start) -> None:
         """Follow; when it fails, say so and begin anew after a pause."""
-        while True:
-            try:
-                async with broker.subscribe((topic,), start=start) as records:
-                    async for record in records:
-                        if isinstance(record.value, audit_pb2.AuditRecord):
-                            self.note_audit(record.value)
-                        elif isinstance(record.value, flow_record_pb2.FlowRecord):
-                            self.note_flow(record.value)
-            except Exception as error:  # whatever it is, the next attempt may succeed and REST goes on
-                _log.warning("cannot follow a stream, trying again", topic=topic, error=str(error), in_s=RETRY_S)
-            await clock.sleep(RETRY_S)
+
+        async def follow() -> None:
+            async with broker.subscribe((topic,), start=start) as records:
+                async for record in records:
+                    if isinstance(record.value, audit_pb2.AuditRecord):
+                        self.note_audit(record.value)
+                    elif isinstance(record.value, flow_record_pb2.FlowRecord):
+                        self.note_flow(record.value)
+
+        def told(error: Exception, in_s: float) -> None:
+            _log.warning("cannot follow a stream, trying again", topic=topic, error=str(error), in_s=in_s)
+
+        # Whatever the error is, the next attempt may succeed and REST goes on.
+        await for_ever(follow, Exception, told, RETRY_S, sleep=clock.sleep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ import structlog
 
 from chart.common.clock import Clock, SystemClock
 from chart.common.problems import ProblemError
+from chart.common.retries import until_done
 from chart.common.streams import Broker, connect
 from chart.common.tokens import KeySource, RemoteKeys, TokenVerifier
 from chart.gateway.authority import AuthorityClient
@@ -104,18 +106,14 @@ async def running(
         await asyncio.gather(*tasks, return_exceptions=True)
         await gateway.backends.close()
         await gateway.authority.close()
-        if gateway.provider is not None:
-            await gateway.provider.close()
         await broker.close()
 
 
 async def _read_archive_once(gateway: Gateway) -> None:
     """What was measured before this gateway began; tried until the archiver answers."""
-    while True:
-        try:
-            await read_archive(gateway)
-        except ProblemError as problem:
-            _log.info("the archive cannot be read yet", reason=problem.detail)
-            await gateway.clock.sleep(ARCHIVE_RETRY_S)
-        else:
-            return
+
+    def told(error: Exception, _: float) -> None:
+        _log.info("the archive cannot be read yet", reason=str(error))
+
+    read = functools.partial(read_archive, gateway)
+    await until_done(read, ProblemError, told, ARCHIVE_RETRY_S, sleep=gateway.clock.sleep)

@@ -20,7 +20,7 @@ class GatewaySettings(BaseServiceSettings):
     token_issuer: str = "urn:chart:dev-issuer"  # noqa: S105 - a name, not a secret
     token_audience: str = "chart"  # noqa: S105
     token_jwks_url: str = ""
-    # Signature algorithms that are accepted; never "none" nor a shared-secret one.
+    # Signature algorithms that are accepted, of a login's ID token too; never "none" nor a shared-secret one.
     token_algorithms: tuple[str, ...] = ("EdDSA", "RS256", "ES256")
     # Clients (claim azp) whose tokens are taken; empty: any that the issuer gave our audience to.
     token_authorised_parties: tuple[str, ...] = ()

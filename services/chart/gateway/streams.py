@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from prometheus_client import Counter
 
 from chart.common.clock import Clock
+from chart.common.retries import for_ever
 from chart.common.streams import Broker
 from chart.gateway.events import EventHub
 from chart.gateway.live import COMPACTED, PASSING, Change, LiveState
@@ -48,15 +49,19 @@ class Followers:
 
     async def _keep(self, follow: Callable[[], Coroutine[Any, Any, None]], topics: tuple[str, ...]) -> None:
         """Follow; when it fails, say so and begin anew after a pause. The view stays as it was meanwhile."""
-        while True:
+
+        async def attempt() -> None:
             try:
                 await follow()
                 _log.warning("a stream ended, following it anew", topics=topics)
-            except Exception as error:  # whatever it is, the next attempt may succeed and REST goes on
-                _log.warning("cannot follow streams, trying again", topics=topics, error=str(error), in_s=RETRY_S)
             finally:
                 self._following.difference_update(topics)
-            await self._clock.sleep(RETRY_S)
+
+        def told(error: Exception, in_s: float) -> None:
+            _log.warning("cannot follow streams, trying again", topics=topics, error=str(error), in_s=in_s)
+
+        # Whatever the error is, the next attempt may succeed and REST goes on.
+        await for_ever(attempt, Exception, told, RETRY_S, sleep=self._clock.sleep)
 
     async def _follow_state(self, topic: str) -> None:
         state = await self._broker.compacted(topic)

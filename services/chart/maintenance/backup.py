@@ -30,6 +30,7 @@ from typing import IO, Any
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from chart.common.files import sync_folder, write_private
 from chart.common.migrate import SERVICES
@@ -42,6 +43,7 @@ LIMIT_S = 3600.0
 # A key store has a handful of small files; anything else was named by mistake.
 KEYS_BYTES_MAX = 16 * 1024 * 1024
 SERVER_LIMIT_S = 60.0
+SERVER_LOOK_S = 0.1
 SERVER_END_LIMIT_S = 20.0
 
 
@@ -253,16 +255,17 @@ def _server(directory: Path) -> Iterator[str]:
     with (directory / "postgres.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + SERVER_LIMIT_S
-        while True:
-            try:
-                url = postgres_server.create_database(port)
-                break
-            except psycopg.OperationalError as error:
-                if process.poll() is not None or time.monotonic() > end:
-                    msg = f"the server of the drill did not start: {error}"
-                    raise BackupError(msg) from error
-                time.sleep(0.1)
+        starting = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, psycopg.OperationalError) and process.poll() is None),
+            wait=wait_fixed(SERVER_LOOK_S),
+            stop=stop_after_delay(SERVER_LIMIT_S),
+            reraise=True,
+        )
+        try:
+            url = starting(postgres_server.create_database, port)
+        except psycopg.OperationalError as error:
+            msg = f"the server of the drill did not start: {error}"
+            raise BackupError(msg) from error
         yield url
     finally:
         end_process(process, SERVER_END_LIMIT_S)

@@ -10,14 +10,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
+import hvac
+import requests
+from hvac.exceptions import VaultError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from chart.common.files import write_private
-from chart.maintenance.vault import Administrator, VaultKeys, VaultUnavailableError, configure
+from chart.maintenance.vault import VaultKeys, VaultUnavailableError, administrator, configure, initialise
 
 KEYS_FILE = "vault.json"
 READY_LIMIT_S = 30.0
+READY_AGAIN_S = 0.2
 
 
 def read_keys(path: Path) -> VaultKeys:
@@ -34,32 +39,32 @@ def read_keys(path: Path) -> VaultKeys:
         raise VaultUnavailableError(msg) from error
 
 
-def set_up(vault: Administrator, state: Path, approle: Path, domain: str) -> bool:
+def set_up(vault: hvac.Client, state: Path, approle: Path, domain: str) -> bool:
     """Initialise if new, unseal if sealed, configure. Returns whether the Vault was new.
 
     Raises:
-        VaultUnavailableError: Vault refused, or its keys are gone.
+        VaultUnavailableError: its keys are gone.
+        VaultError: Vault refused.
+        RequestException: Vault does not answer.
     """
     keys_file = state / KEYS_FILE
-    status = vault.ask("GET", "sys/seal-status")
+    status = vault.sys.read_seal_status()
     if status["initialized"]:
         keys = read_keys(keys_file)
-        vault.use(keys.root_token)
+        vault.token = keys.root_token
     else:
-        keys = vault.initialise()
+        keys = initialise(vault)
         write_private(keys_file, json.dumps({"unseal": keys.unseal, "root_token": keys.root_token}).encode())
     if status["sealed"]:
-        vault.unseal(keys)
-    end = time.monotonic() + READY_LIMIT_S
-    while True:
-        try:
-            # Between unsealed and at work there is a moment in which Vault refuses.
-            vault.ask("GET", "sys/mounts")
-            break
-        except VaultUnavailableError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
+        vault.sys.submit_unseal_key(keys.unseal)
+    # Between unsealed and at work there is a moment in which Vault refuses.
+    ready = Retrying(
+        retry=retry_if_exception_type((VaultError, requests.RequestException)),
+        wait=wait_fixed(READY_AGAIN_S),
+        stop=stop_after_delay(READY_LIMIT_S),
+        reraise=True,
+    )
+    ready(vault.sys.list_mounted_secrets_engines)
     role_id, secret_id = configure(vault, domain)
     write_private(approle / "secret-id", secret_id.encode())
     write_private(approle / "role-id", role_id.encode())
@@ -68,7 +73,7 @@ def set_up(vault: Administrator, state: Path, approle: Path, domain: str) -> boo
 
 def main() -> int:
     """Exit status: 0 done, 1 with what is wrong."""
-    vault = Administrator(os.environ.get("CHART_VAULT_ADDRESS", "http://127.0.0.1:8200"))
+    vault = administrator(os.environ.get("CHART_VAULT_ADDRESS", "http://127.0.0.1:8200"))
     try:
         new = set_up(
             vault,
@@ -76,11 +81,11 @@ def main() -> int:
             Path(os.environ.get("CHART_VAULT_APPROLE_DIR", "/run/chart")),
             os.environ.get("CHART_AUTHORITY_DOMAIN", "chart.local"),
         )
-    except (VaultUnavailableError, OSError) as error:
+    except (VaultUnavailableError, VaultError, OSError) as error:  # OSError: of files, and of requests
         sys.stderr.write(f"vault-setup: {error}\n")
         return 1
     finally:
-        vault.close()
+        vault.adapter.close()
     sys.stderr.write(f"vault-setup: Vault is {'initialised, ' if new else ''}open and set up\n")
     return 0
 

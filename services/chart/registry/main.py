@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 
 import psycopg
@@ -11,6 +12,7 @@ import structlog
 from chart.common import database, rpc, runtime, telemetry
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
+from chart.common.retries import until_done
 from chart.common.streams import Broker, StreamError, connect
 from chart.registry import streams
 from chart.registry.rpc import RegistryServicer
@@ -26,14 +28,12 @@ _log = structlog.get_logger("chart.registry")
 
 async def _reconcile(pool: database.Pool, broker: Broker) -> None:
     """Compare streams and tables once the broker answers; the registry serves without waiting for it."""
-    while True:
-        try:
-            await streams.reconcile(pool, broker)
-        except (StreamError, psycopg.Error) as error:
-            _log.warning("streams not compared with the tables yet, trying again", reason=str(error))
-            await asyncio.sleep(RECONCILE_RETRY_S)
-        else:
-            return
+
+    def told(error: Exception, _: float) -> None:
+        _log.warning("streams not compared with the tables yet, trying again", reason=str(error))
+
+    reconcile = functools.partial(streams.reconcile, pool, broker)
+    await until_done(reconcile, (StreamError, psycopg.Error), told, RECONCILE_RETRY_S)
 
 
 async def _sweep(servicer: RegistryServicer, keep_s: float) -> None:

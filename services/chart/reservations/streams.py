@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 import psycopg
@@ -17,6 +18,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
+from chart.common.retries import until_done
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
 from chart.reservations import loading, reading, service
@@ -142,18 +144,20 @@ class Worker:
                 fresh[status.request_id, status.node] = status
         if not fresh:
             return
-        while True:
-            try:
-                await self._apply(fresh, now_us)
-                break
-            except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
-                _log.warning("grant statuses wait for the database", reason=str(error))
-                await self._clock.sleep(RETRY_S)
+        await self._until_taken(functools.partial(self._apply, fresh, now_us), "grant statuses wait for the database")
         if len(self._seen) >= REMEMBERED_STATUSES:
             self._seen.clear()
         for key, status in fresh.items():
             STATUSES.labels(state=_short(GrantState.Name(status.state), "GRANT_STATE_")).inc()
             self._seen[key] = (_print_of(status), now_us)
+
+    async def _until_taken(self, work: Callable[[], Awaitable[None]], words: str) -> None:
+        """Try until the database takes it."""
+
+        def told(error: Exception, _: float) -> None:
+            _log.warning(words, reason=str(error))
+
+        await until_done(work, (psycopg.Error, psycopg_pool.PoolTimeout), told, RETRY_S, sleep=self._clock.sleep)
 
     async def _apply(self, fresh: dict[tuple[str, str], grant_status_pb2.GrantStatus], now_us: int) -> None:
         by_request: dict[str, list[grant_status_pb2.GrantStatus]] = {}
@@ -257,13 +261,8 @@ class Worker:
     async def _follow_network(self) -> None:
         """Admit anew what goes over links that failed or shrank."""
         async for before, after in self._view.changes():
-            while True:
-                try:
-                    await self.relieve(before, after)
-                    break
-                except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
-                    _log.warning("a change of the network waits for the database", reason=str(error))
-                    await self._clock.sleep(RETRY_S)
+            relieve = functools.partial(self.relieve, before, after)
+            await self._until_taken(relieve, "a change of the network waits for the database")
             self.freed()
 
     async def relieve(self, before: Network, after: Network) -> None:

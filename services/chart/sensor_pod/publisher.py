@@ -7,11 +7,13 @@ A broker that is away for any time loses nothing: results wait in the repository
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import structlog
 from prometheus_client import Counter, Gauge
 
 from chart.common.clock import Clock
+from chart.common.retries import until_done
 from chart.common.streams import Broker, StreamError
 from chart.sensor_pod.repository import Repository, Retention
 from chart.v1 import measurement_pb2
@@ -45,6 +47,7 @@ class Publisher:
         self._retention = retention
         self._news = asyncio.Event()
         self._news.set()
+        self._failing = False
 
     def wake(self) -> None:
         """There is a new result."""
@@ -52,46 +55,56 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        back_off_s = BACK_OFF_S[0]
         sequence = await self._repository.cursor(CURSOR)
         while True:
-            self._news.clear()
-            rows = await self._repository.after(sequence, BATCH_ROWS)
-            if not rows:
-                BEHIND.set(0)
-                await self._news.wait()
-                continue
-            BEHIND.set(max(0.0, (self._clock.now_us() - rows[0][1].measured_at_us) / 1e6))
-            reason = await self._publish([measurement for _, measurement in rows])
-            if reason is None:
-                sequence = rows[-1][0]
-                await self._repository.move_cursor(CURSOR, sequence)
-                PUBLISHED.inc(len(rows))
-                if back_off_s > BACK_OFF_S[0]:
-                    _log.info("the broker takes results again", published=len(rows))
-                back_off_s = BACK_OFF_S[0]
-            else:
-                FAILURES.inc()
-                _log.warning("results wait in the repository", reason=reason, again_in_s=back_off_s)
-                await self._clock.sleep(back_off_s)
-                back_off_s = min(2 * back_off_s, BACK_OFF_S[1])
+            batch = functools.partial(self._publish_batch, sequence)
+            sequence = await until_done(batch, StreamError, self._told, BACK_OFF_S, sleep=self._clock.sleep)
 
-    async def _publish(self, measurements: list[measurement_pb2.Measurement]) -> str | None:
-        """Keys beside each other, each key in order; returns why not all got through, None when they did."""
+    def _told(self, error: Exception, again_in_s: float) -> None:
+        FAILURES.inc()
+        self._failing = True
+        _log.warning("results wait in the repository", reason=str(error), again_in_s=again_in_s)
+
+    async def _publish_batch(self, sequence: int) -> int:
+        """What comes after this position; waits for news when that is nothing. Returns the position after it."""
+        self._news.clear()
+        rows = await self._repository.after(sequence, BATCH_ROWS)
+        if not rows:
+            BEHIND.set(0)
+            await self._news.wait()
+            return sequence
+        BEHIND.set(max(0.0, (self._clock.now_us() - rows[0][1].measured_at_us) / 1e6))
+        await self._publish([measurement for _, measurement in rows])
+        sequence = rows[-1][0]
+        await self._repository.move_cursor(CURSOR, sequence)
+        PUBLISHED.inc(len(rows))
+        if self._failing:
+            self._failing = False
+            _log.info("the broker takes results again", published=len(rows))
+        return sequence
+
+    async def _publish(self, measurements: list[measurement_pb2.Measurement]) -> None:
+        """Keys beside each other, each key in order.
+
+        Raises:
+            StreamError: not all got through.
+        """
         by_key: dict[str, list[measurement_pb2.Measurement]] = {}
         for measurement in measurements:
             by_key.setdefault(stream_key(measurement), []).append(measurement)
 
-        async def publish_key(key: str, queue: list[measurement_pb2.Measurement]) -> str | None:
+        async def publish_key(key: str, queue: list[measurement_pb2.Measurement]) -> StreamError | None:
             for measurement in queue:
                 try:
                     await self._broker.publish(TOPIC, key, measurement)
                 except StreamError as error:
-                    return str(error)  # later results of the key must not overtake this one
+                    return error  # later results of the key must not overtake this one
             return None
 
         outcomes = await asyncio.gather(*(publish_key(key, queue) for key, queue in by_key.items()))
-        return next((outcome for outcome in outcomes if outcome is not None), None)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def keep_bounded(self) -> None:
         """Apply the retention until cancelled."""

@@ -6,10 +6,11 @@ import contextlib
 import time
 from pathlib import Path
 
+import hvac
 import psycopg
 import pytest
 
-from chart.maintenance.vault import Administrator, VaultUnavailableError
+from chart.maintenance.vault import ROLE, VaultUnavailableError, administrator
 from chart.maintenance.vault_setup import KEYS_FILE, set_up
 from support.authority import csr, empty, new_key, running, settings_of
 from support.postgres import PostgresServer
@@ -79,7 +80,7 @@ async def test_the_token_is_renewed_and_replaced_when_it_is_lost(
         began = time.monotonic()
         await eventually(lambda: time.monotonic() > began + 6)
         assert (await alpha.get("/v1/keys/alpha/charlie")).status_code == 200
-        vault.administrator.ask("PUT", "sys/leases/revoke-force/auth/approle", {})
+        vault.administrator.sys.revoke_force("auth/approle")
         assert (await alpha.get("/v1/keys/alpha/delta")).status_code == 200
 
 
@@ -102,10 +103,10 @@ async def test_without_a_good_secret_id_held_keys_go_on_until_there_is_a_new_one
     postgres: PostgresServer, tmp_path: Path, vault: VaultServer
 ) -> None:
     empty(postgres)
-    role = "auth/approle/role/chart-authority"
+    approle = vault.administrator.auth.approle
 
     def secret_id() -> str:
-        return str(vault.administrator.ask("POST", f"{role}/secret-id", {})["data"]["secret_id"])
+        return str(approle.generate_secret_id(ROLE)["data"]["secret_id"])
 
     file = tmp_path / "secret-id"
     file.write_text(secret_id())
@@ -116,8 +117,8 @@ async def test_without_a_good_secret_id_held_keys_go_on_until_there_is_a_new_one
         for name in ("bravo", "charlie"):
             await place.node(name)
         held = (await alpha.get("/v1/keys/alpha/bravo")).json()["epochs"]
-        vault.administrator.ask("POST", f"{role}/secret-id/destroy", {"secret_id": file.read_text()})
-        vault.administrator.ask("PUT", "sys/leases/revoke-force/auth/approle", {})
+        approle.destroy_secret_id(ROLE, file.read_text())
+        vault.administrator.sys.revoke_force("auth/approle")
         new = await alpha.get("/v1/keys/alpha/charlie")
         assert (new.status_code, new.json()["type"]) == (503, "urn:chart:problem:key-store-unavailable")
         assert "the secret id of its AppRole is not good" in new.json()["detail"]
@@ -136,9 +137,9 @@ def test_the_job_of_compose_sets_up_a_new_vault_opens_a_sealed_one_and_says_what
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
 
-        def client() -> Administrator:
-            made = Administrator(server.address)
-            stack.callback(made.close)
+        def client() -> hvac.Client:
+            made = administrator(server.address)
+            stack.callback(made.adapter.close)
             return made
 
         first = client()
@@ -146,11 +147,11 @@ def test_the_job_of_compose_sets_up_a_new_vault_opens_a_sealed_one_and_says_what
         role_id = (approle / "role-id").read_text()
         assert [path.stat().st_mode & 0o777 for path in (state / KEYS_FILE, approle / "secret-id")] == [0o600, 0o600]
 
-        first.seal()
+        first.sys.seal()
         assert not set_up(client(), state, approle, "chart.local")
         assert (approle / "role-id").read_text() == role_id
-        login = {"role_id": role_id, "secret_id": (approle / "secret-id").read_text()}
-        assert "chart-authority" in client().ask("POST", "auth/approle/login", login)["auth"]["token_policies"]
+        login = client().auth.approle.login(role_id, (approle / "secret-id").read_text())
+        assert ROLE in login["auth"]["token_policies"]
 
         (state / KEYS_FILE).unlink()
         with pytest.raises(VaultUnavailableError, match=r"vault\.json.*restore that file"):
