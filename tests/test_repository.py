@@ -90,3 +90,43 @@ def test_continuous_integration_runs_make_test_and_nothing_hidden() -> None:
     ]
     assert commands[-1] == "exec make test"
     assert len(commands) == 3
+
+
+FOLDERS = (
+    "services", "lab", "tests", "dataplane", "deploy", "web", "docs", "proto", "helm", "sensors", "clients",
+    "migrations", "mk", "tools",
+)  # fmt: skip
+
+
+def paths_of(document: Path) -> set[str]:
+    """Repository paths that a document names in backticks, braces expanded; globs stay."""
+    quoted = re.findall(
+        r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    )
+    found: set[str] = set()
+    for word in " ".join(quoted).split():
+        if re.match(rf"(?:{'|'.join(FOLDERS)})/", word):
+            found.update(expanded(word.rstrip(".,;:)")))
+    return found
+
+
+def expanded(path: str) -> list[str]:
+    """`a{b,c}` as `ab` and `ac`."""
+    match = re.search(r"\{([^{}]*)\}", path)
+    if not match:
+        return [path]
+    return [one for part in match[1].split(",") for one in expanded(path[: match.start()] + part + path[match.end() :])]
+
+
+@pytest.mark.parametrize(
+    "document", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_paths_in_documents_exist(document: Path) -> None:
+    missing = [path for path in sorted(paths_of(document)) if not any(ROOT.glob(path.partition("::")[0].rstrip("/")))]
+    assert missing == [], f"{document.name} names paths that are not in the repository"
+
+
+def test_the_check_of_paths_reads_braces_and_globs(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text("`lab/{a,b}/*.py`, `pytest -m lab tests/x.py`, `chart lab run x`\n```\n`docs/none.md`\n```\n")
+    assert paths_of(document) == {"lab/a/*.py", "lab/b/*.py", "tests/x.py"}
