@@ -99,14 +99,15 @@ FOLDERS = (
 
 
 def paths_of(document: Path) -> set[str]:
-    """Repository paths that a document names in backticks, braces expanded; globs stay."""
+    """Repository paths that a document names in backticks, braces expanded; globs stay, and NAME or SERVICE is any."""
     quoted = re.findall(
         r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     )
     found: set[str] = set()
     for word in " ".join(quoted).split():
         if re.match(rf"(?:{'|'.join(FOLDERS)})/", word):
-            found.update(expanded(word.rstrip(".,;:)")))
+            anything = re.sub(r"\b(?:NAME|SERVICE)\b", "*", word.rstrip(".,;:)"))
+            found.update(expanded(anything))
     return found
 
 
