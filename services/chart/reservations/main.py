@@ -12,16 +12,16 @@ from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
 from chart.common.streams import connect
 from chart.reservations import rpc as reservations_rpc
-from chart.reservations.admissions import Admissions
-from chart.reservations.callbacks import Callbacks
-from chart.reservations.in_band import LeaseRule
-from chart.reservations.lease_work import LeaseWork
-from chart.reservations.repository import Repository
-from chart.reservations.service import Timing
+from chart.reservations.decisions.in_band import LeaseRule
+from chart.reservations.decisions.reservation import Timing
+from chart.reservations.edges.batches import Admissions
+from chart.reservations.edges.deliveries import Callbacks
+from chart.reservations.edges.leasing import LeaseWork
+from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.edges.watch import Watch
 from chart.reservations.settings import ReservationsSettings
+from chart.reservations.store.repository import Repository
 from chart.reservations.streams import Worker
-from chart.reservations.view import NetworkView
-from chart.reservations.watch import Watch
 
 SCHEMA = "reservations"
 

@@ -13,19 +13,21 @@ from chart.common import rpc, telemetry
 from chart.common.clock import Clock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
-from chart.reservations import engine, quotas, rates, reading, service, validation
-from chart.reservations.admission import FOREVER_US, Refused
-from chart.reservations.admissions import Admissions
-from chart.reservations.answers import AnswerCalls
-from chart.reservations.callbacks import Callbacks
-from chart.reservations.jobs import Alter, Create, IdempotencyKey, Step, spending_of
-from chart.reservations.quotas import Spending, Use
-from chart.reservations.rates import Change
-from chart.reservations.repository import Filter, Repository
-from chart.reservations.reservation import Reservation, Timing, wanted_bps
-from chart.reservations.rpc_network import NetworkCalls
-from chart.reservations.view import NetworkView
-from chart.reservations.watch import Watch
+from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
+from chart.reservations.decisions.admission import Refused
+from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step, spending_of
+from chart.reservations.decisions.quotas import Spending, Use
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Reservation, Timing, wanted_bps
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.edges.answer_calls import AnswerCalls
+from chart.reservations.edges.batches import Admissions
+from chart.reservations.edges.deliveries import Callbacks
+from chart.reservations.edges.network_calls import NetworkCalls
+from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.edges.watch import Watch
+from chart.reservations.store import previews
+from chart.reservations.store.repository import Filter, Repository
 from chart.v1 import reservations_pb2 as pb
 from chart.v1 import reservations_pb2_grpc
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
@@ -86,7 +88,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         if result.replayed is not None:
             return pb.CreateRateRequestResponse(rate_request=result.replayed, replayed=True)
         assert result.request is not None
-        answer = result.message or service.rate_request(result.request)
+        answer = result.message or messages.rate_request(result.request)
         if telemetry.recorded() or result.decision.losers:
             # Of many at once only some: the audit has all of them.
             _log.info(
@@ -110,8 +112,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             await self._check_quota(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
-        found = await reading.preview(self._repository.pool, self._view.network, ask, now_us)
-        answer = service.preview(found.decision, found.windows, len(found.losers))
+        found = await previews.preview(self._repository.pool, self._view.network, ask, now_us)
+        answer = messages.preview(found.decision, found.windows, len(found.losers))
         if checked.ask.kind:
             answer.granted_bps = 0
         return answer
@@ -123,12 +125,12 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        step = Step(request.id, actor, lambda one: service.commit(one, now_us, self._timing))
+        step = Step(request.id, actor, lambda one: lifecycle.commit(one, now_us, self._timing))
         committed = (await self._admissions.submit(step)).request
         assert committed is not None
         if committed.lifecycle not in (Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE):
             raise _ended(committed, "committed")
-        return pb.CommitRateRequestResponse(rate_request=service.rate_request(committed))
+        return pb.CommitRateRequestResponse(rate_request=messages.rate_request(committed))
 
     async def ChangeRateRequest(  # noqa: N802
         self, request: pb.ChangeRateRequestRequest, context: Any
@@ -149,9 +151,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         result = await self._admissions.submit(Alter(request.id, actor, change, self._timing, permitted))
         assert result.request is not None
         _log.info("changed a request", request=request.id, bps=result.request.granted_bps, actor=actor)
-        answer = pb.ChangeRateRequestResponse(rate_request=service.rate_request(result.request))
+        answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
         if result.decision.granted is not None:
-            answer.preview.CopyFrom(service.preview(result.decision.granted, [], len(result.decision.losers)))
+            answer.preview.CopyFrom(messages.preview(result.decision.granted, [], len(result.decision.losers)))
         return answer
 
     async def GetRateRequest(  # noqa: N802
@@ -167,7 +169,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             reservation = await self._watch.newer(read, request.id, request.known_revision, wait_s)
         else:
             reservation = await read()
-        return pb.GetRateRequestResponse(rate_request=service.rate_request(reservation))
+        return pb.GetRateRequestResponse(rate_request=messages.rate_request(reservation))
 
     async def ListRateRequests(  # noqa: N802
         self, request: pb.ListRateRequestsRequest, context: Any
@@ -192,7 +194,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         )
         found, cursor = await self._repository.page(wanted, size, request.cursor)
         return pb.ListRateRequestsResponse(
-            rate_requests=[service.rate_request(one) for one in found], next_cursor=cursor
+            rate_requests=[messages.rate_request(one) for one in found], next_cursor=cursor
         )
 
     async def ReleaseRateRequest(  # noqa: N802
@@ -202,11 +204,11 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        step = Step(request.id, actor, lambda one: service.release(one, now_us, self._timing))
+        step = Step(request.id, actor, lambda one: lifecycle.release(one, now_us, self._timing))
         released = (await self._admissions.submit(step)).request
         assert released is not None
         _log.info("released a request", request=request.id)
-        return pb.ReleaseRateRequestResponse(rate_request=service.rate_request(released))
+        return pb.ReleaseRateRequestResponse(rate_request=messages.rate_request(released))
 
     async def GetReceipt(self, request: pb.GetReceiptRequest, context: Any) -> pb.GetReceiptResponse:  # noqa: N802
         """What was granted and delivered."""
@@ -280,11 +282,11 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     async def _check_quota(self, spending: Spending, now_us: int) -> None:
         owner = spending.owner
         async with self._repository.pool.connection() as connection:
-            known = await reading.quotas_of(connection, [owner])
+            known = await previews.quotas_of(connection, [owner])
             quota = quotas.of(owner, known)
             if quota is None:
                 return
-            use = (await reading.uses_of(connection, [owner])).get(owner, Use())
+            use = (await previews.uses_of(connection, [owner])).get(owner, Use())
         quotas.check(quota, use, spending, now_us)
 
     async def _preview_change(
@@ -302,11 +304,11 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
                 preview=pb.PreviewRateRequestResponse(granted=True, granted_bps=before.granted_bps)
             )
         ask = engine.ask_for_change(before, asked, now_us)
-        found = await reading.preview(
+        found = await previews.preview(
             self._repository.pool, self._view.network, ask, now_us, before.id, before.commitments
         )
         assert isinstance(found.decision, Refused) or found.decision.links
-        answer = service.preview(found.decision, found.windows, len(found.losers))
+        answer = messages.preview(found.decision, found.windows, len(found.losers))
         return pb.ChangeRateRequestResponse(preview=answer)
 
 

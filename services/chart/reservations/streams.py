@@ -19,14 +19,15 @@ from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
-from chart.reservations import loading, reading, service
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.admissions import ANY_RANK, Admissions
-from chart.reservations.jobs import Readmit, Relieve, Step
-from chart.reservations.network import Network
-from chart.reservations.repository import SERVICE_ACTOR, Repository
-from chart.reservations.service import Outcome, Reservation, Timing
-from chart.reservations.view import ESTIMATE, NODE_STATE, TOPOLOGY, NetworkView
+from chart.reservations.decisions import lifecycle
+from chart.reservations.decisions.jobs import Readmit, Relieve, Step
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.edges.batches import ANY_RANK, Admissions
+from chart.reservations.edges.network_view import ESTIMATE, NODE_STATE, TOPOLOGY, NetworkView
+from chart.reservations.store import previews, profiles
+from chart.reservations.store.repository import SERVICE_ACTOR, Repository
 from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
 from chart.v1.rate_request_pb2 import Enforcement, Lifecycle
@@ -160,10 +161,10 @@ class Worker:
         for (request_id, _), status in fresh.items():
             by_request.setdefault(request_id, []).append(status)
         changes = await self._repository.change_many(
-            by_request, lambda one: service.on_statuses(one, by_request[one.id], now_us, self._timing), now_us
+            by_request, lambda one: lifecycle.on_statuses(one, by_request[one.id], now_us, self._timing), now_us
         )
         # Whoever waits for the confirmation is not called for a part of it, but sees that when it looks by itself.
-        self._changed(before.id for before, outcome in changes if not service.is_part(before, outcome.reservation))
+        self._changed(before.id for before, outcome in changes if not lifecycle.is_part(before, outcome.reservation))
         for before, outcome in changes:
             if outcome.announce:
                 self._note(before, outcome.reservation, by_request[before.id], now_us)
@@ -203,7 +204,7 @@ class Worker:
 
         def decide(reservation: Reservation) -> Outcome | None:
             nonlocal frees
-            outcome = service.at_due(reservation, now_us, self._timing)
+            outcome = lifecycle.at_due(reservation, now_us, self._timing)
             frees = frees or (outcome is not None and outcome.frees_capacity)
             if outcome is not None and outcome.reservation.enforcement != reservation.enforcement:
                 _log.warning("a request is not enforced", request=reservation.id, reason=outcome.reservation.reason)
@@ -215,7 +216,7 @@ class Worker:
             self.freed()
         for request_id in early:
             # Gives a rate back before its time (a hold that was not committed): links have to be locked for that.
-            step = Step(request_id, SERVICE_ACTOR, lambda one: service.at_due(one, now_us, self._timing))
+            step = Step(request_id, SERVICE_ACTOR, lambda one: lifecycle.at_due(one, now_us, self._timing))
             await self._admissions.submit(step)
         return handled
 
@@ -284,12 +285,12 @@ class Worker:
                 shrunk.append(link_id)
         async with self._repository.pool.connection() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            shrunk = await reading.crowded(connection, after, shrunk, self._clock.now_us())
+            shrunk = await previews.crowded(connection, after, shrunk, self._clock.now_us())
         for begin in range(0, len(shrunk), RELIEVE_LINKS):
             some = tuple(shrunk[begin : begin + RELIEVE_LINKS])
             async with self._repository.pool.connection() as connection:
                 now_us = self._clock.now_us()
-                holders = await loading.holder_ids(connection, some, ANY_RANK, now_us, FOREVER_US)
+                holders = await profiles.holder_ids(connection, some, ANY_RANK, now_us, FOREVER_US)
             if not holders:
                 continue
             result = await self._admissions.submit(Relieve(some, tuple(sorted(holders)), self._timing))

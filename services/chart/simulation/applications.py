@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.rates import Change
+from chart.reservations.decisions.rates import Change
 from chart.simulation.calls import UnavailableError, call
 from chart.simulation.checker import Checker
 from chart.simulation.loop import SimulatedLoop

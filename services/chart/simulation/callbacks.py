@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psycopg
 import structlog
 
-from chart.reservations import notices
+from chart.reservations.decisions import notices
 from chart.simulation.database import Row
 from chart.simulation.loop import SimulatedLoop
 from chart.simulation.processes import Process

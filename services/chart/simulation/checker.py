@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.ledger import Kind, LinkCommitment
-from chart.reservations.reservation import Reservation
+from chart.reservations.decisions.ledger import Kind, LinkCommitment
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.simulation.database import Place, Row
 from chart.v1 import flow_grant_pb2, rate_request_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState

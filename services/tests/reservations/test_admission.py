@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.admission import (
-    FOREVER_US,
+from chart.reservations.decisions.admission import (
     Ask,
-    Commitment,
     Granted,
     Refused,
     admit,
     candidate_link_ids,
     free_bps,
     next_start_us,
-    peak_bps,
     widest_shortest_path,
 )
-from chart.reservations.network import Network, NetworkLink
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.windows import FOREVER_US, Commitment, peak_bps
 
 MEGA = 1_000_000
 

@@ -14,8 +14,8 @@ from chart.common.clock import FakeClock
 from chart.common.database import Pool
 from chart.common.rpc_errors import RefusalError
 from chart.common.settings import BaseServiceSettings
-from chart.reservations.answers import CLAIM_US, AnswerCalls
-from chart.reservations.repository import Repository
+from chart.reservations.edges.answer_calls import CLAIM_US, AnswerCalls
+from chart.reservations.store.repository import Repository
 from chart.v1 import reservations_pb2 as pb
 
 pytestmark = pytest.mark.contract

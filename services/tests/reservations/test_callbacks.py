@@ -23,14 +23,16 @@ from chart.common.database import Pool
 from chart.common.places import migrations_dir
 from chart.common.rpc_errors import RefusalError
 from chart.common.settings import BaseServiceSettings
-from chart.reservations import notices, rows
-from chart.reservations.admission import FOREVER_US, Ask, Granted
-from chart.reservations.callbacks import Callbacks
-from chart.reservations.network import NetworkLink
-from chart.reservations.reservation import Outcome, Reservation, Timing
-from chart.reservations.service import create
-from chart.reservations.validation import CheckedRequest
-from chart.reservations.writing import Changes
+from chart.reservations.decisions import notices
+from chart.reservations.decisions.admission import Ask, Granted
+from chart.reservations.decisions.lifecycle import create
+from chart.reservations.decisions.network import NetworkLink
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.edges.deliveries import Callbacks
+from chart.reservations.store import rows
+from chart.reservations.store.changes import Changes
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1.flow_grant_pb2 import FlowSelector
 
@@ -85,7 +87,7 @@ def is_in(pool: Pool, state: int) -> Callable[[], object]:
 async def test_notices_of_one_moment_are_told_as_they_were_written(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     # The worst that ids can do: those of one millisecond in the wrong order.
     numbers = iter(range(99, 0, -1))
-    monkeypatch.setattr("chart.reservations.writing.ULID", lambda: f"{next(numbers):026d}")
+    monkeypatch.setattr("chart.reservations.store.changes.ULID", lambda: f"{next(numbers):026d}")
     with receiver() as (address, received):
         first = made(address)
         await write(pool, None, first, *(rate(first, bps) for bps in range(1, 6)))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.admission import FOREVER_US, Commitment, peak_bps
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.profile import FOREVER_S, Block, LinkProfile, UnknownBlockError, keys, past, seconds
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.profile import FOREVER_S, Block, LinkProfile, UnknownBlockError, keys, past, seconds
+from chart.reservations.decisions.windows import FOREVER_US, Commitment, peak_bps
 
 NOW = 1_770_000_000
 

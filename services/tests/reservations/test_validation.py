@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.network import Network, network_of, own_prefix
-from chart.reservations.validation import CheckedRequest, body_hash, check
+from chart.reservations.decisions.network import Network, network_of, own_prefix
+from chart.reservations.decisions.validation import CheckedRequest, body_hash, check
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import topology_pb2
 from chart.v1.flow_grant_pb2 import SERVICE_TYPE_AVAILABLE, SERVICE_TYPE_GUARANTEED, FlowSelector
 from chart.v1.rate_request_pb2 import RateRequestSpecification

@@ -9,9 +9,9 @@ from typing import Any, cast
 from support.waiting import eventually
 
 from chart.common.clock import SystemClock
-from chart.reservations import watch
-from chart.reservations.reservation import Reservation
-from chart.reservations.watch import Watch
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.edges import watch
+from chart.reservations.edges.watch import Watch
 
 
 class Stored:

@@ -12,11 +12,11 @@ import pytest
 from support import simulated, stores
 from support.reservations import LINKS, MEGA, NODES
 
-from chart.reservations import service
-from chart.reservations.in_band import LeaseRule
-from chart.reservations.ledger import LinkCommitment
-from chart.reservations.rates import Change
-from chart.reservations.reservation import Timing
+from chart.reservations.decisions import messages
+from chart.reservations.decisions.in_band import LeaseRule
+from chart.reservations.decisions.ledger import LinkCommitment
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Timing
 from chart.simulation.broker import SimulatedBroker, Stored
 from chart.simulation.callbacks import Receivers
 from chart.simulation.database import Database
@@ -74,7 +74,7 @@ class Memory:
         return cast("rr.RateRequest | None", await self._processes[0].spawn(call))
 
     async def get(self, request_id: str) -> rr.RateRequest:
-        return service.rate_request(self._database.table("rate_request")[request_id]["reservation"])
+        return messages.rate_request(self._database.table("rate_request")[request_id]["reservation"])
 
     async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str) -> None:
         status = grant_status_pb2.GrantStatus(

@@ -6,13 +6,13 @@ from typing import Any
 
 from chart.common.clock import Clock
 from chart.common.rpc_errors import invalid, not_found
-from chart.reservations import loading, paths, reading, validation
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.ledger import Kind
-from chart.reservations.profile import seconds
-from chart.reservations.repository import Repository
-from chart.reservations.view import NetworkView
-from chart.reservations.windows import steps
+from chart.reservations.decisions import paths, validation
+from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions.profile import seconds
+from chart.reservations.decisions.windows import FOREVER_US, steps
+from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.store import previews, profiles
+from chart.reservations.store.repository import Repository
 from chart.v1 import reservations_pb2 as pb
 
 # Steps that a capacity is told in; a longer time has to be asked for in parts.
@@ -46,7 +46,7 @@ class NetworkCalls:
         async with self._repository.pool.connection() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             spans = [(link_id, *interval) for link_id in network.links]
-            ledger = await reading.ledger_of(connection, list(network.links), spans)
+            ledger = await previews.ledger_of(connection, list(network.links), spans)
         found = paths.alternatives(network, ledger, source, destination, start_us, end_us, frozenset(request.avoid))
         return pb.FindPathsResponse(
             paths=[
@@ -76,8 +76,8 @@ class NetworkCalls:
         if end_us <= start_us:
             raise invalid("end_us", "the end is not after the start, or in the past")
         async with self._repository.pool.connection() as connection:
-            firm = (await loading.commitments(connection, [link.id], start_us))[link.id]
-            soft = (await loading.commitments(connection, [link.id], start_us, Kind.SOFT))[link.id]
+            firm = (await profiles.commitments(connection, [link.id], start_us))[link.id]
+            soft = (await profiles.commitments(connection, [link.id], start_us, Kind.SOFT))[link.id]
             rows = await connection.execute(
                 "SELECT rate_bps, drawn_bps FROM lease WHERE link_id = %s AND valid_until_us > %s", (link.id, now_us)
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chart.common.rpc_errors import RefusalError, invalid
 from chart.common.units import format_bps, format_duration_us, rfc3339
-from chart.reservations.admission import FOREVER_US
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import reservations_pb2
 
 DEFAULT_OWNER = "default"

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from chart.common.clock import Clock
-from chart.reservations.reservation import Reservation
+from chart.reservations.decisions.reservation import Reservation
 
 # How often a waiting caller looks by itself, and how many may wait at once; more are answered at once.
 LOOK_EVERY_S = 0.5

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chart.reservations.ledger import Kind, LinkCommitment
+from chart.reservations.decisions.ledger import Kind, LinkCommitment
 from chart.v1 import flow_grant_pb2, grant_status_pb2
 from chart.v1.flow_grant_pb2 import ServiceType
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification, TrafficClass

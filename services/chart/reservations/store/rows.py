@@ -10,9 +10,9 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from chart.reservations.in_band import Lease
-from chart.reservations.ledger import Kind, LinkCommitment
-from chart.reservations.reservation import PastRate, Reservation
+from chart.reservations.decisions.in_band import Lease
+from chart.reservations.decisions.ledger import Kind, LinkCommitment
+from chart.reservations.decisions.reservation import PastRate, Reservation
 from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import ServiceState
 

@@ -8,10 +8,10 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chart.reservations.admission import Ask, Granted, Refused, admit, free_bps
-from chart.reservations.ledger import Ledger, LinkCommitment
-from chart.reservations.network import Network, NetworkLink
-from chart.reservations.reservation import Reservation
+from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, free_bps
+from chart.reservations.decisions.ledger import Ledger, LinkCommitment
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,14 @@ from chart.common.clock import SystemClock
 from chart.common.database import Pool
 from chart.common.rpc_errors import RefusalError
 from chart.common.settings import BaseServiceSettings
-from chart.reservations import admissions, loading, service, validation, writing
-from chart.reservations.admissions import Admissions, Result
-from chart.reservations.jobs import Create, IdempotencyKey, Relieve, Step
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.network import Network, network_of
-from chart.reservations.profile import Block, LinkProfile
-from chart.reservations.reservation import Timing
+from chart.reservations.decisions import lifecycle, validation
+from chart.reservations.decisions.jobs import Create, IdempotencyKey, Relieve, Step
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.network import Network, network_of
+from chart.reservations.decisions.profile import Block, LinkProfile
+from chart.reservations.decisions.reservation import Timing
+from chart.reservations.edges.batches import Admissions, Result
+from chart.reservations.store import changes
 from chart.v1 import rate_request_pb2, topology_pb2
 
 pytestmark = pytest.mark.contract
@@ -136,9 +137,9 @@ def check(held: list[LinkCommitment], versions: dict[str, int], profiles: Ledger
 
 async def test_transactions_store_what_they_decided(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(7)
-    write = writing.Changes.write
+    write = changes.Changes.write
 
-    async def write_or_fail(changes: writing.Changes, connection: database.Connection) -> None:
+    async def write_or_fail(changes: changes.Changes, connection: database.Connection) -> None:
         drawn = chance.random()
         await write(changes, connection)
         if drawn < 0.1:
@@ -146,8 +147,8 @@ async def test_transactions_store_what_they_decided(pool: Pool, monkeypatch: pyt
         elif drawn < 0.15:
             await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
-    monkeypatch.setattr(writing.Changes, "write", write_or_fail)
-    monkeypatch.setattr(admissions, "BATCH", 5)
+    monkeypatch.setattr(changes.Changes, "write", write_or_fail)
+    monkeypatch.setattr("chart.reservations.edges.batches.BATCH", 5)
     granted: dict[str, Result] = {}
     outcomes: Counter[str] = Counter()
 
@@ -168,7 +169,7 @@ async def test_transactions_store_what_they_decided(pool: Pool, monkeypatch: pyt
                     granted[identity] = result
             if turn % 3 == 2 and granted:
                 identity = chance.choice(sorted(granted))
-                step = Step(identity, "alice", lambda one: service.release(one, SystemClock().now_us(), TIMING))
+                step = Step(identity, "alice", lambda one: lifecycle.release(one, SystemClock().now_us(), TIMING))
                 try:
                     await chance.choice(replicas).submit(step)
                 except psycopg.Error as error:
@@ -212,7 +213,7 @@ async def test_refusals_that_cannot_be_explained_spoil_nothing(
 
     async with replica(pool) as admitting:
         with monkeypatch.context() as broken:
-            broken.setattr(loading, "commitments", fail)
+            broken.setattr("chart.reservations.store.profiles.commitments", fail)
             first, second = await asyncio.gather(
                 admitting.submit(ask(10 * MEGA, "one")),
                 admitting.submit(ask(95 * MEGA, "two")),
@@ -231,7 +232,7 @@ async def test_what_is_alone_waits_for_those_that_began_before(pool: Pool, monke
     """Whoever adds nothing knows afterwards that what was decided before is stored."""
     chance = random.Random(3)
     done: list[str] = []
-    monkeypatch.setattr(admissions, "BATCH", 4)
+    monkeypatch.setattr("chart.reservations.edges.batches.BATCH", 4)
 
     async def ask(number: int) -> None:
         with suppress(RefusalError):

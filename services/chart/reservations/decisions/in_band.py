@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chart.common import leases
-from chart.reservations.admission import SMALLEST_RATE_BPS, free_bps
-from chart.reservations.ledger import Ledger, LinkCommitment
-from chart.reservations.network import NetworkLink
+from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, free_bps
+from chart.reservations.decisions.ledger import Ledger, LinkCommitment
+from chart.reservations.decisions.network import NetworkLink
 
 # A lease shorter than this is not worth telling.
 SHORTEST_US = 2_000_000

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from chart.reservations import engine, rates
-from chart.reservations.admission import FOREVER_US, Ask, candidate_link_ids
-from chart.reservations.engine import Book, Decision
-from chart.reservations.network import Network
-from chart.reservations.profile import seconds
-from chart.reservations.quotas import Spending
-from chart.reservations.rates import Change
-from chart.reservations.reservation import Outcome, Reservation, Timing
-from chart.reservations.validation import CheckedRequest
+from chart.reservations.decisions import engine, rates
+from chart.reservations.decisions.admission import Ask, candidate_link_ids
+from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.profile import seconds
+from chart.reservations.decisions.quotas import Spending
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
 
 # Link and interval in seconds.
 Span = tuple[str, int, int]

@@ -11,29 +11,15 @@ import dataclasses
 from collections.abc import Iterable
 
 from chart.common import leases
-from chart.reservations.admission import FOREVER_US, Granted
-from chart.reservations.ledger import Kind
-from chart.reservations.messages import grant_record, preview, rate_request, receipt, refusal_error, refusal_message
-from chart.reservations.reservation import LIVE, Outcome, PastRate, Reservation, Timing, kind_of
-from chart.reservations.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
-from chart.reservations.validation import CheckedRequest
+from chart.reservations.decisions.admission import Granted
+from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation, Timing, kind_of
+from chart.reservations.decisions.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
-
-__all__ = [
-    "LIVE",
-    "Outcome",
-    "PastRate",
-    "Reservation",
-    "Timing",
-    "grant_record",
-    "preview",
-    "rate_request",
-    "receipt",
-    "refusal_error",
-    "refusal_message",
-]
 
 
 def create(

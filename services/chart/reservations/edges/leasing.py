@@ -19,12 +19,13 @@ from chart.common import runtime
 from chart.common.clock import Clock
 from chart.common.database import Pool
 from chart.common.streams import Broker
-from chart.reservations import in_band, loading, rows
-from chart.reservations.in_band import Lease, LeaseRule
-from chart.reservations.loading import Remembered
-from chart.reservations.profile import seconds
-from chart.reservations.view import NetworkView
-from chart.reservations.writing import Changes, array
+from chart.reservations.decisions import in_band
+from chart.reservations.decisions.in_band import Lease, LeaseRule
+from chart.reservations.decisions.profile import seconds
+from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.store import profiles, rows
+from chart.reservations.store.changes import Changes, array
+from chart.reservations.store.profiles import Remembered
 from chart.v1 import gr_lease_pb2, link_load_pb2
 
 LINK_LOAD = "chart.link-load.v1"
@@ -109,14 +110,14 @@ class LeaseWork:
         network = self._view.network
         remembered, changes = Remembered(), Changes()
         async with self._pool.connection() as connection, connection.transaction():
-            await loading.lock_links(connection, link_ids, (), remembered, changes)
+            await profiles.lock_links(connection, link_ids, (), remembered, changes)
             found = await connection.execute("SELECT * FROM lease WHERE link_id = ANY(%s::text[])", (array(link_ids),))
             current = {row["link_id"]: rows.lease_of(row) for row in await found.fetchall()}
             spans = {
                 (one.link_id, *seconds(one.start_us, one.end_us)) for old in current.values() for one in old.commitments
             }
             spans |= self._tried(link_ids, now_us)
-            await loading.load_profiles(connection, spans, remembered.ledger)
+            await profiles.load_profiles(connection, spans, remembered.ledger)
             for link_id in sorted(link_ids):
                 drawn = self._drawn[link_id][0]
                 before = current.get(link_id)
@@ -126,12 +127,12 @@ class LeaseWork:
                 self._leases[link_id] = lease
                 if lease is not None and lease is not before:
                     self._store(changes, lease, drawn)
-            for track, changed in loading.take_changes(remembered.ledger).items():
+            for track, changed in profiles.take_changes(remembered.ledger).items():
                 changes.profile(track, changed)
             async with connection.pipeline():
                 await changes.write(connection)
 
-    def _tried(self, link_ids: Collection[str], now_us: int) -> set[loading.Span]:
+    def _tried(self, link_ids: Collection[str], now_us: int) -> set[profiles.Span]:
         """Every interval that a lease may be tried for."""
         tail_us = self._rule.lifetime_us + self._rule.clock_error_us
         length_us = self._rule.length_us

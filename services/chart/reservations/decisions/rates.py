@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chart.common.units import format_bps
-from chart.reservations.admission import FOREVER_US, Granted
-from chart.reservations.ledger import Kind
-from chart.reservations.reservation import (
+from chart.reservations.decisions.admission import Granted
+from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions.lifecycle import reissue
+from chart.reservations.decisions.reservation import (
     MAXIMUM_HISTORY,
     Outcome,
     PastRate,
@@ -20,8 +21,8 @@ from chart.reservations.reservation import (
     kind_of,
     wanted_bps,
 )
-from chart.reservations.service import reissue
-from chart.reservations.state_machines import SERVICE, ServiceEvent
+from chart.reservations.decisions.state_machines import SERVICE, ServiceEvent
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
 
 

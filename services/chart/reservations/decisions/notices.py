@@ -13,9 +13,9 @@ import hmac
 import json
 
 from chart.common.units import rfc3339
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.reservation import Outcome, Reservation
-from chart.reservations.state_machines import CALLBACK, CALLBACK_LIMIT_S, CallbackEvent
+from chart.reservations.decisions.reservation import Outcome, Reservation
+from chart.reservations.decisions.state_machines import CALLBACK, CALLBACK_LIMIT_S, CallbackEvent
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 
 SECRET_BYTES = 32

@@ -15,11 +15,12 @@ from psycopg.types.json import Jsonb
 from chart.common import audit
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import conflict, not_found
-from chart.reservations import reading, rows, service
-from chart.reservations.profile import BITS, TOP, US
-from chart.reservations.quotas import Quota, Use
-from chart.reservations.reservation import Outcome, Reservation
-from chart.reservations.writing import Changes
+from chart.reservations.decisions import messages
+from chart.reservations.decisions.profile import BITS, TOP, US
+from chart.reservations.decisions.quotas import Quota, Use
+from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation
+from chart.reservations.store import previews, rows
+from chart.reservations.store.changes import Changes
 from chart.v1 import reservations_pb2
 
 SERVICE_ACTOR = "reservations"
@@ -175,14 +176,14 @@ class Repository:
             found = await connection.execute("SELECT statement FROM receipt WHERE request_id = %s", (request_id,))
             row = await found.fetchone()
         if row is None or reservation.live:
-            return service.receipt(reservation, now_us), False
+            return messages.receipt(reservation, now_us), False
         return reservations_pb2.Receipt.FromString(bytes(row["statement"])), True
 
     async def quotas(self) -> tuple[dict[str, Quota], Mapping[str, Use]]:
         """Every quota, and what their owners have."""
         async with self._pool.connection() as connection:
-            found = await reading.quotas_of(connection, None)
-            return found, await reading.uses_of(connection, found)
+            found = await previews.quotas_of(connection, None)
+            return found, await previews.uses_of(connection, found)
 
     async def put_quota(self, quota: Quota, expected_revision: int, actor: str) -> tuple[Quota, bool]:
         """Store a quota; returns it and whether it is new.
@@ -243,7 +244,7 @@ class Repository:
             found = await connection.execute(
                 "SELECT lifecycle, enforcement, count(*) AS number FROM rate_request WHERE lifecycle = ANY(%s)"
                 " GROUP BY 1, 2",
-                (list(service.LIVE),),
+                (list(LIVE),),
             )
             return {(row["lifecycle"], row["enforcement"]): row["number"] for row in await found.fetchall()}
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.admission import Granted, Refused, Window
-from chart.reservations.reservation import Reservation
+from chart.reservations.decisions.admission import Granted, Refused
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.windows import Window
 from chart.v1 import flow_grant_pb2, rate_request_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 

@@ -13,12 +13,12 @@ from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 
 from chart.common.database import Connection
-from chart.reservations import rows
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.profile import Block, Key, seconds
-from chart.reservations.reservation import Reservation
-from chart.reservations.windows import Commitment
-from chart.reservations.writing import Changes, array
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.profile import Block, Key, seconds
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.windows import Commitment
+from chart.reservations.store import rows
+from chart.reservations.store.changes import Changes, array
 
 # Blocks that a replica remembers; at 0.7 kB each. With more, it begins anew; they are counted from time to time.
 MOST_BLOCKS = 100_000

@@ -6,24 +6,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from chart.common.database import Connection, Pool
-from chart.reservations import engine, loading, preemption
-from chart.reservations.admission import (
-    FOREVER_US,
+from chart.reservations.decisions import engine, preemption
+from chart.reservations.decisions.admission import (
     Ask,
     Commitments,
     Granted,
     Refused,
-    Window,
     candidate_link_ids,
     windows,
     with_windows,
 )
-from chart.reservations.engine import Book
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.network import Network, NetworkLink
-from chart.reservations.profile import seconds
-from chart.reservations.quotas import DEFAULT_OWNER, Quota, Use
-from chart.reservations.writing import array
+from chart.reservations.decisions.engine import Book
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.profile import seconds
+from chart.reservations.decisions.quotas import DEFAULT_OWNER, Quota, Use
+from chart.reservations.decisions.windows import FOREVER_US, Window
+from chart.reservations.store import profiles
+from chart.reservations.store.changes import array
 
 # Free windows that a preview offers.
 MOST_WINDOWS = 3
@@ -50,14 +50,14 @@ def with_start(refused: Refused, network: Network, listed: Commitments, ask: Ask
     return with_windows(refused, path_links(network, refused.link_ids), listed, ask)
 
 
-async def ledger_of(connection: Connection, link_ids: Collection[str], spans: Collection[loading.Span]) -> Ledger:
+async def ledger_of(connection: Connection, link_ids: Collection[str], spans: Collection[profiles.Span]) -> Ledger:
     """What is committed on links as far as some spans need it, without locking anything. Call in a transaction with one
     snapshot.
     """
     ledger = Ledger(complete=False)
     rows = await connection.execute("SELECT id FROM link WHERE id = ANY(%s::text[]) AND NOT stale", (array(link_ids),))
     sound = {row["id"] for row in await rows.fetchall()}
-    await loading.load_profiles(connection, [span for span in spans if span[0] in sound], ledger)
+    await profiles.load_profiles(connection, [span for span in spans if span[0] in sound], ledger)
     others = set(link_ids) - sound
     if others:
         # New here, or changed by a version before: their commitments are the truth.
@@ -92,16 +92,16 @@ async def preview(
         book = Book(network, ledger, holders_known=False)
         decided = engine.decide(book, ask, now_us)
         if decided is None:
-            identities = await loading.holder_ids(connection, candidates, ask.rank, ask.start_us, ask.end_us)
-            holders = await loading.load_requests(connection, identities, lock=False)
+            identities = await profiles.holder_ids(connection, candidates, ask.rank, ask.start_us, ask.end_us)
+            holders = await profiles.load_requests(connection, identities, lock=False)
             holders.pop(without, None)
-            more = {span for one in holders.values() for span in loading.spans_of(one)}
+            more = {span for one in holders.values() for span in profiles.spans_of(one)}
             ledger = await ledger_of(connection, links | {span[0] for span in more}, [*spans, *more])
             ledger.remove(spare, now_us)
             decided = engine.decide(Book(network, ledger, holders), ask, now_us)
         assert decided is not None
         decision, losers = decided
-        listed = await loading.commitments(connection, decision.link_ids, now_us)
+        listed = await profiles.commitments(connection, decision.link_ids, now_us)
     if isinstance(decision, Refused):
         decision = with_start(decision, network, listed, ask)
     wanted = ask.minimum_bps or ask.guaranteed_bps

@@ -7,7 +7,7 @@ import asyncio
 from support.waiting import eventually
 
 from chart.common.streams import LocalBroker
-from chart.reservations.view import TOPOLOGY, NetworkView
+from chart.reservations.edges.network_view import TOPOLOGY, NetworkView
 from chart.v1 import topology_pb2
 
 LINK = "a:to-b"

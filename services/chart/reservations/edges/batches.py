@@ -22,17 +22,18 @@ from psycopg.rows import DictRow
 from chart.common.clock import Clock
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import RefusalError, not_found
-from chart.reservations import jobs, loading, messages, quotas, reading
-from chart.reservations.admission import Refused
-from chart.reservations.answers import reused
-from chart.reservations.engine import Book, Decision
-from chart.reservations.jobs import Alter, Create, IdempotencyKey, Job
-from chart.reservations.loading import Remembered
-from chart.reservations.network import Network
-from chart.reservations.profile import UnknownBlockError
-from chart.reservations.quotas import Quota, Spending, Use
-from chart.reservations.reservation import Reservation
-from chart.reservations.writing import Changes, array
+from chart.reservations.decisions import jobs, messages, quotas
+from chart.reservations.decisions.admission import Refused
+from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Job
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.profile import UnknownBlockError
+from chart.reservations.decisions.quotas import Quota, Spending, Use
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.edges.answer_calls import reused
+from chart.reservations.store import previews, profiles
+from chart.reservations.store.changes import Changes, array
+from chart.reservations.store.profiles import Remembered
 from chart.v1 import rate_request_pb2
 
 BATCH = 64
@@ -257,7 +258,7 @@ class _Transaction:
         self._claimed: AsyncCursor[DictRow] | None = None
         # What is known already of the profiles: of these links all that these spans need.
         self._complete: set[str] = set()
-        self._ahead: set[loading.Span] = set()
+        self._ahead: set[profiles.Span] = set()
 
     async def work(self, batch: list[Waiting]) -> list[Waiting]:
         """Decide and write; returns the jobs that have to come again."""
@@ -278,7 +279,7 @@ class _Transaction:
             key = _key(one.job)
             if key is not None and isinstance(result, Exception | _Refused):
                 missed.append(key)
-        for track, changed in loading.take_changes(self._known.ledger).items():
+        for track, changed in profiles.take_changes(self._known.ledger).items():
             self.changes.profile(track, changed)
         await self.changes.write(self._connection)
         if missed:
@@ -293,11 +294,11 @@ class _Transaction:
     async def explain(self, refusals: Sequence[_Refused]) -> None:
         """Complete refusals with the next start that fits, from what is committed now."""
         link_ids = {link_id for one in refusals for link_id in one.refused.link_ids}
-        listed = await loading.commitments(self._connection, link_ids, self._now_us)
+        listed = await profiles.commitments(self._connection, link_ids, self._now_us)
         for one in refusals:
             asks = one.job.asks(self._network, {}, self._now_us)
             if asks:
-                one.refused = reading.with_start(one.refused, self._network, listed, asks[0])
+                one.refused = previews.with_start(one.refused, self._network, listed, asks[0])
 
     async def _claim(self, batch: list[Waiting], again: list[Waiting]) -> list[Waiting]:
         """Take the idempotency keys; `_without_answered` looks at what came of it. Waits for a call under way with the
@@ -363,7 +364,7 @@ class _Transaction:
     async def _known_requests(self, batch: list[Waiting]) -> dict[str, Reservation]:
         """The requests that jobs are about, as they are before anything is locked."""
         identities = {identity for one in batch for identity in one.job.request_ids()}
-        return await loading.load_requests(self._connection, identities, lock=False)
+        return await profiles.load_requests(self._connection, identities, lock=False)
 
     async def _read_quotas(self, batch: list[Waiting], known: dict[str, Reservation]) -> None:
         """Quotas of those who ask for something, and what they have; others cannot ask meanwhile."""
@@ -373,14 +374,14 @@ class _Transaction:
         owners |= {known[identity].owner for identity in altered & known.keys()}
         if not owners:
             return
-        self._quotas = await reading.quotas_of(self._connection, owners)
+        self._quotas = await previews.quotas_of(self._connection, owners)
         bound = sorted(owner for owner in owners if quotas.of(owner, self._quotas) is not None)
         if bound:
             await self._connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtext('quota'), hashtext(owner)) FROM unnest(%s::text[]) AS owner",
                 (array(bound),),
             )
-            self._uses = await reading.uses_of(self._connection, bound)
+            self._uses = await previews.uses_of(self._connection, bound)
 
     async def _lock(self, batch: list[Waiting], known: dict[str, Reservation]) -> set[str]:
         """Lock the links of all jobs: of requests that are there already those that they have, read before."""
@@ -393,31 +394,33 @@ class _Transaction:
             # What is there already may be another one once it is locked.
             if isinstance(one.job, Create):
                 self._ahead.update(jobs.spans(one.job, self._network, known, self._now_us))
-        self._complete = await loading.lock_links(self._connection, wanted, self._ahead, self._known, self.changes)
+        self._complete = await profiles.lock_links(self._connection, wanted, self._ahead, self._known, self.changes)
         return wanted
 
     async def _around(self, one: Waiting) -> set[str]:
         """Links of those who may have to give way for a job."""
-        one.holders = set(await loading.holder_ids(self._connection, one.around, ANY_RANK, self._now_us, _END))
-        held = await loading.links_of(self._connection, one.holders)
+        one.holders = set(await profiles.holder_ids(self._connection, one.around, ANY_RANK, self._now_us, _END))
+        held = await profiles.links_of(self._connection, one.holders)
         return set(one.around).union(*held.values())
 
     async def _read(self, batch: list[Waiting], locked: set[str]) -> dict[str, Reservation]:
         """Lock and read the requests concerned, and the blocks of the profiles that decisions will look at."""
         identities = {identity for one in batch for identity in one.job.request_ids()}
         holders = {identity for one in batch for identity in one.holders}
-        found = await loading.load_requests(self._connection, identities | holders, lock=True)
-        spans: set[loading.Span] = {span for span in self._ahead if span[0] not in self._complete}
+        found = await profiles.load_requests(self._connection, identities | holders, lock=True)
+        spans: set[profiles.Span] = {span for span in self._ahead if span[0] not in self._complete}
         for one in batch:
             if not isinstance(one.job, Create):
                 spans.update(jobs.spans(one.job, self._network, found, self._now_us))
         for identity in holders & found.keys():
-            spans.update(loading.spans_of(found[identity]))
+            spans.update(profiles.spans_of(found[identity]))
         # What is not locked may change under us: such a holder does not give way, such a job comes again.
         self._unlocked = {
             identity for identity, one in found.items() if any(held.link_id not in locked for held in one.commitments)
         }
-        await loading.load_profiles(self._connection, [span for span in spans if span[0] in locked], self._known.ledger)
+        await profiles.load_profiles(
+            self._connection, [span for span in spans if span[0] in locked], self._known.ledger
+        )
         return {identity: one for identity, one in found.items() if identity not in self._unlocked}
 
     def _decide(self, one: Waiting, book: Book, found: dict[str, Reservation], locked: set[str]) -> bool:

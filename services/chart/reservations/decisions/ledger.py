@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from chart.reservations.profile import LinkProfile, seconds
+from chart.reservations.decisions.profile import LinkProfile, seconds
 
 
 class Kind(IntEnum):

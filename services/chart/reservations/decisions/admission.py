@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from chart.common.units import format_bps, rfc3339
-from chart.reservations.ledger import Kind
-from chart.reservations.network import Network, NetworkLink
-from chart.reservations.windows import FOREVER_US, Commitment, Window, free_windows, peak_bps
-
-__all__ = ["FOREVER_US", "Ask", "Commitment", "Granted", "Refused", "Window", "admit", "free_windows", "peak_bps"]
+from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.windows import FOREVER_US, Commitment, Window, free_windows, peak_bps
 
 # Smallest rate on the wire (TIA-1039 rate field): 1 kbit/s.
 SMALLEST_RATE_BPS = 1_000

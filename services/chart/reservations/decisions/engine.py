@@ -11,13 +11,13 @@ import dataclasses
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from chart.reservations import preemption, rates, service
-from chart.reservations.admission import Ask, Granted, Refused, admit, candidate_link_ids
-from chart.reservations.ledger import Kind, Ledger
-from chart.reservations.network import Network
-from chart.reservations.rates import Change
-from chart.reservations.reservation import Outcome, Reservation, Timing, kind_of, wanted_bps
-from chart.reservations.validation import CheckedRequest
+from chart.reservations.decisions import lifecycle, preemption, rates
+from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
+from chart.reservations.decisions.ledger import Kind, Ledger
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing, kind_of, wanted_bps
+from chart.reservations.decisions.validation import CheckedRequest
 from chart.v1.rate_request_pb2 import ServiceState
 
 
@@ -90,7 +90,7 @@ def create(
     if isinstance(decided, Decision):
         return decided
     granted, told = decided
-    outcome = service.create(request_id, owner, checked, granted, now_us, traceparent, timing)
+    outcome = lifecycle.create(request_id, owner, checked, granted, now_us, traceparent, timing)
     return _done(granted, (*told, book.take(outcome, now_us)), told)
 
 

@@ -25,9 +25,10 @@ from chart.common import audit
 from chart.common.clock import Clock
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import invalid, not_found
-from chart.reservations import notices, rows
-from chart.reservations.reservation import Outcome, Reservation
-from chart.reservations.writing import Changes
+from chart.reservations.decisions import notices
+from chart.reservations.decisions.reservation import Outcome, Reservation
+from chart.reservations.store import rows
+from chart.reservations.store.changes import Changes
 from chart.v1 import reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState
 

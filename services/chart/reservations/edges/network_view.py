@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
-from chart.reservations.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
+from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
 from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"

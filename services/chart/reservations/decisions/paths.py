@@ -8,8 +8,8 @@ import heapq
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from chart.reservations.admission import Load, free_bps, widest_shortest_path
-from chart.reservations.network import Network, NetworkLink
+from chart.reservations.decisions.admission import Load, free_bps, widest_shortest_path
+from chart.reservations.decisions.network import Network, NetworkLink
 from chart.v1.reservations_pb2 import PathKind
 
 Path = tuple[NetworkLink, ...]

@@ -13,11 +13,12 @@ from ulid import ULID
 
 from chart.common import audit, telemetry
 from chart.common.database import Connection
-from chart.reservations import messages, notices, rows
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.ledger import LinkCommitment, Track
-from chart.reservations.profile import Block, Key
-from chart.reservations.reservation import Outcome, Reservation
+from chart.reservations.decisions import messages, notices
+from chart.reservations.decisions.ledger import LinkCommitment, Track
+from chart.reservations.decisions.profile import Block, Key
+from chart.reservations.decisions.reservation import Outcome, Reservation
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.store import rows
 from chart.v1 import audit_pb2, rate_request_pb2
 
 FLOW_GRANT = "chart.flow-grant.v1"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations import service, state_machines
-from chart.reservations.admission import FOREVER_US, Ask, Granted
-from chart.reservations.network import NetworkLink
-from chart.reservations.service import Outcome, Reservation, Timing
-from chart.reservations.validation import CheckedRequest
+from chart.reservations.decisions import lifecycle, messages, state_machines
+from chart.reservations.decisions.admission import Ask, Granted
+from chart.reservations.decisions.network import NetworkLink
+from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation, Timing
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1.flow_grant_pb2 import (
     SERVICE_TYPE_GUARANTEED,
@@ -46,7 +47,7 @@ def made(
     granted = Granted(10**7, links, links[0], 8 * 10**7)
     specification = rr.RateRequestSpecification(guaranteed_bps=10**7, maximum_bps=maximum_bps, service=service_type)
     checked = CheckedRequest(specification, FlowSelector(), Ask("a", "c", 10**7, 0, start_us, end_us))
-    return service.create("r1", "alice", checked, granted, NOW_US, "00-trace", TIMING)
+    return lifecycle.create("r1", "alice", checked, granted, NOW_US, "00-trace", TIMING)
 
 
 def status(node: str, state: int, generation: int = 1, reason: str = "", at_us: int = NOW_US) -> GrantStatus:
@@ -62,14 +63,14 @@ def status(node: str, state: int, generation: int = 1, reason: str = "", at_us: 
 
 def after(reservation: Reservation, *statuses: GrantStatus) -> Reservation:
     for one in statuses:
-        outcome = service.on_status(reservation, one, NOW_US + S, TIMING)
+        outcome = lifecycle.on_status(reservation, one, NOW_US + S, TIMING)
         if outcome is not None:
             reservation = outcome.reservation
     return reservation
 
 
 def due(reservation: Reservation, now_us: int) -> Outcome:
-    outcome = service.at_due(reservation, now_us, TIMING)
+    outcome = lifecycle.at_due(reservation, now_us, TIMING)
     assert outcome is not None
     return outcome
 
@@ -80,7 +81,7 @@ def test_immediate_request_is_active_and_its_grant_goes_out() -> None:
     assert outcome.grant == "put"
     assert one.lifecycle == rr.LIFECYCLE_ACTIVE
     assert one.confirming_nodes == ("a", "b")
-    record = service.grant_record(one)
+    record = messages.grant_record(one)
     assert record.generation == 1
     assert record.valid_until_us == NOW_US + 60 * S
     assert record.with_available_rate
@@ -103,12 +104,12 @@ def test_advance_request_waits_for_its_start() -> None:
     outcome = made(start_us=NOW_US + 100 * S, end_us=NOW_US + 200 * S)
     assert outcome.grant == ""
     assert outcome.reservation.lifecycle == rr.LIFECYCLE_RESERVED
-    assert service.at_due(outcome.reservation, NOW_US + 99 * S, TIMING) is None
+    assert lifecycle.at_due(outcome.reservation, NOW_US + 99 * S, TIMING) is None
     started = due(outcome.reservation, NOW_US + 100 * S)
     assert started.grant == "put"
     assert started.reservation.lifecycle == rr.LIFECYCLE_ACTIVE
     assert started.reservation.confirm_by_us == NOW_US + 110 * S
-    cancelled = service.release(outcome.reservation, NOW_US, TIMING)
+    cancelled = lifecycle.release(outcome.reservation, NOW_US, TIMING)
     assert cancelled is not None
     assert cancelled.reservation.lifecycle == rr.LIFECYCLE_CANCELLED
     assert cancelled.grant == ""
@@ -128,11 +129,11 @@ def test_enforced_when_every_node_applied() -> None:
 def test_one_nodes_word_is_a_part_until_the_last_one_or_a_failure() -> None:
     pending = made().reservation
     first = after(pending, status("a", GRANT_STATE_APPLIED))
-    assert service.is_part(pending, first)
+    assert lifecycle.is_part(pending, first)
     enforced = after(first, status("b", GRANT_STATE_APPLIED))
-    assert not service.is_part(first, enforced)
-    assert not service.is_part(first, after(first, status("b", GRANT_STATE_FAILED)))
-    assert not service.is_part(enforced, after(enforced, status("a", GRANT_STATE_REMOVED)))
+    assert not lifecycle.is_part(first, enforced)
+    assert not lifecycle.is_part(first, after(first, status("b", GRANT_STATE_FAILED)))
+    assert not lifecycle.is_part(enforced, after(enforced, status("a", GRANT_STATE_REMOVED)))
 
 
 def test_observing_node_keeps_it_pending_with_the_reason() -> None:
@@ -152,7 +153,7 @@ def test_failing_node_fails_it_with_the_reason_and_recovery_heals() -> None:
 
 def test_silence_fails_it_after_ten_seconds_and_late_confirmation_heals() -> None:
     one = after(made().reservation, status("a", GRANT_STATE_APPLIED))
-    assert service.at_due(one, NOW_US + 10 * S - 1, TIMING) is None
+    assert lifecycle.at_due(one, NOW_US + 10 * S - 1, TIMING) is None
     failed = due(one, NOW_US + 10 * S)
     assert failed.announce
     assert failed.reservation.enforcement == rr.ENFORCEMENT_FAILED
@@ -164,7 +165,7 @@ def test_silence_fails_it_after_ten_seconds_and_late_confirmation_heals() -> Non
 def test_renewal_at_half_validity_needs_no_new_confirmation() -> None:
     one = after(made().reservation, status("a", GRANT_STATE_APPLIED), status("b", GRANT_STATE_APPLIED))
     assert one.due_at_us == NOW_US + 30 * S
-    assert service.at_due(one, NOW_US + 30 * S - 1, TIMING) is None
+    assert lifecycle.at_due(one, NOW_US + 30 * S - 1, TIMING) is None
     renewed = due(one, NOW_US + 30 * S)
     assert renewed.grant == "put"
     assert not renewed.announce
@@ -184,41 +185,41 @@ def test_node_that_removed_the_grant_opens_it_again() -> None:
 
 def test_old_generations_and_strangers_do_not_count() -> None:
     one = dataclasses.replace(made().reservation, generation=5, content_generation=5)
-    assert service.on_status(one, status("a", GRANT_STATE_APPLIED, 4), NOW_US, TIMING) is None
-    assert service.on_status(one, status("z", GRANT_STATE_APPLIED, 5), NOW_US, TIMING) is None
+    assert lifecycle.on_status(one, status("a", GRANT_STATE_APPLIED, 4), NOW_US, TIMING) is None
+    assert lifecycle.on_status(one, status("z", GRANT_STATE_APPLIED, 5), NOW_US, TIMING) is None
 
 
 def test_release_once() -> None:
-    released = service.release(made().reservation, NOW_US + S, TIMING)
+    released = lifecycle.release(made().reservation, NOW_US + S, TIMING)
     assert released is not None
     assert (released.grant, released.frees_capacity) == ("tombstone", True)
     assert released.reservation.lifecycle == rr.LIFECYCLE_RELEASED
-    assert service.release(released.reservation, NOW_US + S, TIMING) is None
-    late = service.on_status(released.reservation, status("a", GRANT_STATE_REMOVED), NOW_US + 2 * S, TIMING)
+    assert lifecycle.release(released.reservation, NOW_US + S, TIMING) is None
+    late = lifecycle.on_status(released.reservation, status("a", GRANT_STATE_REMOVED), NOW_US + 2 * S, TIMING)
     assert late is not None
     assert late.reservation.lifecycle == rr.LIFECYCLE_RELEASED
     assert late.reservation.due_at_us == released.reservation.due_at_us
 
 
 def test_ended_request_is_forgotten_a_day_later() -> None:
-    released = service.release(made().reservation, NOW_US, TIMING)
+    released = lifecycle.release(made().reservation, NOW_US, TIMING)
     assert released is not None
-    assert service.at_due(released.reservation, NOW_US + S, TIMING) is None
+    assert lifecycle.at_due(released.reservation, NOW_US + S, TIMING) is None
     forgotten = due(released.reservation, NOW_US + 24 * 3600 * S)
     assert forgotten.forget
     assert forgotten.reservation.due_at_us == FOREVER_US
 
 
 def test_maximum_at_the_guaranteed_rate_takes_no_available_rate() -> None:
-    assert not service.grant_record(made(maximum_bps=10**7).reservation).with_available_rate
-    assert service.grant_record(made(maximum_bps=2 * 10**7).reservation).with_available_rate
+    assert not messages.grant_record(made(maximum_bps=10**7).reservation).with_available_rate
+    assert messages.grant_record(made(maximum_bps=2 * 10**7).reservation).with_available_rate
 
 
 def test_a_guaranteed_rate_is_that_rate_and_who_lost_it_has_the_available_one() -> None:
     one = made(service_type=SERVICE_TYPE_GUARANTEED).reservation
-    assert not service.grant_record(one).with_available_rate
-    assert service.grant_record(dataclasses.replace(one, granted_bps=0)).with_available_rate
-    assert service.grant_record(made(service_type=SERVICE_TYPE_VARIABLE).reservation).with_available_rate
+    assert not messages.grant_record(one).with_available_rate
+    assert messages.grant_record(dataclasses.replace(one, granted_bps=0)).with_available_rate
+    assert messages.grant_record(made(service_type=SERVICE_TYPE_VARIABLE).reservation).with_available_rate
 
 
 @given(
@@ -245,12 +246,12 @@ def test_whatever_happens_states_follow_the_tables_and_nothing_is_stuck(
         before = one
         outcome: Outcome | None
         if what == "due":
-            outcome = service.at_due(one, now_us, TIMING)
+            outcome = lifecycle.at_due(one, now_us, TIMING)
         elif what == "release":
-            outcome = service.release(one, now_us, TIMING)
+            outcome = lifecycle.release(one, now_us, TIMING)
         else:
             generation = max(0, one.generation - age)
-            outcome = service.on_status(one, status(what, state, generation), now_us, TIMING)
+            outcome = lifecycle.on_status(one, status(what, state, generation), now_us, TIMING)
         if outcome is None:
             continue
         one = outcome.reservation
@@ -262,7 +263,7 @@ def test_whatever_happens_states_follow_the_tables_and_nothing_is_stuck(
             assert new == old or new in reachable
         assert one.revision > before.revision or not outcome.announce
         assert one.generation >= before.generation
-        if one.lifecycle in service.LIVE and what == "due":
+        if one.lifecycle in LIVE and what == "due":
             assert one.due_at_us > now_us, "time moves on"
         if one.enforcement == rr.ENFORCEMENT_ENFORCED and one.active:
             assert all(one.confirmations[node].state == GRANT_STATE_APPLIED for node in one.confirming_nodes)
