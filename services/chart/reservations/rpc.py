@@ -21,12 +21,14 @@ from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Reservation, Timing, wanted_bps
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.reservations.edges.answer_calls import AnswerCalls
-from chart.reservations.edges.batches import Admissions
-from chart.reservations.edges.deliveries import Callbacks
+from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.network_calls import NetworkCalls
 from chart.reservations.edges.network_view import NetworkView
 from chart.reservations.edges.watch import Watch
 from chart.reservations.store import previews
+from chart.reservations.store.callbacks import Callbacks
+from chart.reservations.store.idempotency import KeptAnswers
+from chart.reservations.store.quotas import Quotas
 from chart.reservations.store.repository import Filter, Repository
 from chart.v1 import reservations_pb2 as pb
 from chart.v1 import reservations_pb2_grpc
@@ -50,7 +52,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     def __init__(
         self,
         repository: Repository,
-        admissions: Admissions,
+        batches: Batches,
         callbacks: Callbacks,
         view: NetworkView,
         timing: Timing,
@@ -58,8 +60,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         watch: Watch,
     ) -> None:
         NetworkCalls.__init__(self, repository, view, clock)
-        AnswerCalls.__init__(self, repository.pool, repository.idempotency_us, clock)
-        self._admissions = admissions
+        AnswerCalls.__init__(self, KeptAnswers(repository.pool, repository.idempotency_us), clock)
+        self._quotas = Quotas(repository.pool)
+        self._batches = batches
         self._callbacks = callbacks
         self._timing = timing
         self._watch = watch
@@ -79,7 +82,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
                 key = IdempotencyKey(request.owner, request.idempotency_key, fingerprint)
             traceparent = telemetry.inject({}).get("traceparent", "")
             job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key)
-            result = await self._admissions.submit(job)
+            result = await self._batches.submit(job)
         except RefusalError as error:
             ASKED.labels(outcome=error.refusal.code).inc()
             _log.info("refused a request", code=error.refusal.code, reason=error.refusal.detail, owner=request.owner)
@@ -109,7 +112,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             checked = self._check(request.specification, now_us)
             ask = checked.ask
             priority = checked.specification.preemption_priority
-            await self._check_quota(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
+            await self._quotas.check(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
         found = await previews.preview(self._repository.pool, self._view.network, ask, now_us)
@@ -126,7 +129,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
         step = Step(request.id, actor, lambda one: lifecycle.commit(one, now_us, self._timing))
-        committed = (await self._admissions.submit(step)).request
+        committed = (await self._batches.submit(step)).request
         assert committed is not None
         if committed.lifecycle not in (Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE):
             raise _ended(committed, "committed")
@@ -148,7 +151,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             self._check_change(one, change, request.expected_revision, now_us)
 
         actor = request.owner or rpc.actor(context)
-        result = await self._admissions.submit(Alter(request.id, actor, change, self._timing, permitted))
+        result = await self._batches.submit(Alter(request.id, actor, change, self._timing, permitted))
         assert result.request is not None
         _log.info("changed a request", request=request.id, bps=result.request.granted_bps, actor=actor)
         answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
@@ -205,7 +208,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
         step = Step(request.id, actor, lambda one: lifecycle.release(one, now_us, self._timing))
-        released = (await self._admissions.submit(step)).request
+        released = (await self._batches.submit(step)).request
         assert released is not None
         _log.info("released a request", request=request.id)
         return pb.ReleaseRateRequestResponse(rate_request=messages.rate_request(released))
@@ -231,30 +234,33 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         self, request: pb.RetryCallbackRequest, context: Any
     ) -> pb.RetryCallbackResponse:
         """Send a notice again."""
+        now_us = self._clock.now_us()
         actor = request.owner or rpc.actor(context)
-        return pb.RetryCallbackResponse(callback=await self._callbacks.retry(request.id, request.owner, actor))
+        return pb.RetryCallbackResponse(callback=await self._callbacks.retry(request.id, request.owner, actor, now_us))
 
     async def GetCallbackSecret(  # noqa: N802
         self, request: pb.GetCallbackSecretRequest, context: Any
     ) -> pb.GetCallbackSecretResponse:
         """The secret that an application's notices are signed with."""
-        return await self._callbacks.secret(request.owner, rotate=request.rotate, actor=rpc.actor(context))
+        return await self._callbacks.secret(
+            request.owner, self._clock.now_us(), rotate=request.rotate, actor=rpc.actor(context)
+        )
 
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.PutQuotaResponse:  # noqa: N802
         """State what an application may have."""
-        quota, created = await self._repository.put_quota(
+        quota, created = await self._quotas.put(
             quotas.checked(request.quota), request.expected_revision, rpc.actor(context)
         )
         return pb.PutQuotaResponse(quota=quotas.message(quota), created=created)
 
     async def DeleteQuota(self, request: pb.DeleteQuotaRequest, context: Any) -> pb.DeleteQuotaResponse:  # noqa: N802
         """Remove a quota."""
-        await self._repository.delete_quota(request.owner, rpc.actor(context))
+        await self._quotas.delete(request.owner, rpc.actor(context))
         return pb.DeleteQuotaResponse()
 
     async def ListQuotas(self, request: pb.ListQuotasRequest, context: Any) -> pb.ListQuotasResponse:  # noqa: N802
         """Every quota with what its owner has."""
-        found, uses = await self._repository.quotas()
+        found, uses = await self._quotas.every()
         ordered = [found[owner] for owner in sorted(found)]
         return pb.ListQuotasResponse(
             quotas=[quotas.message(one) for one in ordered],
@@ -279,23 +285,13 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
         validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
 
-    async def _check_quota(self, spending: Spending, now_us: int) -> None:
-        owner = spending.owner
-        async with self._repository.pool.connection() as connection:
-            known = await previews.quotas_of(connection, [owner])
-            quota = quotas.of(owner, known)
-            if quota is None:
-                return
-            use = (await previews.uses_of(connection, [owner])).get(owner, Use())
-        quotas.check(quota, use, spending, now_us)
-
     async def _preview_change(
         self, before: Reservation, asked: Reservation, change: Change, now_us: int
     ) -> pb.ChangeRateRequestResponse:
         spending = spending_of(change, before)
         if spending is not None:
             try:
-                await self._check_quota(spending, now_us)
+                await self._quotas.check(spending, now_us)
             except RefusalError as error:
                 refused = pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
                 return pb.ChangeRateRequestResponse(preview=refused)

@@ -24,9 +24,9 @@ from chart.reservations.decisions.jobs import Readmit, Relieve, Step
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.reservations.decisions.windows import FOREVER_US
-from chart.reservations.edges.batches import ANY_RANK, Admissions
+from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.network_view import ESTIMATE, NODE_STATE, TOPOLOGY, NetworkView
-from chart.reservations.store import previews, profiles
+from chart.reservations.store import holders, previews
 from chart.reservations.store.repository import SERVICE_ACTOR, Repository
 from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
@@ -74,7 +74,7 @@ class Worker:
         self,
         broker: Broker,
         repository: Repository,
-        admissions: Admissions,
+        batches: Batches,
         view: NetworkView,
         timing: Timing,
         group: str,
@@ -85,7 +85,7 @@ class Worker:
         self._changed = changed
         self._broker = broker
         self._repository = repository
-        self._admissions = admissions
+        self._batches = batches
         self._freed = asyncio.Event()
         self._view = view
         self._timing = timing
@@ -217,7 +217,7 @@ class Worker:
         for request_id in early:
             # Gives a rate back before its time (a hold that was not committed): links have to be locked for that.
             step = Step(request_id, SERVICE_ACTOR, lambda one: lifecycle.at_due(one, now_us, self._timing))
-            await self._admissions.submit(step)
+            await self._batches.submit(step)
         return handled
 
     async def _restore_when_freed(self) -> None:
@@ -240,7 +240,7 @@ class Worker:
             found = await self._repository.lacking(RESTORE_BATCH, after)
             for _, _, request_id in found:
                 try:
-                    result = await self._admissions.submit(Readmit(request_id, self._timing))
+                    result = await self._batches.submit(Readmit(request_id, self._timing))
                 except RefusalError:
                     continue
                 if result.decision.outcomes:
@@ -274,26 +274,22 @@ class Worker:
         nearly all, and admissions would wait.
         """
         # Transactions that decided by the network before are over once this one is.
-        await self._admissions.submit(Relieve((), (), self._timing))
-        async with self._repository.pool.connection() as connection:
-            found = await connection.execute("SELECT DISTINCT link_id FROM commitment")
-            used = [row["link_id"] for row in await found.fetchall()]
+        await self._batches.submit(Relieve((), (), self._timing))
+        used = await self._repository.committed_links()
         shrunk = []
-        for link_id in sorted(used):
+        for link_id in used:
             old, new = before.links.get(link_id), after.links.get(link_id)
             if new is None or not before.links or old is None or new.admissible_bps < old.admissible_bps:
                 shrunk.append(link_id)
-        async with self._repository.pool.connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            shrunk = await previews.crowded(connection, after, shrunk, self._clock.now_us())
+        shrunk = await previews.crowded(self._repository.pool, after, shrunk, self._clock.now_us())
         for begin in range(0, len(shrunk), RELIEVE_LINKS):
             some = tuple(shrunk[begin : begin + RELIEVE_LINKS])
             async with self._repository.pool.connection() as connection:
                 now_us = self._clock.now_us()
-                holders = await profiles.holder_ids(connection, some, ANY_RANK, now_us, FOREVER_US)
-            if not holders:
+                holding = await holders.holder_ids(connection, some, holders.ANY_RANK, now_us, FOREVER_US)
+            if not holding:
                 continue
-            result = await self._admissions.submit(Relieve(some, tuple(sorted(holders)), self._timing))
+            result = await self._batches.submit(Relieve(some, tuple(sorted(holding)), self._timing))
             for outcome in result.decision.outcomes:
                 one = outcome.reservation
                 _log.warning(

@@ -26,7 +26,8 @@ from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.network import Network, network_of
 from chart.reservations.decisions.profile import Block, LinkProfile
 from chart.reservations.decisions.reservation import Timing
-from chart.reservations.edges.batches import Admissions, Result
+from chart.reservations.edges.batch_transaction import Result
+from chart.reservations.edges.batches import Batches
 from chart.reservations.store import changes
 from chart.v1 import rate_request_pb2, topology_pb2
 
@@ -63,8 +64,8 @@ async def pool(postgres: PostgresServer) -> AsyncIterator[Pool]:
 
 
 @asynccontextmanager
-async def replica(pool: Pool) -> AsyncIterator[Admissions]:
-    made = Admissions(pool, lambda: NETWORK, 3_600_000_000, SystemClock())
+async def replica(pool: Pool) -> AsyncIterator[Batches]:
+    made = Batches(pool, lambda: NETWORK, 3_600_000_000, SystemClock())
     running = asyncio.create_task(made.run())
     try:
         yield made
@@ -117,7 +118,7 @@ def blocks_of(track: LinkProfile) -> dict[tuple[int, int], bytes]:
     return {key: block.pack() for key, block in track._blocks.items() if block is not None and not block.empty}
 
 
-def check(held: list[LinkCommitment], versions: dict[str, int], profiles: Ledger, replicas: list[Admissions]) -> None:
+def check(held: list[LinkCommitment], versions: dict[str, int], profiles: Ledger, replicas: list[Batches]) -> None:
     """No link is over-committed at any instant, and all profiles are those of the commitments."""
     for link_id, link in NETWORK.links.items():
         mine = [one for one in held if one.link_id == link_id]

@@ -39,6 +39,18 @@ def refusal_message(refused: Refused) -> reservations_pb2.Refusal:
     )
 
 
+def reused() -> RefusalError:
+    """The error of a call whose idempotency key stands for something else."""
+    return RefusalError(
+        reservations_pb2.Refusal(
+            code="idempotency-key-reused",
+            detail="this Idempotency-Key was used in the last 24 h for another request",
+            field="idempotency_key",
+            suggestions=["use a new key for a new request"],
+        )
+    )
+
+
 def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
     """The record of chart.flow-grant.v1."""
     specification = reservation.specification

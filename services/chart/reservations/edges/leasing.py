@@ -6,7 +6,6 @@ are only given where the agent grants in band.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import cast
 
@@ -23,13 +22,12 @@ from chart.reservations.decisions import in_band
 from chart.reservations.decisions.in_band import Lease, LeaseRule
 from chart.reservations.decisions.profile import seconds
 from chart.reservations.edges.network_view import NetworkView
-from chart.reservations.store import profiles, rows
-from chart.reservations.store.changes import Changes, array
+from chart.reservations.store import leases, profiles
+from chart.reservations.store.changes import Changes
 from chart.reservations.store.profiles import Remembered
-from chart.v1 import gr_lease_pb2, link_load_pb2
+from chart.v1 import link_load_pb2
 
 LINK_LOAD = "chart.link-load.v1"
-GR_LEASE = "chart.gr-lease.v1"
 EVERY_S = 0.5
 BATCH = 64
 
@@ -111,8 +109,7 @@ class LeaseWork:
         remembered, changes = Remembered(), Changes()
         async with self._pool.connection() as connection, connection.transaction():
             await profiles.lock_links(connection, link_ids, (), remembered, changes)
-            found = await connection.execute("SELECT * FROM lease WHERE link_id = ANY(%s::text[])", (array(link_ids),))
-            current = {row["link_id"]: rows.lease_of(row) for row in await found.fetchall()}
+            current = await leases.current(connection, link_ids)
             spans = {
                 (one.link_id, *seconds(one.start_us, one.end_us)) for old in current.values() for one in old.commitments
             }
@@ -126,7 +123,7 @@ class LeaseWork:
                     lease = in_band.renew(network.links[link_id], remembered.ledger, before, drawn, now_us, self._rule)
                 self._leases[link_id] = lease
                 if lease is not None and lease is not before:
-                    self._store(changes, lease, drawn)
+                    leases.save(changes, lease, drawn)
             for track, changed in profiles.take_changes(remembered.ledger).items():
                 changes.profile(track, changed)
             async with connection.pipeline():
@@ -143,17 +140,3 @@ class LeaseWork:
             found |= {(link_id, *seconds(start, ends)) for link_id in link_ids for start in (0, now_us)}
             length_us //= 2
         return found
-
-    def _store(self, changes: Changes, lease: Lease, drawn_bps: int) -> None:
-        pieces = json.dumps(lease.pieces)
-        row = (lease.link_id, lease.generation, lease.rate_bps, lease.issued_at_us, lease.valid_until_us, pieces)
-        changes.lease(lease.link_id, lease.commitments, (*row, drawn_bps))
-        record = gr_lease_pb2.GrLease(
-            link_id=lease.link_id,
-            generation=lease.generation,
-            lease_bps=lease.rate_bps,
-            valid_from_us=lease.issued_at_us,
-            valid_until_us=lease.valid_until_us,
-        )
-        headers = {"type": record.DESCRIPTOR.full_name}
-        changes.publish(GR_LEASE, lease.link_id, record.SerializeToString(), headers)

@@ -11,7 +11,7 @@ from chart.reservations.decisions.ledger import Kind
 from chart.reservations.decisions.profile import seconds
 from chart.reservations.decisions.windows import FOREVER_US, steps
 from chart.reservations.edges.network_view import NetworkView
-from chart.reservations.store import previews, profiles
+from chart.reservations.store import leases, profiles
 from chart.reservations.store.repository import Repository
 from chart.v1 import reservations_pb2 as pb
 
@@ -43,10 +43,9 @@ class NetworkCalls:
             if one not in network.nodes and one not in network.links:
                 raise invalid("avoid", f"{one!r} is no known node or link")
         interval = seconds(start_us, end_us)
-        async with self._repository.pool.connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        async with profiles.snapshot(self._repository.pool) as connection:
             spans = [(link_id, *interval) for link_id in network.links]
-            ledger = await previews.ledger_of(connection, list(network.links), spans)
+            ledger = await profiles.ledger_of(connection, list(network.links), spans)
         found = paths.alternatives(network, ledger, source, destination, start_us, end_us, frozenset(request.avoid))
         return pb.FindPathsResponse(
             paths=[
@@ -78,17 +77,14 @@ class NetworkCalls:
         async with self._repository.pool.connection() as connection:
             firm = (await profiles.commitments(connection, [link.id], start_us))[link.id]
             soft = (await profiles.commitments(connection, [link.id], start_us, Kind.SOFT))[link.id]
-            rows = await connection.execute(
-                "SELECT rate_bps, drawn_bps FROM lease WHERE link_id = %s AND valid_until_us > %s", (link.id, now_us)
-            )
-            lease = await rows.fetchone()
+            lease = await leases.in_force(connection, link.id, now_us)
         firm_steps, soft_steps = dict(steps(firm, start_us, end_us)), dict(steps(soft, start_us, end_us))
         moments = sorted({*firm_steps, *soft_steps})
         if len(moments) > MOST_STEPS:
             raise invalid("end_us", f"what is committed changes more than {MOST_STEPS} times", "ask for a shorter time")
         answer = pb.GetLinkCapacityResponse(capacity_bps=link.capacity_bps, admissible_bps=link.admissible_bps)
         if lease is not None:
-            answer.lease_bps, answer.in_band_bps = lease["rate_bps"], lease["drawn_bps"]
+            answer.lease_bps, answer.in_band_bps = lease
         committed = promised = 0
         for moment in moments:
             committed, promised = firm_steps.get(moment, committed), soft_steps.get(moment, promised)

@@ -19,6 +19,7 @@ from chart.reservations.decisions.profile import Block, Key
 from chart.reservations.decisions.reservation import Outcome, Reservation
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.reservations.store import rows
+from chart.reservations.store.arrays import array, columns, many
 from chart.v1 import audit_pb2, rate_request_pb2
 
 FLOW_GRANT = "chart.flow-grant.v1"
@@ -155,12 +156,12 @@ class Changes:
         updated = [one for identity, one in self._last.items() if self._first[identity] is not None]
         for statement, found in ((_INSERT, inserted), (_UPDATE, updated)):
             if found:
-                await _many(connection, statement, [tuple(rows.values(one)) for one in found])
+                await many(connection, statement, [tuple(rows.values(one)) for one in found])
         await self._write_commitments(connection)
         await self._write_notices(connection)
         if self._answers or self._audit or self._outbox:
-            columns = (*_columns(self._answers, 5), *_columns(self._audit, 7), *_columns(self._outbox, 4))
-            await connection.execute(_TELL, columns)
+            arrays = (*columns(self._answers, 5), *columns(self._audit, 7), *columns(self._outbox, 4))
+            await connection.execute(_TELL, arrays)
 
     async def _write_commitments(self, connection: Connection) -> None:
         freed = list(self._freed)
@@ -177,7 +178,7 @@ class Changes:
         if freed:
             await connection.execute("SELECT set_config('chart.profiled', 'on', true)")
             await connection.execute("DELETE FROM commitment WHERE request_id = ANY(%s::text[])", (array(freed),))
-        await _many(
+        await many(
             connection,
             "INSERT INTO commitment (request_id, link_id, rate_bps, start_us, end_us, kind, rank, profiled)"
             " SELECT *, true FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],"
@@ -189,7 +190,7 @@ class Changes:
         )
 
     async def _write_profile(self, connection: Connection) -> None:
-        await _many(
+        await many(
             connection,
             "DELETE FROM profile p USING unnest(%s::text[], %s::smallint[], %s::smallint[], %s::bigint[])"
             " AS t(link_id, kind, level, number) WHERE (p.link_id, p.kind, p.level, p.number)"
@@ -198,8 +199,8 @@ class Changes:
         )
         if self._links:
             stored = [(*key, cells) for key, cells in self._blocks.items() if cells is not None]
-            await connection.execute(_STORE, (*_columns(stored, 5), array(sorted(self._links))))
-        await _many(
+            await connection.execute(_STORE, (*columns(stored, 5), array(sorted(self._links))))
+        await many(
             connection,
             "INSERT INTO lease SELECT link_id, generation, rate_bps, issued_at_us, valid_until_us, pieces::jsonb,"
             " drawn_bps FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[],"
@@ -212,13 +213,13 @@ class Changes:
 
     async def _write_notices(self, connection: Connection) -> None:
         assert notices.PENDING == 2
-        await _many(
+        await many(
             connection,
             "INSERT INTO confirmation (request_id, node, status) SELECT * FROM unnest(%s::text[], %s::text[],"
             " %s::bytea[]) ON CONFLICT (request_id, node) DO UPDATE SET status = excluded.status",
             list({one[:2]: one for one in self._confirmations}.values()),
         )
-        await _many(
+        await many(
             connection,
             "INSERT INTO callback (id, request_id, owner, event, url, body, state, created_at_us, next_attempt_us,"
             " traceparent) SELECT id, request_id, owner, event, url, body, 2, at, at, traceparent"
@@ -228,7 +229,7 @@ class Changes:
             " ORDER BY number",
             self._callbacks,
         )
-        await _many(
+        await many(
             connection,
             "INSERT INTO receipt (request_id, owner, statement, stated_at_us) SELECT * FROM unnest(%s::text[],"
             " %s::text[], %s::bytea[], %s::bigint[]) ON CONFLICT (request_id) DO UPDATE SET"
@@ -280,44 +281,3 @@ class Changes:
         self._audit.append((record.id, record.at_us / 1e6, actor, action, after.id, detail, trace))
         headers["type"] = record.DESCRIPTOR.full_name
         self.publish(audit.TOPIC, after.id, record.SerializeToString(), headers)
-
-
-async def _many(connection: Connection, statement: str, found: list[tuple[Any, ...]]) -> None:
-    """Run a statement over arrays, one per column; nothing when there is no row."""
-    if found:
-        await connection.execute(statement, _columns(found, len(found[0])))
-
-
-def _columns(found: list[tuple[Any, ...]], number: int) -> list[str]:
-    """Rows as arrays, one per column."""
-    return [array(column) for column in zip(*found, strict=True)] if found else ["{}"] * number
-
-
-def array(column: Iterable[Any]) -> str:
-    """Numbers, texts or bytes as a literal of PostgreSQL for an array of them.
-
-    Several times quicker than converting each element, and of one type whatever the numbers are, so that the statement
-    stays prepared.
-    """
-    values = column if isinstance(column, list | tuple) else list(column)
-    kinds = set(map(type, values))
-    if kinds == {int}:
-        return "{" + ",".join(map(str, values)) + "}"
-    if kinds == {bytes}:
-        return '{"\\\\x' + '","\\\\x'.join(map(bytes.hex, values)) + '"}'
-    if kinds == {str}:
-        joined = '","'.join(values)
-        # Nothing in them that would have to be escaped.
-        if "\\" not in joined and joined.count('"') == 2 * (len(values) - 1):
-            return '{"' + joined + '"}'
-    return "{" + ",".join(map(_element, values)) + "}"
-
-
-def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, bytes):
-        return '"\\\\x' + value.hex() + '"'
-    return str(value)

@@ -1,11 +1,11 @@
-"""Questions that change nothing: previews, paths, capacities, quotas. SQL and what is made of its answers."""
+"""Decisions that change nothing: what a request would get, and which links have more committed than they may."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from chart.common.database import Connection, Pool
+from chart.common.database import Pool
 from chart.reservations.decisions import engine, preemption
 from chart.reservations.decisions.admission import (
     Ask,
@@ -17,13 +17,12 @@ from chart.reservations.decisions.admission import (
     with_windows,
 )
 from chart.reservations.decisions.engine import Book
-from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.ledger import Kind, LinkCommitment
 from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.profile import seconds
-from chart.reservations.decisions.quotas import DEFAULT_OWNER, Quota, Use
 from chart.reservations.decisions.windows import FOREVER_US, Window
-from chart.reservations.store import profiles
-from chart.reservations.store.changes import array
+from chart.reservations.store import holders, profiles
+from chart.reservations.store.arrays import array
 
 # Free windows that a preview offers.
 MOST_WINDOWS = 3
@@ -50,32 +49,6 @@ def with_start(refused: Refused, network: Network, listed: Commitments, ask: Ask
     return with_windows(refused, path_links(network, refused.link_ids), listed, ask)
 
 
-async def ledger_of(connection: Connection, link_ids: Collection[str], spans: Collection[profiles.Span]) -> Ledger:
-    """What is committed on links as far as some spans need it, without locking anything. Call in a transaction with one
-    snapshot.
-    """
-    ledger = Ledger(complete=False)
-    rows = await connection.execute("SELECT id FROM link WHERE id = ANY(%s::text[]) AND NOT stale", (array(link_ids),))
-    sound = {row["id"] for row in await rows.fetchall()}
-    await profiles.load_profiles(connection, [span for span in spans if span[0] in sound], ledger)
-    others = set(link_ids) - sound
-    if others:
-        # New here, or changed by a version before: their commitments are the truth.
-        rows = await connection.execute(
-            "SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment WHERE link_id = ANY(%s::text[])",
-            (array(others),),
-        )
-        made = Ledger()
-        made.add(
-            LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
-            for row in await rows.fetchall()
-        )
-        for link_id in others:
-            for kind in Kind:
-                ledger.tracks[link_id, kind] = made.track(link_id, kind)
-    return ledger
-
-
 async def preview(
     pool: Pool, network: Network, ask: Ask, now_us: int, without: str = "", spare: Sequence[LinkCommitment] = ()
 ) -> Previewed:
@@ -84,21 +57,20 @@ async def preview(
     interval = seconds(ask.start_us, ask.end_us)
     spans = [(link_id, *interval) for link_id in candidates]
     spans += [(one.link_id, *seconds(one.start_us, one.end_us)) for one in spare]
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    async with profiles.snapshot(pool) as connection:
         links = {*candidates, *(one.link_id for one in spare)}
-        ledger = await ledger_of(connection, links, spans)
+        ledger = await profiles.ledger_of(connection, links, spans)
         ledger.remove(spare, now_us)
         book = Book(network, ledger, holders_known=False)
         decided = engine.decide(book, ask, now_us)
         if decided is None:
-            identities = await profiles.holder_ids(connection, candidates, ask.rank, ask.start_us, ask.end_us)
-            holders = await profiles.load_requests(connection, identities, lock=False)
-            holders.pop(without, None)
-            more = {span for one in holders.values() for span in profiles.spans_of(one)}
-            ledger = await ledger_of(connection, links | {span[0] for span in more}, [*spans, *more])
+            identities = await holders.holder_ids(connection, candidates, ask.rank, ask.start_us, ask.end_us)
+            giving = await holders.requests(connection, identities, lock=False)
+            giving.pop(without, None)
+            more = {span for one in giving.values() for span in profiles.spans_of(one)}
+            ledger = await profiles.ledger_of(connection, links | {span[0] for span in more}, [*spans, *more])
             ledger.remove(spare, now_us)
-            decided = engine.decide(Book(network, ledger, holders), ask, now_us)
+            decided = engine.decide(Book(network, ledger, giving), ask, now_us)
         assert decided is not None
         decision, losers = decided
         listed = await profiles.commitments(connection, decision.link_ids, now_us)
@@ -111,45 +83,26 @@ async def preview(
     return Previewed(decision, losers, found)
 
 
-async def crowded(connection: Connection, network: Network, link_ids: Collection[str], now_us: int) -> list[str]:
-    """Those of some links that are gone, or have more committed at some instant from now on than they may. Call in a
-    transaction with one snapshot.
-    """
-    found = [link_id for link_id in link_ids if link_id not in network.links]
-    rows = await connection.execute(
-        "SELECT link_id, kind, sum(rate_bps)::bigint AS rate_bps FROM commitment WHERE link_id = ANY(%s::text[])"
-        " AND end_us > %s GROUP BY 1, 2",
-        (array(one for one in link_ids if one in network.links), now_us),
-    )
-    sums: dict[str, dict[int, int]] = {}
-    for row in await rows.fetchall():
-        sums.setdefault(row["link_id"], {})[row["kind"]] = row["rate_bps"]
-    # All of a link's commitments together are more than what is committed at any instant.
-    doubtful = [
-        link_id
-        for link_id, of_kind in sums.items()
-        if of_kind.get(Kind.FIRM, 0) > network.links[link_id].admissible_bps
-        or sum(of_kind.values()) > network.links[link_id].oversubscribable_bps
-    ]
-    spans = [(link_id, *seconds(now_us, FOREVER_US)) for link_id in doubtful]
-    ledger = await ledger_of(connection, doubtful, spans)
-    return sorted([*found, *engine.overcommitted(Book(network, ledger), doubtful, now_us)])
-
-
-async def quotas_of(connection: Connection, owners: Collection[str] | None) -> dict[str, Quota]:
-    """Quotas of owners and the default one; of everybody with None."""
-    rows = await connection.execute(
-        "SELECT * FROM quota WHERE %s::text IS NULL OR owner = ANY(%s::text[])",
-        (None if owners is None else "", array([*(owners or ()), DEFAULT_OWNER])),
-    )
-    return {row["owner"]: Quota(**row) for row in await rows.fetchall()}
-
-
-async def uses_of(connection: Connection, owners: Collection[str]) -> dict[str, Use]:
-    """What owners have now."""
-    rows = await connection.execute(
-        "SELECT owner, count(*) AS requests, coalesce(sum(granted_bps), 0)::bigint AS total FROM rate_request"
-        " WHERE owner = ANY(%s::text[]) AND lifecycle IN (1, 2, 3) GROUP BY owner",
-        (array(owners),),
-    )
-    return {row["owner"]: Use(row["requests"], row["total"]) for row in await rows.fetchall()}
+async def crowded(pool: Pool, network: Network, link_ids: Collection[str], now_us: int) -> list[str]:
+    """Those of some links that are gone, or have more committed at some instant from now on than they may."""
+    known = [link_id for link_id in link_ids if link_id in network.links]
+    async with profiles.snapshot(pool) as connection:
+        rows = await connection.execute(
+            "SELECT link_id, kind, sum(rate_bps)::bigint AS rate_bps FROM commitment WHERE link_id = ANY(%s::text[])"
+            " AND end_us > %s GROUP BY 1, 2",
+            (array(known), now_us),
+        )
+        sums: dict[str, dict[int, int]] = {}
+        for row in await rows.fetchall():
+            sums.setdefault(row["link_id"], {})[row["kind"]] = row["rate_bps"]
+        # All of a link's commitments together are more than what is committed at any instant.
+        doubtful = [
+            link_id
+            for link_id, of_kind in sums.items()
+            if of_kind.get(Kind.FIRM, 0) > network.links[link_id].admissible_bps
+            or sum(of_kind.values()) > network.links[link_id].oversubscribable_bps
+        ]
+        spans = [(link_id, *seconds(now_us, FOREVER_US)) for link_id in doubtful]
+        ledger = await profiles.ledger_of(connection, doubtful, spans)
+    gone = [link_id for link_id in link_ids if link_id not in network.links]
+    return sorted([*gone, *engine.overcommitted(Book(network, ledger), doubtful, now_us)])

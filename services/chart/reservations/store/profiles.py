@@ -1,4 +1,4 @@
-"""What admission reads: locked links, their profiles, the requests concerned. SQL only.
+"""Links and the profiles of what is committed on them: locked for a decision, or read at one moment.
 
 Locks are always taken in this order, each kind by id: idempotency keys, owners with a quota, links, requests. So no two
 transactions wait for each other.
@@ -6,19 +6,20 @@ transactions wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 
-from chart.common.database import Connection
+from chart.common.database import Connection, Pool
 from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.profile import Block, Key, seconds
 from chart.reservations.decisions.reservation import Reservation
 from chart.reservations.decisions.windows import Commitment
-from chart.reservations.store import rows
-from chart.reservations.store.changes import Changes, array
+from chart.reservations.store.arrays import array
+from chart.reservations.store.changes import Changes
 
 # Blocks that a replica remembers; at 0.7 kB each. With more, it begins anew; they are counted from time to time.
 MOST_BLOCKS = 100_000
@@ -156,39 +157,6 @@ async def _put(reading: AsyncCursor[DictRow], wanted: dict[BlockId, None], ledge
         ledger.track(link_id, _KINDS[kind_number]).put((level, number), None)
 
 
-async def load_requests(connection: Connection, request_ids: Collection[str], *, lock: bool) -> dict[str, Reservation]:
-    """Requests by id, locked if wanted."""
-    if not request_ids:
-        return {}
-    suffix = " FOR UPDATE OF r" if lock else ""
-    found = await connection.execute(
-        rows.SELECT + " WHERE id = ANY(%s::text[]) ORDER BY id" + suffix, (array(sorted(request_ids)),)
-    )
-    return {row["id"]: rows.reservation_of(row) for row in await found.fetchall()}
-
-
-async def holder_ids(
-    connection: Connection, link_ids: Collection[str], below_rank: int, start_us: int, end_us: int
-) -> list[str]:
-    """Requests of a lower rank that have something committed on links in an interval."""
-    found = await connection.execute(
-        "SELECT DISTINCT request_id FROM commitment WHERE link_id = ANY(%s::text[]) AND rank < %s"
-        " AND end_us > %s - 1000000 AND start_us - 1000000 < %s AND request_id NOT LIKE 'lease:%%'",
-        (array(sorted(link_ids)), below_rank, start_us, end_us),
-    )
-    return [row["request_id"] for row in await found.fetchall()]
-
-
-async def links_of(connection: Connection, request_ids: Collection[str]) -> dict[str, set[str]]:
-    """The links of requests: where they have something committed, and their paths."""
-    found = await connection.execute(
-        "SELECT r.id, r.link_ids, ARRAY(SELECT link_id FROM commitment c WHERE c.request_id = r.id) AS held"
-        " FROM rate_request r WHERE id = ANY(%s::text[])",
-        (array(sorted(request_ids)),),
-    )
-    return {row["id"]: {*row["link_ids"], *row["held"]} for row in await found.fetchall()}
-
-
 async def commitments(
     connection: Connection, link_ids: Collection[str], now_us: int, kind: Kind | None = Kind.FIRM
 ) -> dict[str, list[Commitment]]:
@@ -209,6 +177,14 @@ async def commitments(
     return found
 
 
+@asynccontextmanager
+async def snapshot(pool: Pool) -> AsyncIterator[Connection]:
+    """A connection whose statements all see one moment, and that changes nothing."""
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield connection
+
+
 def spans_of(one: Reservation) -> list[Span]:
     """What giving back a request's commitments changes."""
     return [(held.link_id, *seconds(held.start_us, held.end_us)) for held in one.commitments]
@@ -219,3 +195,29 @@ def take_changes(ledger: Ledger) -> dict[tuple[str, Kind], dict[Key, Block | Non
     found = {track: ledger.tracks[track].take_changes() for track in sorted(ledger.touched) if track in ledger.tracks}
     ledger.touched.clear()
     return {track: changed for track, changed in found.items() if changed}
+
+
+async def ledger_of(connection: Connection, link_ids: Collection[str], spans: Collection[Span]) -> Ledger:
+    """What is committed on links as far as some spans need it, without locking anything. Call in a transaction with one
+    snapshot.
+    """
+    ledger = Ledger(complete=False)
+    found = await connection.execute("SELECT id FROM link WHERE id = ANY(%s::text[]) AND NOT stale", (array(link_ids),))
+    sound = {row["id"] for row in await found.fetchall()}
+    await load_profiles(connection, [span for span in spans if span[0] in sound], ledger)
+    others = set(link_ids) - sound
+    if others:
+        # New here, or changed by a version before: their commitments are the truth.
+        found = await connection.execute(
+            "SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment WHERE link_id = ANY(%s::text[])",
+            (array(others),),
+        )
+        made = Ledger()
+        made.add(
+            LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
+            for row in await found.fetchall()
+        )
+        for link_id in others:
+            for kind in Kind:
+                ledger.tracks[link_id, kind] = made.track(link_id, kind)
+    return ledger

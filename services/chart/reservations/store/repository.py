@@ -1,7 +1,7 @@
 """Requests in PostgreSQL: what is read of them, and changes that commit nothing on any link.
 
-Whatever commits or frees a rate goes through `admissions`; here are the words of agents, moments that are reached,
-lists, receipts, quotas. Every change stands with its audit row and its outgoing records in one transaction.
+Whatever commits or frees a rate goes through `edges.batches`; here are the words of agents, moments that are reached,
+lists, receipts. Every change stands with its audit row and its outgoing records in one transaction.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from chart.common import audit
 from chart.common.database import Connection, Pool
-from chart.common.rpc_errors import conflict, not_found
+from chart.common.rpc_errors import not_found
 from chart.reservations.decisions import messages
 from chart.reservations.decisions.profile import BITS, TOP, US
-from chart.reservations.decisions.quotas import Quota, Use
 from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation
-from chart.reservations.store import previews, rows
+from chart.reservations.store import rows
 from chart.reservations.store.changes import Changes
 from chart.v1 import reservations_pb2
 
@@ -133,7 +131,7 @@ class Repository:
         """Change up to `limit` requests whose moment has come and that no other replica works on.
 
         Returns how many were looked at, and those whose outcome gives back a rate before its time: they are left as
-        they are, `admissions` has to do it.
+        they are, `edges.batches` has to do it.
         """
         async with self._pool.connection() as connection, connection.transaction():
             found = await connection.execute(
@@ -179,51 +177,11 @@ class Repository:
             return messages.receipt(reservation, now_us), False
         return reservations_pb2.Receipt.FromString(bytes(row["statement"])), True
 
-    async def quotas(self) -> tuple[dict[str, Quota], Mapping[str, Use]]:
-        """Every quota, and what their owners have."""
+    async def committed_links(self) -> list[str]:
+        """Links on which anything is committed, sorted."""
         async with self._pool.connection() as connection:
-            found = await previews.quotas_of(connection, None)
-            return found, await previews.uses_of(connection, found)
-
-    async def put_quota(self, quota: Quota, expected_revision: int, actor: str) -> tuple[Quota, bool]:
-        """Store a quota; returns it and whether it is new.
-
-        Raises:
-            RefusalError: it was changed meanwhile.
-        """
-        async with self._pool.connection() as connection, connection.transaction():
-            rows_found = await connection.execute(
-                "SELECT revision FROM quota WHERE owner = %s FOR UPDATE", (quota.owner,)
-            )
-            row = await rows_found.fetchone()
-            revision = row["revision"] if row else 0
-            if expected_revision and expected_revision != revision:
-                raise conflict(f"the quota has revision {revision}, not {expected_revision}")
-            values = (quota.max_requests, quota.max_total_bps, quota.max_priority_plus_one, quota.horizon_us)
-            await connection.execute(
-                "INSERT INTO quota (owner, revision, max_requests, max_total_bps, max_priority_plus_one, horizon_us)"
-                " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (owner) DO UPDATE SET revision = excluded.revision,"
-                " max_requests = excluded.max_requests, max_total_bps = excluded.max_total_bps,"
-                " max_priority_plus_one = excluded.max_priority_plus_one, horizon_us = excluded.horizon_us",
-                (quota.owner, revision + 1, *values),
-            )
-            detail = dict(
-                zip(("max_requests", "max_total_bps", "max_priority_plus_one", "horizon_us"), values, strict=True)
-            )
-            await audit.add(connection, actor, "quota.put", quota.owner, detail)
-        return Quota(quota.owner, revision + 1, *values), row is None
-
-    async def delete_quota(self, owner: str, actor: str) -> None:
-        """Remove a quota.
-
-        Raises:
-            RefusalError: there is none.
-        """
-        async with self._pool.connection() as connection, connection.transaction():
-            found = await connection.execute("DELETE FROM quota WHERE owner = %s RETURNING 1", (owner,))
-            if await found.fetchone() is None:
-                raise not_found("quota", owner)
-            await audit.add(connection, actor, "quota.delete", owner, {})
+            found = await connection.execute("SELECT DISTINCT link_id FROM commitment")
+            return sorted(row["link_id"] for row in await found.fetchall())
 
     async def keep_house(self, now_us: int, *, past: bool) -> None:
         """Drop idempotency keys that are too old to count; with `past` the blocks of profiles that are over."""
