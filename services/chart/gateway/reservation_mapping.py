@@ -36,8 +36,8 @@ def refusal(message: reservations_pb2.Refusal, instance: str = "/v1/rate-request
         detail=message.detail or "reservations gave no reason",
         instance=instance,
         field=FIELDS.get(message.field, message.field.removeprefix("selector.")) or None,
-        floor=message.floor_bps or None,
-        ceiling=message.ceiling_bps or None,
+        floor=message.floor_bps if message.HasField("floor_bps") else None,
+        ceiling=message.ceiling_bps if message.HasField("ceiling_bps") else None,
         suggestions=list(message.suggestions) or None,
     )
 

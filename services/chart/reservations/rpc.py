@@ -113,6 +113,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             ask = checked.ask
             priority = checked.specification.preemption_priority
             await self._quotas.check(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
+        except validation.ContradictionError:
+            raise
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
         found = await previews.preview(self._repository.pool, self._view.network, ask, now_us)
@@ -142,13 +144,13 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         before = await self._repository.get(request.id, request.owner)
         change = _change(request)
-        self._check_change(before, change, request.expected_revision, now_us)
-        asked = rates.asked_anew(before, change)
-        if request.preview:
-            return await self._preview_change(before, asked, change, now_us)
 
         def permitted(one: Reservation) -> None:
             self._check_change(one, change, request.expected_revision, now_us)
+
+        if request.preview:
+            permitted(before)
+            return await self._preview_change(before, rates.asked_anew(before, change), change, now_us)
 
         actor = request.owner or rpc.actor(context)
         result = await self._batches.submit(Alter(request.id, actor, change, self._timing, permitted))
@@ -271,10 +273,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         )
 
     def _check(self, specification: RateRequestSpecification, now_us: int) -> validation.CheckedRequest:
-        network = self._view.network
-        checked = validation.check(specification, network, 0, now_us)
-        ceiling_bps = self._view.max_guaranteed_bps(checked.ask.source_node)
-        return validation.check(specification, network, ceiling_bps, now_us) if ceiling_bps else checked
+        checked = validation.check(specification, self._view.network, now_us)
+        validation.check_policy(checked.specification, self._view.max_guaranteed_bps(checked.ask.source_node))
+        return checked
 
     def _check_change(self, one: Reservation, change: Change, expected_revision: int, now_us: int) -> None:
         """Raise what stands against a change."""

@@ -102,7 +102,7 @@ class Replica:
         """Ask for a rate."""
         now_us = self._process.clock.now_us()
         network = self.network
-        checked = validation.check(specification, network, 0, now_us)
+        checked = validation.check(specification, network, now_us)
         identity = str(ULID())
 
         def decide(book: Book) -> Decision:
@@ -116,7 +116,7 @@ class Replica:
         """Whether the request would be granted now without anybody giving way."""
         now_us = self._process.clock.now_us()
         network = self.network
-        ask = validation.check(specification, network, 0, now_us).ask
+        ask = validation.check(specification, network, now_us).ask
         ledger = await self._repository.ledger(admission.candidate_link_ids(network, ask))
         return isinstance(admission.admit(network, ledger, ask), admission.Granted)
 

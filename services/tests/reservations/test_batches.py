@@ -91,7 +91,7 @@ def a_request(chance: random.Random, key: str) -> Create:
 
 
 def asked(specification: rate_request_pb2.RateRequestSpecification, key: str, now_us: int) -> Create:
-    checked = validation.check(specification, NETWORK, 0, now_us)
+    checked = validation.check(specification, NETWORK, now_us)
     idempotency = IdempotencyKey("alice", key, validation.body_hash(specification))
     return Create(str(ULID()), "alice", checked, "", TIMING, idempotency)
 

@@ -50,7 +50,7 @@ class World:
             guaranteed_bps=int(mbit * MEGA),
             **fields,  # type: ignore[arg-type]
         )
-        checked = validation.check(specification, self.book.network, 0, self.now)
+        checked = validation.check(specification, self.book.network, self.now)
         return engine.create(self.book, f"r{self.number}", "alice", checked, self.now + self.number, "", TIMING)
 
     def one(self, identity: str) -> Reservation:
@@ -296,7 +296,7 @@ def test_whatever_is_asked_nothing_is_over_committed_and_previews_are_true(
                 guaranteed_bps=mbit * MEGA,
                 **fields,  # type: ignore[arg-type]
             )
-            ask = validation.check(specification, book.network, 0, world.now).ask
+            ask = validation.check(specification, book.network, world.now).ask
             peaks = {one: book.ledger.peak_bps(one, world.now, FOREVER_US) for one in book.network.links}
             previewed = engine.decide(book, ask, world.now)
             assert previewed is not None

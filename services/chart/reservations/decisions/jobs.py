@@ -131,7 +131,7 @@ class Alter:
     actor: str
     change: Change
     timing: Timing
-    # What stands against it, by the request as it is (owner, revision, already ended).
+    # Raises what stands against it, by the request as it is once it is locked (values, revision, already ended).
     permitted: Callable[[Reservation], None]
 
     def request_ids(self) -> Iterable[str]:
@@ -151,7 +151,6 @@ class Alter:
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """See `Job`."""
-        self.permitted(book.reservations[self.request_id])
         return engine.change(book, self.request_id, self.change, now_us, self.timing)
 
 

@@ -33,8 +33,8 @@ def refusal_message(refused: Refused) -> reservations_pb2.Refusal:
         detail=refused.detail,
         field=refused.field,
         bottleneck_link_id=refused.bottleneck_link_id,
-        floor_bps=refused.floor_bps,
-        ceiling_bps=refused.ceiling_bps,
+        floor_bps=refused.floor_bps or None,
+        ceiling_bps=refused.ceiling_bps or None,
         suggestions=refused.suggestions,
     )
 

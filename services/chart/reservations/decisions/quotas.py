@@ -67,7 +67,8 @@ def check(quota: Quota, use: Use, spending: Spending, now_us: int) -> None:
             f" its quota, {format_bps(rate_bps)} more were asked for",
             f"ask for at most {left} bit/s" if left >= 1000 else "release a request that is not needed",
         )
-        error.refusal.floor_bps, error.refusal.ceiling_bps = (1000, left) if left >= 1000 else (0, 0)
+        if left >= 1000:
+            error.refusal.floor_bps, error.refusal.ceiling_bps = 1000, left
         raise error
     if quota.max_priority_plus_one and spending.priority >= quota.max_priority_plus_one:
         greatest = quota.max_priority_plus_one - 1

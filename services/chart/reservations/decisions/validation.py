@@ -1,6 +1,7 @@
-"""What an application asked for, checked field by field and made complete: nodes, selector prefixes, interval, rates.
+"""What an application asked for, checked and made complete: nodes, selector prefixes, interval, rates.
 
-Pure. A value that cannot be is refused with the name of its field and what would be accepted.
+The one place where the values of a request are judged; the gateway's schema knows types, units and spellings. Pure. A
+value that cannot be is refused with the name of its field and what would be accepted.
 """
 
 from __future__ import annotations
@@ -51,18 +52,20 @@ class CheckedRequest:
     ask: Ask
 
 
-def check(asked: RateRequestSpecification, network: Network, max_guaranteed_bps: int, now_us: int) -> CheckedRequest:
-    """Check a request against itself, the topology and policy (`max_guaranteed_bps` 0: no bound).
+class ContradictionError(RefusalError):
+    """The fields of a request contradict each other: on no network, under no policy could it be granted."""
+
+
+def check(asked: RateRequestSpecification, network: Network, now_us: int) -> CheckedRequest:
+    """Check a request against itself and the topology; `check_policy` is the rest.
 
     Raises:
+        ContradictionError: its fields do not go together.
         RefusalError: INVALID_ARGUMENT, with the field.
     """
-    specification = RateRequestSpecification()
-    specification.CopyFrom(asked)
-    _check_service(specification)
-    _check_rates(specification, max_guaranteed_bps)
+    specification = understood(asked)
+    _check_bounds(specification)
     _check_small_fields(specification)
-    _check_class(specification)
     _check_callback_url(specification.callback_url)
     start_us, end_us = _interval(specification, now_us)
     source_node, source_prefix = _endpoint(specification.source, "source", network)
@@ -98,9 +101,9 @@ def check_changed(asked: Reservation, of_rate: bool, max_guaranteed_bps: int, no
     _check_small_fields(specification)
     _check_callback_url(specification.callback_url)
     if of_rate:
-        _check_service(specification)
-        _check_rates(specification, max_guaranteed_bps)
-        _check_class(specification)
+        _check_agreement(specification)
+        _check_bounds(specification)
+        check_policy(specification, max_guaranteed_bps)
         if asked.end_us <= max(asked.start_us, now_us):
             raise invalid(
                 "end_us", "the end is not after the start, or in the past", "release the request to end it now"
@@ -123,66 +126,113 @@ def body_hash(asked: RateRequestSpecification) -> bytes:
     return hashlib.sha256(asked.SerializeToString(deterministic=True)).digest()
 
 
-def _check_service(specification: RateRequestSpecification) -> None:
-    """Rate and service have to go together; the service may be left out."""
-    service = specification.service
-    rate_bps = specification.guaranteed_bps
-    if not service:
-        service = GUARANTEED if rate_bps else AVAILABLE
-        specification.service = service
+def understood(asked: RateRequestSpecification) -> RateRequestSpecification:
+    """A request with the service and the class that are meant when they are left out.
+
+    Raises:
+        ContradictionError: its fields do not go together.
+        RefusalError: INVALID_ARGUMENT, there is no such service or class.
+    """
+    specification = RateRequestSpecification()
+    specification.CopyFrom(asked)
+    if not specification.service:
+        specification.service = GUARANTEED if specification.guaranteed_bps else AVAILABLE
+    if not specification.traffic_class:
+        specification.traffic_class = FOREGROUND
+    _check_agreement(specification)
+    return specification
+
+
+def check_policy(specification: RateRequestSpecification, max_guaranteed_bps: int) -> None:
+    """Check a request against the policy of its source: at most this guaranteed rate, 0: no bound.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT, with the field.
+    """
+    if max_guaranteed_bps and specification.guaranteed_bps > max_guaranteed_bps:
+        raise invalid(
+            "guaranteed_bps",
+            f"policy lets one request have at most {format_bps(max_guaranteed_bps)}",
+            f"ask for at most {max_guaranteed_bps} bit/s",
+            code="above-policy-maximum",
+            floor_bps=SMALLEST_RATE_BPS,
+            ceiling_bps=max_guaranteed_bps,
+        )
+
+
+def _contradiction(
+    field: str, detail: str, *suggestions: str, floor_bps: int | None = None, ceiling_bps: int | None = None
+) -> ContradictionError:
+    error = invalid(field, detail, *suggestions, floor_bps=floor_bps, ceiling_bps=ceiling_bps)
+    return ContradictionError(error.refusal, error.status)
+
+
+def _check_agreement(specification: RateRequestSpecification) -> None:
+    """Whether the fields go together, whatever the network is."""
+    service, traffic_class = specification.service, specification.traffic_class
     if service not in SERVICES:
         raise invalid("service", f"there is no service {service}", "available", "guaranteed", "maximum", "variable")
-    if service == AVAILABLE and rate_bps:
-        raise invalid(
-            "guaranteed_bps", "the available service guarantees no rate", 'leave it out, or ask for "guaranteed"'
+    if traffic_class not in CLASSES:
+        raise invalid("traffic_class", f"there is no class {traffic_class}", "foreground", "background")
+    if specification.start_us and specification.end_us and specification.end_us <= specification.start_us:
+        raise _contradiction(
+            "end_us", "the end must be later than the start", "leave the end out, or state a duration instead"
         )
-    if service in (GUARANTEED, VARIABLE) and not rate_bps:
-        name = ServiceType.Name(service).removeprefix("SERVICE_TYPE_").lower()
-        raise invalid("guaranteed_bps", f"the {name} service needs a rate", 'state one, or ask for "available"')
+    if traffic_class == BACKGROUND and service not in (GUARANTEED, VARIABLE):
+        raise _contradiction(
+            "traffic_class",
+            "background takes what foreground leaves, up to a guaranteed rate: it needs service guaranteed or variable",
+            'for no guarantee at all ask for foreground and service "available"',
+        )
+    if traffic_class == BACKGROUND and specification.preemption_priority:
+        raise _contradiction(
+            "preemption_priority", "background takes from nobody: it has no priority", "leave it out", ceiling_bps=0
+        )
+    _check_rates_agree(specification)
+
+
+def _check_rates_agree(specification: RateRequestSpecification) -> None:
+    service, guaranteed_bps = specification.service, specification.guaranteed_bps
+    name = ServiceType.Name(service).removeprefix("SERVICE_TYPE_").lower()
+    if service in (GUARANTEED, VARIABLE) and not guaranteed_bps:
+        raise _contradiction(
+            "guaranteed_bps",
+            f"the {name} service needs a rate",
+            "for a share of what is free, without a guarantee, ask for service available",
+            floor_bps=1,
+        )
     if service == MAXIMUM and not specification.maximum_bps:
-        raise invalid("maximum_bps", "the maximum service needs a maximum rate")
-    if service == MAXIMUM and rate_bps:
-        raise invalid("guaranteed_bps", "the maximum service guarantees no rate", 'leave it out, or ask for "variable"')
+        raise _contradiction("maximum_bps", "the maximum service needs a maximum rate", floor_bps=1)
+    if service not in (GUARANTEED, VARIABLE) and guaranteed_bps:
+        raise _contradiction(
+            "guaranteed_bps",
+            f"the {name} service guarantees no rate",
+            "for a guaranteed rate ask for service guaranteed or variable",
+            ceiling_bps=0,
+        )
+    if specification.minimum_bps > guaranteed_bps:
+        raise _contradiction(
+            "minimum_bps",
+            "the minimum is above the guaranteed rate that is asked for",
+            ceiling_bps=guaranteed_bps,
+        )
+    if specification.maximum_bps and specification.maximum_bps < guaranteed_bps:
+        raise _contradiction("maximum_bps", "the maximum is below the guaranteed rate", floor_bps=guaranteed_bps)
 
 
-def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: int) -> None:
+def _check_bounds(specification: RateRequestSpecification) -> None:
+    """Whether the rates are among those that signalling can carry."""
     for name in ("guaranteed_bps", "minimum_bps", "maximum_bps"):
         rate_bps = getattr(specification, name)
         if rate_bps and not SMALLEST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
-            raise _out_of_bounds(
+            raise invalid(
                 name,
                 f"{rate_bps} bit/s is outside of what signalling can carry, {SMALLEST_RATE_BPS} to"
                 f" {LARGEST_RATE_BPS} bit/s",
-                LARGEST_RATE_BPS,
+                f"ask for at most {LARGEST_RATE_BPS} bit/s",
+                floor_bps=SMALLEST_RATE_BPS,
+                ceiling_bps=LARGEST_RATE_BPS,
             )
-    if max_guaranteed_bps and specification.guaranteed_bps > max_guaranteed_bps:
-        raise _out_of_bounds(
-            "guaranteed_bps",
-            f"policy lets one request have at most {format_bps(max_guaranteed_bps)}",
-            max_guaranteed_bps,
-            "above-policy-maximum",
-        )
-    if specification.minimum_bps > specification.guaranteed_bps:
-        raise invalid("minimum_bps", "the minimum is above the guaranteed rate that is asked for")
-    if specification.maximum_bps and specification.maximum_bps < specification.guaranteed_bps:
-        raise invalid("maximum_bps", "the maximum is below the guaranteed rate")
-
-
-def _check_class(specification: RateRequestSpecification) -> None:
-    """Fills in the foreground class."""
-    if not specification.traffic_class:
-        specification.traffic_class = FOREGROUND
-    if specification.traffic_class not in CLASSES:
-        raise invalid("traffic_class", f"there is no class {specification.traffic_class}", "foreground", "background")
-    background = specification.traffic_class == BACKGROUND
-    if background and not specification.guaranteed_bps:
-        raise invalid(
-            "guaranteed_bps",
-            "background takes what foreground leaves, up to a guaranteed rate: state how much it can use",
-            'for no guarantee at all ask for service "available"',
-        )
-    if background and specification.preemption_priority:
-        raise invalid("preemption_priority", "background takes from nobody: it has no priority", "leave it out")
 
 
 def _check_callback_url(url: str) -> None:
@@ -220,13 +270,6 @@ def _avoided(specification: RateRequestSpecification, network: Network, source: 
     return frozenset(specification.avoid)
 
 
-def _out_of_bounds(field: str, detail: str, ceiling_bps: int, code: str = "invalid-value") -> RefusalError:
-    error = invalid(field, detail, f"ask for at most {ceiling_bps} bit/s", code=code)
-    error.refusal.floor_bps = SMALLEST_RATE_BPS
-    error.refusal.ceiling_bps = ceiling_bps
-    return error
-
-
 def _check_small_fields(specification: RateRequestSpecification) -> None:
     for name, largest in (("preemption_priority", 255), ("delay_priority", 255), ("burst_tolerance", 15)):
         value = getattr(specification, name)
@@ -255,8 +298,8 @@ def _interval(specification: RateRequestSpecification, now_us: int) -> tuple[int
     if specification.duration_us and not specification.end_us:
         specification.end_us = start_us + specification.duration_us
     end_us = specification.end_us or FOREVER_US
-    if end_us <= start_us:
-        raise invalid("end_us", "the end is not after the start")
+    if end_us <= now_us:
+        raise invalid("end_us", "the end is in the past")
     if specification.end_us > now_us + 2 * HORIZON_US:
         raise invalid("end_us", "more than ten years ahead", forever)
     return start_us, end_us

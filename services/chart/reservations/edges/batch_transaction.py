@@ -240,6 +240,8 @@ class BatchTransaction:
         before = dict(book.reservations)
         book.holders_known = bool(one.around)
         try:
+            if isinstance(job, Alter):
+                job.permitted(before[job.request_id])
             self._spend(job, before)
             decision = job.decide(book, self._now_us)
         except RefusalError as error:
