@@ -15,11 +15,10 @@ from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
 from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
 from chart.reservations.decisions.admission import Refused
-from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step, spending_of
-from chart.reservations.decisions.quotas import Spending, Use
+from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
+from chart.reservations.decisions.quotas import Use
 from chart.reservations.decisions.rates import Change
-from chart.reservations.decisions.reservation import Reservation, Timing, wanted_bps
-from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.decisions.reservation import Reservation, Timing
 from chart.reservations.edges.answer_calls import AnswerCalls
 from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.network_calls import NetworkCalls
@@ -96,9 +95,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             # Of many at once only some: the audit has all of them.
             _log.info(
                 "granted a request",
-                request=answer.id,
-                bps=answer.granted_bps,
-                path=list(answer.link_ids),
+                **messages.logged(answer),
                 instead_of=list(result.decision.losers),
             )
         return pb.CreateRateRequestResponse(rate_request=answer)
@@ -111,17 +108,13 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         try:
             checked = self._check(request.specification, now_us)
             ask = checked.ask
-            priority = checked.specification.preemption_priority
-            await self._quotas.check(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
+            await self._quotas.check(quotas.spending_of_new(request.owner, checked), now_us)
         except validation.ContradictionError:
             raise
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
         found = await previews.preview(self._repository.pool, self._view.network, ask, now_us)
-        answer = messages.preview(found.decision, found.windows, len(found.losers))
-        if checked.ask.kind:
-            answer.granted_bps = 0
-        return answer
+        return messages.preview(found.decision, found.windows, len(found.losers))
 
     async def CommitRateRequest(  # noqa: N802
         self, request: pb.CommitRateRequestRequest, context: Any
@@ -143,7 +136,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         """Change in service."""
         now_us = self._clock.now_us()
         before = await self._repository.get(request.id, request.owner)
-        change = _change(request)
+        change = rates.change_of(request)
 
         def permitted(one: Reservation) -> None:
             self._check_change(one, change, request.expected_revision, now_us)
@@ -155,7 +148,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         actor = request.owner or rpc.actor(context)
         result = await self._batches.submit(Alter(request.id, actor, change, self._timing, permitted))
         assert result.request is not None
-        _log.info("changed a request", request=request.id, bps=result.request.granted_bps, actor=actor)
+        _log.info("changed a request", **messages.logged(result.request), actor=actor)
         answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
         if result.decision.granted is not None:
             answer.preview.CopyFrom(messages.preview(result.decision.granted, [], len(result.decision.losers)))
@@ -289,17 +282,15 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     async def _preview_change(
         self, before: Reservation, asked: Reservation, change: Change, now_us: int
     ) -> pb.ChangeRateRequestResponse:
-        spending = spending_of(change, before)
+        spending = quotas.spending_of_change(change, before)
         if spending is not None:
             try:
                 await self._quotas.check(spending, now_us)
             except RefusalError as error:
                 refused = pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
                 return pb.ChangeRateRequestResponse(preview=refused)
-        if not change.of_rate or not wanted_bps(asked.specification):
-            return pb.ChangeRateRequestResponse(
-                preview=pb.PreviewRateRequestResponse(granted=True, granted_bps=before.granted_bps)
-            )
+        if not change.of_rate or not asked.ask(now_us).commits:
+            return pb.ChangeRateRequestResponse(preview=messages.preview_unchanged(before))
         ask = engine.ask_for_change(before, asked, now_us)
         found = await previews.preview(
             self._repository.pool, self._view.network, ask, now_us, before.id, before.commitments
@@ -317,25 +308,6 @@ def _ended(one: Reservation, what: str) -> RefusalError:
         suggestions=["ask for a new one; `chart request clone` takes over its values"],
     )
     return RefusalError(refusal)
-
-
-def _change(request: pb.ChangeRateRequestRequest) -> Change:
-    """What is set in a call."""
-
-    def stated(name: str) -> Any:
-        return getattr(request, name) if request.HasField(name) else None  # type: ignore[arg-type]  # one of its fields
-
-    end_us = stated("end_us")
-    return Change(
-        stated("guaranteed_bps"),
-        stated("minimum_bps"),
-        stated("maximum_bps"),
-        FOREVER_US if end_us == 0 else end_us,
-        stated("preemption_priority"),
-        stated("description"),
-        stated("callback_url"),
-        dict(request.tags.tags) if request.HasField("tags") else None,
-    )
 
 
 def registration(servicer: ReservationsServicer) -> Registration:

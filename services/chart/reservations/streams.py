@@ -19,7 +19,7 @@ from chart.common import runtime, telemetry
 from chart.common.clock import Clock, SystemClock
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
-from chart.reservations.decisions import lifecycle
+from chart.reservations.decisions import lifecycle, messages
 from chart.reservations.decisions.jobs import Readmit, Relieve, Step
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
@@ -243,14 +243,10 @@ class Worker:
                     result = await self._batches.submit(Readmit(request_id, self._timing))
                 except RefusalError:
                     continue
-                if result.decision.outcomes:
+                if result.decision.outcomes and result.request is not None:
                     got += 1
-                    _log.info(
-                        "a request has its rate again",
-                        request=request_id,
-                        bps=result.request.granted_bps if result.request else 0,
-                        others=result.decision.losers,
-                    )
+                    others = result.decision.losers
+                    _log.info("a request has its rate again", **messages.logged(result.request), others=others)
             if len(found) < RESTORE_BATCH:
                 return got
             after = found[-1]
@@ -294,9 +290,7 @@ class Worker:
                 one = outcome.reservation
                 _log.warning(
                     "a link failed or shrank: a request was admitted anew",
-                    request=one.id,
-                    bps=one.granted_bps,
-                    path=list(one.link_ids),
+                    **messages.logged(one),
                     reason=one.service_reason,
                 )
 

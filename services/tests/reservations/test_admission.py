@@ -146,7 +146,7 @@ commitments = st.lists(
 @given(commitments, st.integers(0, 60), st.integers(1, 30))
 def test_peak_is_the_maximum_over_every_instant(taken: list[Commitment], start: int, length: int) -> None:
     instants = range(start, start + length)
-    sums = [sum(one.rate_bps for one in taken if one.start_us <= now < one.end_us) for now in instants]
+    sums = [sum(one.committed_bps for one in taken if one.start_us <= now < one.end_us) for now in instants]
     assert peak_bps(taken, start, start + length) == max(sums)
 
 
@@ -171,10 +171,10 @@ def test_no_sequence_of_asks_and_releases_over_commits(steps: list[tuple[int, in
                 taken[link_id].append(entry)
             granted.append((decision, entry))
         else:
-            fits = dataclasses.replace(one, guaranteed_bps=decision.ceiling_bps, minimum_bps=0)
+            fits = dataclasses.replace(one, wanted_bps=decision.ceiling_bps, minimum_bps=0)
             assert isinstance(admit(LINE, taken, fits), Granted), "the ceiling is really accepted"
             if decision.ceiling_bps:
-                above = dataclasses.replace(fits, guaranteed_bps=decision.ceiling_bps + 1)
+                above = dataclasses.replace(fits, wanted_bps=decision.ceiling_bps + 1)
                 assert isinstance(admit(LINE, taken, above), Refused), "and nothing above it"
         if release and granted:
             gone, entry = granted.pop(0)

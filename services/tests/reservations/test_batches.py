@@ -123,7 +123,7 @@ def check(held: list[LinkCommitment], versions: dict[str, int], profiles: Ledger
     for link_id, link in NETWORK.links.items():
         mine = [one for one in held if one.link_id == link_id]
         for moment in {one.start_us for one in mine}:
-            total = sum(one.rate_bps for one in mine if one.start_us <= moment < one.end_us)
+            total = sum(one.committed_bps for one in mine if one.start_us <= moment < one.end_us)
             assert total <= link.admissible_bps, link_id
     made = Ledger()
     made.add(held)
@@ -226,7 +226,7 @@ async def test_refusals_that_cannot_be_explained_spoil_nothing(
         with pytest.raises(RefusalError):
             await admitting.submit(ask(95 * MEGA, "three"))
     held, _, _ = await stored(pool)
-    assert [(one.link_id, one.rate_bps) for one in held] == [("n0-0:up", 10 * MEGA)]
+    assert [(one.link_id, one.committed_bps) for one in held] == [("n0-0:up", 10 * MEGA)]
 
 
 async def test_what_is_alone_waits_for_those_that_began_before(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,9 @@ def test_forgetting_the_past_changes_no_answer_about_the_future() -> None:
         asked = (now + chance.randint(0, 300)) * 1_000_000
         until = asked + chance.randint(1, 600) * 1_000_000
         whole = [
-            Commitment(one.rate_bps, one.start_us // 10**6 * 10**6, min(FOREVER_US, -(-one.end_us // 10**6) * 10**6))
+            Commitment(
+                one.committed_bps, one.start_us // 10**6 * 10**6, min(FOREVER_US, -(-one.end_us // 10**6) * 10**6)
+            )
             for one in held
         ]
         assert ledger.peak_bps("x", asked, until) == peak_bps(whole, asked, until)

@@ -93,7 +93,7 @@ class Memory:
         found = dict.fromkeys(LINKS, 0)
         for (name, link_id, _), row in self._database.table("commitment").items():
             if not name.startswith("lease"):
-                found[link_id] += LinkCommitment(**row).rate_bps
+                found[link_id] += LinkCommitment(**row).committed_bps
         return found
 
 

@@ -47,13 +47,13 @@ class ListedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What admission has to decide. guaranteed_bps 0 asks for the available rate alone; of a maximum-rate request it is
-    the maximum, and `kind` is SOFT.
+    """What admission has to decide. `wanted_bps` is to be committed on every link: the guaranteed rate, of a
+    maximum-rate request the maximum (`kind` is SOFT), 0 when the available rate alone is asked for.
     """
 
     source_node: str
     destination_node: str
-    guaranteed_bps: int
+    wanted_bps: int
     minimum_bps: int
     start_us: int
     end_us: int = FOREVER_US
@@ -67,16 +67,37 @@ class Ask:
     # The path is this one if it still is a path and the rate fits on it (re-admission).
     prefer: tuple[str, ...] = ()
 
+    @property
+    def commits(self) -> bool:
+        """Whether anything is to be committed."""
+        return self.wanted_bps > 0
+
+    @property
+    def least_bps(self) -> int:
+        """The smallest rate that would be granted."""
+        return self.minimum_bps or self.wanted_bps
+
+    def filled_by(self, granted: Granted) -> bool:
+        """Whether a grant is all that was asked for."""
+        return granted.committed_bps >= self.wanted_bps
+
 
 @dataclass(frozen=True, slots=True)
 class Granted:
     """It fits."""
 
-    granted_bps: int
+    # What is committed on every link of the path.
+    committed_bps: int
     links: tuple[NetworkLink, ...]
     bottleneck: NetworkLink
     # The greatest guaranteed rate that this path could have given.
     ceiling_bps: int
+    kind: Kind = Kind.FIRM
+
+    @property
+    def granted_bps(self) -> int:
+        """What of it is guaranteed: nothing of a maximum rate."""
+        return self.committed_bps if self.kind == Kind.FIRM else 0
 
     @property
     def link_ids(self) -> tuple[str, ...]:
@@ -204,7 +225,7 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
     path: tuple[NetworkLink, ...] = ()
     for wanted in filter(None, (ask.path, ask.prefer)):
         path = _path_of(network, wanted)
-        if path and (ask.path or min(width_bps(link) for link in path) >= ask.guaranteed_bps):
+        if path and (ask.path or min(width_bps(link) for link in path) >= ask.wanted_bps):
             break
         path = ()
     if not path and not ask.path:
@@ -213,17 +234,17 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
         return _no_path(network, ask)
     bottleneck = min(path, key=width_bps)
     ceiling = width_bps(bottleneck)
-    if ceiling >= ask.guaranteed_bps:
-        return Granted(ask.guaranteed_bps, path, bottleneck, ceiling)
+    if ceiling >= ask.wanted_bps:
+        return Granted(ask.wanted_bps, path, bottleneck, ceiling, ask.kind)
     if ask.minimum_bps and ceiling >= max(ask.minimum_bps, SMALLEST_RATE_BPS):
-        return Granted(ceiling, path, bottleneck, ceiling)
+        return Granted(ceiling, path, bottleneck, ceiling, ask.kind)
     refused = _refuse(path, ask, bottleneck, ceiling)
     return with_windows(refused, path, load, ask) if isinstance(load, Mapping) else refused
 
 
 def with_windows(refused: Refused, path: Sequence[NetworkLink], commitments: Commitments, ask: Ask) -> Refused:
     """The refusal, with the next start at which the request would fit among its suggestions."""
-    start_us = next_start_us(path, commitments, ask, ask.minimum_bps or ask.guaranteed_bps)
+    start_us = next_start_us(path, commitments, ask, ask.least_bps)
     if start_us is None:
         return refused
     words = f"start at {rfc3339(start_us)}, when it fits"
@@ -270,7 +291,7 @@ def _no_path(network: Network, ask: Ask) -> Refused:
 
 
 def _refuse(path: Sequence[NetworkLink], ask: Ask, bottleneck: NetworkLink, ceiling: int) -> Refused:
-    wanted = ask.minimum_bps or ask.guaranteed_bps
+    wanted = ask.least_bps
     soft = ask.kind == Kind.SOFT
     bound = bottleneck.oversubscribable_bps if soft else bottleneck.admissible_bps
     field = "maximum_bps" if soft else "minimum_bps" if ask.minimum_bps else "guaranteed_bps"

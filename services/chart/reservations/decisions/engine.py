@@ -16,7 +16,7 @@ from chart.reservations.decisions.admission import Ask, Granted, Refused, admit,
 from chart.reservations.decisions.ledger import Kind, Ledger
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.rates import Change
-from chart.reservations.decisions.reservation import Outcome, Reservation, Timing, kind_of, wanted_bps
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.reservations.decisions.validation import CheckedRequest
 from chart.v1.rate_request_pb2 import ServiceState
 
@@ -71,7 +71,7 @@ def decide(book: Book, ask: Ask, now_us: int) -> tuple[Granted | Refused, tuple[
     The book stays as it is: this is what a preview answers.
     """
     decision = admit(book.network, book.ledger, ask)
-    if isinstance(decision, Granted) and decision.granted_bps >= ask.guaranteed_bps:
+    if isinstance(decision, Granted) and ask.filled_by(decision):
         return decision, ()
     if ask.rank == 0 or (isinstance(decision, Refused) and decision.code != "insufficient-capacity"):
         return decision, ()
@@ -118,7 +118,7 @@ def ask_for_change(before: Reservation, asked: Reservation, now_us: int) -> Ask:
     """What admission has to decide about a change: a request without its rate may look for another path, one with it
     keeps the one that its packets take.
     """
-    ask = ask_of(asked, now_us)
+    ask = asked.ask(now_us)
     return dataclasses.replace(ask, path=before.link_ids, prefer=()) if before.commitments else ask
 
 
@@ -127,10 +127,9 @@ def readmit(book: Book, request_id: str, now_us: int, timing: Timing) -> Decisio
     else another one; if nothing fits it is degraded. No outcome: all stays as it is.
     """
     before = book.reservations[request_id]
-    wanted = wanted_bps(before.specification)
-    if not before.live or not wanted:
+    ask = before.ask(now_us)
+    if not before.live or not ask.commits:
         return Decision()
-    ask = ask_of(before, now_us)
     book.ledger.remove(before.commitments, now_us)
     book.reservations[request_id] = dataclasses.replace(before, commitments=())
     decided = _granted(book, ask, now_us, timing)
@@ -143,8 +142,7 @@ def readmit(book: Book, request_id: str, now_us: int, timing: Timing) -> Decisio
         lost = rates.degrade(before, decided.refused.detail, now_us, timing)
         return dataclasses.replace(decided, outcomes=(book.take(lost, now_us),))
     granted, told = decided
-    same = granted.link_ids == before.link_ids and granted.granted_bps == before.committed_bps
-    if same and not told and before.service_state == ServiceState.SERVICE_STATE_GRANTED:
+    if before.has(granted) and not told and before.service_state == ServiceState.SERVICE_STATE_GRANTED:
         book.ledger.add(one for one in before.commitments if one.end_us > now_us)
         book.reservations[request_id] = before
         return Decision(granted=granted)
@@ -175,7 +173,7 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
     """
     affected = preemption.order(book.holders(link_ids))
     if not book.holders_known:
-        others = {one for each in affected for one in candidate_link_ids(book.network, ask_of(each, now_us))}
+        others = {one for each in affected for one in candidate_link_ids(book.network, each.ask(now_us))}
         return Decision(needs_holders=tuple(sorted(others | set(link_ids))))
     for one in affected:
         book.ledger.remove(one.commitments, now_us)
@@ -183,7 +181,7 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
     outcomes: list[Outcome] = []
     losers: list[str] = []
     for before in reversed(affected):
-        decided = _granted(book, ask_of(before, now_us, floor=True), now_us, timing)
+        decided = _granted(book, before.ask(now_us, floor=True), now_us, timing)
         if isinstance(decided, Decision):
             assert decided.refused is not None
             outcomes.append(book.take(rates.degrade(before, decided.refused.detail, now_us, timing), now_us))
@@ -191,7 +189,7 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
         granted, told = decided
         outcomes += told
         losers += [one.reservation.id for one in told]
-        if granted.link_ids == before.link_ids and granted.granted_bps == before.committed_bps:
+        if before.has(granted):
             book.ledger.add(one for one in before.commitments if one.end_us > now_us)
             book.reservations[before.id] = before
         else:
@@ -200,33 +198,6 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
 
 
 _END = (1 << 63) - 1
-
-
-def ask_of(one: Reservation, now_us: int, *, floor: bool = False) -> Ask:
-    """What admission has to decide about a request that is there already, on the path that it has or another. With
-    `floor` it keeps what it has, rather than what it asked for.
-    """
-    specification = one.specification
-    wanted = wanted_bps(specification)
-    if floor and one.committed_bps:
-        wanted = min(wanted, one.committed_bps)
-    minimum = specification.minimum_bps
-    if one.background:
-        minimum = minimum or 1000
-    return Ask(
-        one.source_node,
-        one.destination_node,
-        wanted,
-        min(minimum, wanted),
-        max(one.start_us, now_us),
-        one.end_us,
-        kind_of(specification),
-        one.rank,
-        frozenset(specification.avoid),
-        # Written before nodes were stored with requests: it keeps its path.
-        path=() if one.source_node else one.link_ids,
-        prefer=one.link_ids,
-    )
 
 
 def _granted(book: Book, ask: Ask, now_us: int, timing: Timing) -> tuple[Granted, tuple[Outcome, ...]] | Decision:

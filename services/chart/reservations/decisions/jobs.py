@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from chart.reservations.decisions import engine, rates
+from chart.reservations.decisions import engine, quotas, rates
 from chart.reservations.decisions.admission import Ask, candidate_link_ids
 from chart.reservations.decisions.engine import Book, Decision
 from chart.reservations.decisions.network import Network
@@ -107,8 +107,7 @@ class Create:
     @property
     def spending(self) -> Spending:
         """What it takes from the quota."""
-        ask, asked = self.checked.ask, self.checked.specification
-        return Spending(self.owner, 1, ask.guaranteed_bps, asked.preemption_priority, ask.end_us)
+        return quotas.spending_of_new(self.owner, self.checked)
 
     def request_ids(self) -> Iterable[str]:
         """See `Job`."""
@@ -116,7 +115,7 @@ class Create:
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
         """See `Job`. A request without a guarantee commits nothing, so it need not wait for anybody."""
-        return [self.checked.ask] if self.checked.ask.guaranteed_bps else []
+        return [self.checked.ask] if self.checked.ask.commits else []
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """See `Job`."""
@@ -143,25 +142,15 @@ class Alter:
         before = known.get(self.request_id)
         if before is None or not self.change.of_rate:
             return []
-        return [engine.ask_of(rates.asked_anew(before, self.change), now_us)]
+        return [rates.asked_anew(before, self.change).ask(now_us)]
 
     def spending(self, before: Reservation) -> Spending | None:
-        """See `spending_of`."""
-        return spending_of(self.change, before)
+        """What it takes more from the quota of the request's owner."""
+        return quotas.spending_of_change(self.change, before)
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """See `Job`."""
         return engine.change(book, self.request_id, self.change, now_us, self.timing)
-
-
-def spending_of(change: Change, before: Reservation) -> Spending | None:
-    """What a change takes more from the quota; None when it asks for nothing more."""
-    rate = max(0, (change.guaranteed_bps or 0) - before.granted_bps)
-    later = change.end_us is not None and change.end_us > before.end_us
-    priority = change.preemption_priority or 0
-    if not rate and not later and priority <= before.specification.preemption_priority:
-        return None
-    return Spending(before.owner, 0, rate, priority, change.end_us if change.end_us is not None else 0)
 
 
 @dataclass
@@ -201,7 +190,7 @@ class Readmit:
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
         """See `Job`."""
         before = known.get(self.request_id)
-        return [engine.ask_of(before, now_us)] if before is not None and before.lacking else []
+        return [before.ask(now_us)] if before is not None and before.lacking else []
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """See `Job`."""
@@ -228,7 +217,7 @@ class Relieve:
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
         """See `Job`."""
-        found = [engine.ask_of(known[one], now_us) for one in self.holders if one in known]
+        found = [known[one].ask(now_us) for one in self.holders if one in known]
         whole = [_over(one, now_us) for one in self.link_ids if one in network.links]
         return [*found, *whole]
 

@@ -30,7 +30,7 @@ class LinkCommitment:
     """
 
     link_id: str
-    rate_bps: int
+    committed_bps: int
     start_us: int
     end_us: int
     kind: Kind = Kind.FIRM
@@ -64,11 +64,11 @@ class Ledger:
         """Commit."""
         for one in commitments:
             self.touched.add((one.link_id, one.kind))
-            self.track(one.link_id, one.kind).add(*seconds(one.start_us, one.end_us), one.rate_bps)
+            self.track(one.link_id, one.kind).add(*seconds(one.start_us, one.end_us), one.committed_bps)
 
     def remove(self, commitments: Iterable[LinkCommitment], now_us: int) -> None:
         """Give back exactly what `add` committed; what ended before now needs no change, nobody asks for the past."""
         for one in commitments:
             if one.end_us > now_us:
                 self.touched.add((one.link_id, one.kind))
-                self.track(one.link_id, one.kind).add(*seconds(one.start_us, one.end_us), -one.rate_bps)
+                self.track(one.link_id, one.kind).add(*seconds(one.start_us, one.end_us), -one.committed_bps)

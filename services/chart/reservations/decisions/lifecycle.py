@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 from chart.common import leases
 from chart.reservations.decisions.admission import Granted
-from chart.reservations.decisions.ledger import Kind
-from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation, Timing, kind_of
+from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation, Timing
 from chart.reservations.decisions.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
 from chart.reservations.decisions.validation import CheckedRequest
 from chart.reservations.decisions.windows import FOREVER_US
@@ -33,7 +32,6 @@ def create(
 ) -> Outcome:
     """A request that admission let through; its grant goes out at once unless it is held or starts later."""
     nodes = dict.fromkeys(link.from_node for link in granted.links)
-    soft = kind_of(checked.specification) == Kind.SOFT
     hold = checked.specification.hold
     reservation = Reservation(
         id=request_id,
@@ -45,7 +43,7 @@ def create(
         enforcement=Enforcement.ENFORCEMENT_PENDING,
         service_state=ServiceState.SERVICE_STATE_GRANTED,
         callback_state=CallbackState.CALLBACK_STATE_NONE,
-        granted_bps=0 if soft else granted.granted_bps,
+        granted_bps=granted.granted_bps,
         link_ids=granted.link_ids,
         confirming_nodes=tuple(nodes),
         start_us=checked.ask.start_us,
@@ -65,7 +63,7 @@ def create(
         source_node=checked.ask.source_node,
         destination_node=checked.ask.destination_node,
     )
-    committed = reservation.commitments_for(granted.link_ids, granted.granted_bps, now_us)
+    committed = reservation.commitments_for(granted, now_us)
     reservation = reservation.replaced(commitments=committed)
     if hold:
         due_at_us = min(reservation.hold_until_us, reservation.end_us)

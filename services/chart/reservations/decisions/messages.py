@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
 from chart.common.rpc_errors import RefusalError
 from chart.reservations.decisions.admission import Granted, Refused
 from chart.reservations.decisions.reservation import Reservation
-from chart.reservations.decisions.windows import Window
+from chart.reservations.decisions.windows import FOREVER_US, Window
 from chart.v1 import flow_grant_pb2, rate_request_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 
@@ -133,6 +134,29 @@ def preview(
         ceiling_bps=decision.ceiling_bps,
         floor_bps=decision.floor_bps,
         windows=found,
+    )
+
+
+def preview_unchanged(reservation: Reservation) -> reservations_pb2.PreviewRateRequestResponse:
+    """The answer to a preview of a change that admission has no say in."""
+    return reservations_pb2.PreviewRateRequestResponse(granted=True, granted_bps=reservation.granted_bps)
+
+
+def logged(request: Reservation | rate_request_pb2.RateRequest) -> dict[str, Any]:
+    """What logs say of a request."""
+    return {"request": request.id, "bps": request.granted_bps, "path": list(request.link_ids)}
+
+
+def audit_detail(reservation: Reservation) -> str:
+    """What the audit says of a changed request, as JSON."""
+    return json.dumps(
+        {
+            "revision": reservation.revision,
+            "granted_bps": reservation.granted_bps,
+            "links": reservation.link_ids,
+            "start_us": reservation.start_us,
+            "end_us": None if reservation.end_us == FOREVER_US else reservation.end_us,
+        }
     )
 
 

@@ -58,14 +58,13 @@ def plan(network: Network, ledger: Ledger, holders: Sequence[Reservation], ask: 
         ledger.add(_future(one, now_us))
     if isinstance(decision, Refused):
         return None
-    wanted = ask.guaranteed_bps
     taken = _take(ledger, losing, decision.links, ask, now_us)
     keeps = _give_back(ledger, taken, decision.links, ask, now_us)
     for one in taken:
-        ledger.remove([dataclasses.replace(held, rate_bps=keeps[one.id]) for held in one.commitments], now_us)
+        ledger.remove([dataclasses.replace(held, committed_bps=keeps[one.id]) for held in one.commitments], now_us)
         ledger.add(_future(one, now_us))
     losers = tuple(Loser(one, keeps[one.id]) for one in taken if keeps[one.id] < one.committed_bps)
-    return Preemption(dataclasses.replace(decision, granted_bps=wanted), losers)
+    return Preemption(dataclasses.replace(decision, committed_bps=ask.wanted_bps), losers)
 
 
 def _take(
@@ -75,7 +74,7 @@ def _take(
     taken = []
     for one in losing:
         short = {
-            link.id for link in links if free_bps(link, ledger, ask.start_us, ask.end_us, ask.kind) < ask.guaranteed_bps
+            link.id for link in links if free_bps(link, ledger, ask.start_us, ask.end_us, ask.kind) < ask.wanted_bps
         }
         if not short:
             break
@@ -93,7 +92,7 @@ def _give_back(
     for one in reversed(taken):
         shared = {held.link_id for held in one.commitments if _overlaps(ask, held)}
         spare = [
-            free_bps(link, ledger, ask.start_us, ask.end_us, held.kind) - ask.guaranteed_bps
+            free_bps(link, ledger, ask.start_us, ask.end_us, held.kind) - ask.wanted_bps
             for link in links
             if link.id in shared
             for held in one.commitments
@@ -103,7 +102,7 @@ def _give_back(
         if rate < one.committed_bps and (not one.background or rate < max(one.specification.minimum_bps, 1000)):
             rate = 0
         keeps[one.id] = rate
-        ledger.add(dataclasses.replace(held, rate_bps=rate) for held in _future(one, now_us))
+        ledger.add(dataclasses.replace(held, committed_bps=rate) for held in _future(one, now_us))
     return keeps
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from chart.common.rpc_errors import RefusalError, invalid
 from chart.common.units import format_bps, format_duration_us, rfc3339
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.validation import CheckedRequest
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import reservations_pb2
 
@@ -47,6 +50,22 @@ class Spending:
     rate_bps: int
     priority: int
     end_us: int
+
+
+def spending_of_new(owner: str, checked: CheckedRequest) -> Spending:
+    """What a new request takes from its owner's quota."""
+    ask = checked.ask
+    return Spending(owner, 1, ask.wanted_bps, checked.specification.preemption_priority, ask.end_us)
+
+
+def spending_of_change(change: Change, before: Reservation) -> Spending | None:
+    """What a change takes more from the quota; None when it asks for nothing more."""
+    rate = max(0, (change.guaranteed_bps or 0) - before.granted_bps)
+    later = change.end_us is not None and change.end_us > before.end_us
+    priority = change.preemption_priority or 0
+    if not rate and not later and priority <= before.specification.preemption_priority:
+        return None
+    return Spending(before.owner, 0, rate, priority, change.end_us if change.end_us is not None else 0)
 
 
 def of(owner: str, quotas: Mapping[str, Quota]) -> Quota | None:

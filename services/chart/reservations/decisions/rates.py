@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from chart.common.units import format_bps
 from chart.reservations.decisions.admission import Granted
@@ -23,6 +24,7 @@ from chart.reservations.decisions.reservation import (
 )
 from chart.reservations.decisions.state_machines import SERVICE, ServiceEvent
 from chart.reservations.decisions.windows import FOREVER_US
+from chart.v1 import reservations_pb2
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
 
 
@@ -46,6 +48,25 @@ class Change:
         return any(one is not None for one in stated)
 
 
+def change_of(request: reservations_pb2.ChangeRateRequestRequest) -> Change:
+    """What is set in a call."""
+
+    def stated(name: str) -> Any:
+        return getattr(request, name) if request.HasField(name) else None  # type: ignore[arg-type]  # one of its fields
+
+    end_us = stated("end_us")
+    return Change(
+        stated("guaranteed_bps"),
+        stated("minimum_bps"),
+        stated("maximum_bps"),
+        FOREVER_US if end_us == 0 else end_us,
+        stated("preemption_priority"),
+        stated("description"),
+        stated("callback_url"),
+        dict(request.tags.tags) if request.HasField("tags") else None,
+    )
+
+
 def preempt(reservation: Reservation, keeps_bps: int, now_us: int, timing: Timing) -> Outcome:
     """Take the rate, or of a background request a part of it; it runs on at the available rate."""
     return _lower(
@@ -66,26 +87,25 @@ def degrade(reservation: Reservation, why: str, now_us: int, timing: Timing) -> 
 
 def restore(reservation: Reservation, granted: Granted, now_us: int, timing: Timing) -> Outcome:
     """It has its rate again, or another one or another path."""
-    soft = kind_of(reservation.specification) == Kind.SOFT
-    full = granted.granted_bps >= wanted_bps(reservation.specification)
+    full = granted.committed_bps >= wanted_bps(reservation.specification)
     state = SERVICE.next(reservation.service_state, ServiceEvent.RESTORE)
     back = state is not None
     reason = ""
     if reservation.background:
-        reason = "" if full else f"takes what foreground leaves, {format_bps(granted.granted_bps)} now"
+        reason = "" if full else f"takes what foreground leaves, {format_bps(granted.committed_bps)} now"
     changed = _rated(
         reservation,
         now_us,
         service_state=reservation.service_state if state is None else state,
-        granted_bps=0 if soft else granted.granted_bps,
+        granted_bps=granted.granted_bps,
         link_ids=granted.link_ids,
         confirming_nodes=tuple(dict.fromkeys(link.from_node for link in granted.links)),
-        commitments=reservation.commitments_for(granted.link_ids, granted.granted_bps, now_us),
+        commitments=reservation.commitments_for(granted, now_us),
         service_reason=reason,
     )
     action = "rate-request.restore" if back else "rate-request.move"
     if not back and granted.link_ids == reservation.link_ids:
-        action = "rate-request.raise" if granted.granted_bps > reservation.committed_bps else "rate-request.lower"
+        action = "rate-request.raise" if granted.committed_bps > reservation.committed_bps else "rate-request.lower"
     return _reissued(changed, action, now_us, timing)
 
 
@@ -113,7 +133,6 @@ def changed(before: Reservation, asked: Reservation, granted: Granted | None, no
     if granted is None:
         revised = dataclasses.replace(asked, revision=asked.revision + 1, updated_at_us=now_us)
         return Outcome(revised, action="rate-request.change")
-    soft = kind_of(asked.specification) == Kind.SOFT
     state = SERVICE.next(before.service_state, ServiceEvent.RESTORE)
     after = _rated(
         before,
@@ -121,8 +140,8 @@ def changed(before: Reservation, asked: Reservation, granted: Granted | None, no
         specification=asked.specification,
         end_us=asked.end_us,
         service_state=before.service_state if state is None else state,
-        granted_bps=0 if soft else granted.granted_bps,
-        commitments=asked.commitments_for(granted.link_ids, granted.granted_bps, now_us),
+        granted_bps=granted.granted_bps,
+        commitments=asked.commitments_for(granted, now_us),
         service_reason="",
     )
     if after.lifecycle == Lifecycle.LIFECYCLE_HELD:
@@ -149,7 +168,7 @@ def _lower(
         now_us,
         service_state=reservation.service_state if state is None else state,
         granted_bps=0 if soft else keeps_bps,
-        commitments=tuple(dataclasses.replace(one, rate_bps=keeps_bps) for one in reservation.commitments)
+        commitments=tuple(dataclasses.replace(one, committed_bps=keeps_bps) for one in reservation.commitments)
         if keeps_bps
         else (),
         service_reason=reason,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, Ask, Granted
 from chart.reservations.decisions.ledger import Kind, LinkCommitment
 from chart.v1 import flow_grant_pb2, grant_status_pb2
 from chart.v1.flow_grant_pb2 import ServiceType
@@ -124,7 +125,7 @@ class Reservation:
     @property
     def committed_bps(self) -> int:
         """What it has on every link of its path."""
-        return self.commitments[0].rate_bps if self.commitments else 0
+        return self.commitments[0].committed_bps if self.commitments else 0
 
     @property
     def lacking(self) -> bool:
@@ -133,11 +134,44 @@ class Reservation:
             return False
         return self.background or bool(self.history)
 
-    def commitments_for(self, link_ids: tuple[str, ...], rate_bps: int, now_us: int) -> tuple[LinkCommitment, ...]:
-        """What the rate commits on a path."""
+    def commitments_for(self, granted: Granted, now_us: int) -> tuple[LinkCommitment, ...]:
+        """What a grant commits on its path."""
         start_us = 0 if self.start_us <= now_us else self.start_us
         kind = kind_of(self.specification)
-        return tuple(LinkCommitment(one, rate_bps, start_us, self.end_us, kind) for one in link_ids) if rate_bps else ()
+        committed_bps = granted.committed_bps
+        if not committed_bps:
+            return ()
+        return tuple(LinkCommitment(one, committed_bps, start_us, self.end_us, kind) for one in granted.link_ids)
+
+    def has(self, granted: Granted) -> bool:
+        """Whether it has on this path what a grant would give it."""
+        return granted.link_ids == self.link_ids and granted.committed_bps == self.committed_bps
+
+    def ask(self, now_us: int, *, floor: bool = False) -> Ask:
+        """What admission has to decide about it anew, on the path that it has or another. With `floor` it keeps what it
+        has, rather than what it asked for.
+        """
+        specification = self.specification
+        wanted = wanted_bps(specification)
+        if floor and self.committed_bps:
+            wanted = min(wanted, self.committed_bps)
+        minimum = specification.minimum_bps
+        if self.background:
+            minimum = minimum or SMALLEST_RATE_BPS
+        return Ask(
+            self.source_node,
+            self.destination_node,
+            wanted,
+            min(minimum, wanted),
+            max(self.start_us, now_us),
+            self.end_us,
+            kind_of(specification),
+            self.rank,
+            frozenset(specification.avoid),
+            # Written before nodes were stored with requests: it keeps its path.
+            path=() if self.source_node else self.link_ids,
+            prefer=self.link_ids,
+        )
 
     def replaced(self, **changes: Any) -> Reservation:
         """A copy with other values in some fields; `dataclasses.replace` looks at all of them and takes longer."""

@@ -17,7 +17,7 @@ FOREVER_US = (1 << 63) - 1
 class Commitment:
     """A rate committed on one link over [start_us, end_us)."""
 
-    rate_bps: int
+    committed_bps: int
     start_us: int
     end_us: int
 
@@ -37,9 +37,9 @@ def steps(commitments: Iterable[Commitment], start_us: int, end_us: int) -> list
     for one in commitments:
         if one.start_us < end_us and one.end_us > start_us:
             begin = max(one.start_us, start_us)
-            changes[begin] = changes.get(begin, 0) + one.rate_bps
+            changes[begin] = changes.get(begin, 0) + one.committed_bps
             if one.end_us < end_us:
-                changes[one.end_us] = changes.get(one.end_us, 0) - one.rate_bps
+                changes[one.end_us] = changes.get(one.end_us, 0) - one.committed_bps
     found: list[tuple[int, int]] = []
     total = 0
     for moment in sorted(changes):

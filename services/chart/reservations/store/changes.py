@@ -17,7 +17,6 @@ from chart.reservations.decisions import messages, notices
 from chart.reservations.decisions.ledger import LinkCommitment, Track
 from chart.reservations.decisions.profile import Block, Key
 from chart.reservations.decisions.reservation import Outcome, Reservation
-from chart.reservations.decisions.windows import FOREVER_US
 from chart.reservations.store import rows
 from chart.reservations.store.arrays import array, columns, many
 from chart.v1 import audit_pb2, rate_request_pb2
@@ -184,7 +183,7 @@ class Changes:
             " SELECT *, true FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],"
             " %s::smallint[], %s::smallint[])",
             [
-                (identity, one.link_id, one.rate_bps, one.start_us, one.end_us, int(one.kind), rank)
+                (identity, one.link_id, one.committed_bps, one.start_us, one.end_us, int(one.kind), rank)
                 for identity, rank, one in made
             ],
         )
@@ -258,15 +257,7 @@ class Changes:
 
     def audit(self, actor: str, action: str, after: Reservation, headers: dict[str, str]) -> None:
         """Note who did it."""
-        detail = json.dumps(
-            {
-                "revision": after.revision,
-                "granted_bps": after.granted_bps,
-                "links": after.link_ids,
-                "start_us": after.start_us,
-                "end_us": None if after.end_us == FOREVER_US else after.end_us,
-            }
-        )
+        detail = messages.audit_detail(after)
         trace = after.traceparent.split("-")[1] if after.traceparent.count("-") == 3 else ""
         record = audit_pb2.AuditRecord(
             id=str(ULID()),

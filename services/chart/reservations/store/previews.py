@@ -76,10 +76,9 @@ async def preview(
         listed = await profiles.commitments(connection, decision.link_ids, now_us)
     if isinstance(decision, Refused):
         decision = with_start(decision, network, listed, ask)
-    wanted = ask.minimum_bps or ask.guaranteed_bps
     found: list[Window] = []
-    if decision.link_ids and ask.kind == Kind.FIRM and wanted:
-        found = windows(path_links(network, decision.link_ids), listed, ask, wanted, MOST_WINDOWS)
+    if decision.link_ids and ask.kind == Kind.FIRM and ask.least_bps:
+        found = windows(path_links(network, decision.link_ids), listed, ask, ask.least_bps, MOST_WINDOWS)
     return Previewed(decision, losers, found)
 
 
