@@ -55,7 +55,7 @@ class Receivers:
 
 
 class SimulatedCallbacks:
-    """The deliveries of one life of a replica; see chart.reservations.callbacks."""
+    """The deliveries of one life of a replica; see chart.reservations.edges.deliveries."""
 
     def __init__(self, repository: Repository, process: Process, receivers: Receivers) -> None:
         self._repository = repository

@@ -1,7 +1,7 @@
 """A replica of reservations in the simulation: its calls and its worker, around the real engine.
 
-What stands in chart.reservations' rpc.py, streams.py and repository.py as IO is here over simulated IO; what is decided
-(validation, engine, service, in_band) is the real code.
+What chart.reservations does in rpc.py, streams.py, edges and store is here over simulated I/O; what is decided
+(chart.reservations.decisions) is the real code.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from chart.common.rpc_errors import RefusalError
 from chart.reservations.decisions.admission import Granted, Refused
-from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.reservation import PastRate, Reservation
 from chart.reservations.decisions.windows import FOREVER_US, Window
 from chart.v1 import flow_grant_pb2, rate_request_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
@@ -181,14 +181,7 @@ def receipt(reservation: Reservation, now_us: int) -> reservations_pb2.Receipt:
         start_us=reservation.start_us,
         ended_at_us=reservation.ended_at_us,
         enforced_at_us=reservation.enforced_at_us,
-        rates=[
-            reservations_pb2.GrantedRate(
-                from_us=one.from_us,
-                granted_bps=one.granted_bps,
-                service_state=ServiceState.ValueType(one.service_state),
-            )
-            for one in rates
-        ],
+        rates=[_granted_rate(*one) for one in rates],
         nodes=[
             reservations_pb2.ReceiptNode(
                 node=node,
@@ -201,6 +194,27 @@ def receipt(reservation: Reservation, now_us: int) -> reservations_pb2.Receipt:
         granted_bits=bits,
         stated_at_us=now_us,
     )
+
+
+def history_bytes(history: tuple[PastRate, ...]) -> bytes:
+    """Former rates as stored; the moment of each is the one until which it held."""
+    if not history:
+        return b""
+    rates = [_granted_rate(one.until_us, one.granted_bps, one.service_state) for one in history]
+    return reservations_pb2.Receipt(rates=rates).SerializeToString()
+
+
+def history_of(stored: bytes) -> tuple[PastRate, ...]:
+    """Former rates that `history_bytes` made."""
+    if not stored:
+        return ()
+    rates = reservations_pb2.Receipt.FromString(stored).rates
+    return tuple(PastRate(one.from_us, one.granted_bps, one.service_state) for one in rates)
+
+
+def _granted_rate(moment_us: int, granted_bps: int, service_state: int) -> reservations_pb2.GrantedRate:
+    state = ServiceState.ValueType(service_state)
+    return reservations_pb2.GrantedRate(from_us=moment_us, granted_bps=granted_bps, service_state=state)
 
 
 def _intervals(reservation: Reservation, began_us: int) -> list[_Rate]:

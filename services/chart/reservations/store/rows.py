@@ -10,11 +10,11 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from chart.reservations.decisions import messages
 from chart.reservations.decisions.in_band import Lease
 from chart.reservations.decisions.ledger import Kind, LinkCommitment
-from chart.reservations.decisions.reservation import PastRate, Reservation
-from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2, reservations_pb2
-from chart.v1.rate_request_pb2 import ServiceState
+from chart.reservations.decisions.reservation import Reservation
+from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2
 
 # Columns that are fields of a reservation, in the order of the fields.
 FIELDS = [one.name for one in dataclasses.fields(Reservation) if one.name not in ("confirmations", "commitments")]
@@ -70,7 +70,7 @@ def values(reservation: Reservation) -> list[Any]:
         found[place] = found[place].SerializeToString()
     for place in _JOINED:
         found[place] = JOINT.join(found[place])
-    found[_HISTORY] = pack_history(found[_HISTORY]) if found[_HISTORY] else b""
+    found[_HISTORY] = messages.history_bytes(found[_HISTORY])
     words = [reservation.id, reservation.owner, specification.source, specification.destination]
     words += [specification.description, *(f"{key}={value}" for key, value in tags.items())]
     found += [reservation.rank, reservation.lacking, json.dumps(tags) if tags else None, " ".join(words).lower()]
@@ -94,32 +94,11 @@ def reservation_of(row: Mapping[str, Any]) -> Reservation:
     found["selector"] = flow_grant_pb2.FlowSelector.FromString(bytes(row["selector"]))
     found["link_ids"] = tuple(row["link_ids"])
     found["confirming_nodes"] = tuple(row["confirming_nodes"])
-    found["history"] = unpack_history(bytes(row["history"]))
+    found["history"] = messages.history_of(bytes(row["history"]))
     by_link = {one[0]: LinkCommitment(one[0], one[1], one[2], one[3], Kind(one[4])) for one in row["committed"] or ()}
     # In path order, as they were made.
     found["commitments"] = tuple(by_link[link_id] for link_id in row["link_ids"] if link_id in by_link)
     return Reservation(**found, confirmations={status.node: status for status in statuses})
-
-
-def pack_history(history: tuple[PastRate, ...]) -> bytes:
-    """Former rates as stored."""
-    rates = [
-        reservations_pb2.GrantedRate(
-            from_us=one.until_us,
-            granted_bps=one.granted_bps,
-            service_state=ServiceState.ValueType(one.service_state),
-        )
-        for one in history
-    ]
-    return reservations_pb2.Receipt(rates=rates).SerializeToString()
-
-
-def unpack_history(stored: bytes) -> tuple[PastRate, ...]:
-    """Former rates that `pack_history` packed."""
-    if not stored:
-        return ()
-    rates = reservations_pb2.Receipt.FromString(stored).rates
-    return tuple(PastRate(one.from_us, one.granted_bps, one.service_state) for one in rates)
 
 
 def lease_of(row: Mapping[str, Any]) -> Lease:
