@@ -214,7 +214,7 @@ async def test_refusals_that_cannot_be_explained_spoil_nothing(
 
     async with replica(pool) as admitting:
         with monkeypatch.context() as broken:
-            broken.setattr("chart.reservations.store.profiles.commitments", fail)
+            broken.setattr("chart.reservations.store.committed.commitments", fail)
             first, second = await asyncio.gather(
                 admitting.submit(ask(10 * MEGA, "one")),
                 admitting.submit(ask(95 * MEGA, "two")),

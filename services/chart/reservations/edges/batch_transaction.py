@@ -18,10 +18,10 @@ from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Job
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.quotas import Quota, Spending, Use
 from chart.reservations.decisions.reservation import Reservation
-from chart.reservations.store import holders, idempotency, previews, profiles
+from chart.reservations.store import committed, holders, idempotency, previews
 from chart.reservations.store import quotas as quota_store
 from chart.reservations.store.changes import Changes
-from chart.reservations.store.profiles import Remembered
+from chart.reservations.store.committed import Remembered
 from chart.v1 import rate_request_pb2
 
 # Transactions that a job may be put off for, because what it has to lock keeps changing.
@@ -83,7 +83,7 @@ class BatchTransaction:
         self._claimed: AsyncCursor[DictRow] | None = None
         # What is known already of the profiles: of these links all that these spans need.
         self._complete: set[str] = set()
-        self._ahead: set[profiles.Span] = set()
+        self._ahead: set[committed.Span] = set()
 
     async def work(self, batch: list[Waiting]) -> list[Waiting]:
         """Decide and write; returns the jobs that have to come again."""
@@ -104,7 +104,7 @@ class BatchTransaction:
             key = _key(one.job)
             if key is not None and isinstance(result, Exception | PendingRefusal):
                 missed.append(key)
-        for track, changed in profiles.take_changes(self._known.ledger).items():
+        for track, changed in committed.take_changes(self._known.ledger).items():
             self.changes.profile(track, changed)
         await self.changes.write(self._connection)
         # A refusal is not kept: the same request may be granted later.
@@ -114,7 +114,7 @@ class BatchTransaction:
     async def explain(self, refusals: Sequence[PendingRefusal]) -> None:
         """Complete refusals with the next start that fits, from what is committed now."""
         link_ids = {link_id for one in refusals for link_id in one.refused.link_ids}
-        listed = await profiles.commitments(self._connection, link_ids, self._now_us)
+        listed = await committed.commitments(self._connection, link_ids, self._now_us)
         for one in refusals:
             asks = one.job.asks(self._network, {}, self._now_us)
             if asks:
@@ -194,7 +194,7 @@ class BatchTransaction:
             # What is there already may be another one once it is locked.
             if isinstance(one.job, Create):
                 self._ahead.update(jobs.spans(one.job, self._network, known, self._now_us))
-        self._complete = await profiles.lock_links(self._connection, wanted, self._ahead, self._known, self.changes)
+        self._complete = await committed.lock_links(self._connection, wanted, self._ahead, self._known, self.changes)
         return wanted
 
     async def _around(self, one: Waiting) -> set[str]:
@@ -208,17 +208,17 @@ class BatchTransaction:
         identities = {identity for one in batch for identity in one.job.request_ids()}
         around = {identity for one in batch for identity in one.holders}
         found = await holders.requests(self._connection, identities | around, lock=True)
-        spans: set[profiles.Span] = {span for span in self._ahead if span[0] not in self._complete}
+        spans: set[committed.Span] = {span for span in self._ahead if span[0] not in self._complete}
         for one in batch:
             if not isinstance(one.job, Create):
                 spans.update(jobs.spans(one.job, self._network, found, self._now_us))
         for identity in around & found.keys():
-            spans.update(profiles.spans_of(found[identity]))
+            spans.update(committed.spans_of(found[identity]))
         # What is not locked may change under us: such a holder does not give way, such a job comes again.
         self._unlocked = {
             identity for identity, one in found.items() if any(held.link_id not in locked for held in one.commitments)
         }
-        await profiles.load_profiles(
+        await committed.load_profiles(
             self._connection, [span for span in spans if span[0] in locked], self._known.ledger
         )
         return {identity: one for identity, one in found.items() if identity not in self._unlocked}

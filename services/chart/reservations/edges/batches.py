@@ -23,7 +23,7 @@ from chart.reservations.decisions.jobs import Job
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.profile import UnknownBlockError
 from chart.reservations.edges.batch_transaction import BatchTransaction, PendingRefusal, Result, Waiting
-from chart.reservations.store.profiles import Remembered
+from chart.reservations.store.committed import Remembered
 
 BATCH = 64
 # Jobs that may wait; more are told to come back.

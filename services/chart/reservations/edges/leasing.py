@@ -22,9 +22,9 @@ from chart.reservations.decisions import in_band
 from chart.reservations.decisions.in_band import Lease, LeaseRule
 from chart.reservations.decisions.profile import seconds
 from chart.reservations.edges.network_view import NetworkView
-from chart.reservations.store import leases, profiles
+from chart.reservations.store import committed, leases
 from chart.reservations.store.changes import Changes
-from chart.reservations.store.profiles import Remembered
+from chart.reservations.store.committed import Remembered
 from chart.v1 import link_load_pb2
 
 LINK_LOAD = "chart.link-load.v1"
@@ -108,13 +108,13 @@ class LeaseWork:
         network = self._view.network
         remembered, changes = Remembered(), Changes()
         async with self._pool.connection() as connection, connection.transaction():
-            await profiles.lock_links(connection, link_ids, (), remembered, changes)
+            await committed.lock_links(connection, link_ids, (), remembered, changes)
             current = await leases.current(connection, link_ids)
             spans = {
                 (one.link_id, *seconds(one.start_us, one.end_us)) for old in current.values() for one in old.commitments
             }
             spans |= self._tried(link_ids, now_us)
-            await profiles.load_profiles(connection, spans, remembered.ledger)
+            await committed.load_profiles(connection, spans, remembered.ledger)
             for link_id in sorted(link_ids):
                 drawn = self._drawn[link_id][0]
                 before = current.get(link_id)
@@ -124,12 +124,12 @@ class LeaseWork:
                 self._leases[link_id] = lease
                 if lease is not None and lease is not before:
                     leases.save(changes, lease, drawn)
-            for track, changed in profiles.take_changes(remembered.ledger).items():
+            for track, changed in committed.take_changes(remembered.ledger).items():
                 changes.profile(track, changed)
             async with connection.pipeline():
                 await changes.write(connection)
 
-    def _tried(self, link_ids: Collection[str], now_us: int) -> set[profiles.Span]:
+    def _tried(self, link_ids: Collection[str], now_us: int) -> set[committed.Span]:
         """Every interval that a lease may be tried for."""
         tail_us = self._rule.lifetime_us + self._rule.clock_error_us
         length_us = self._rule.length_us

@@ -11,7 +11,7 @@ from chart.reservations.decisions.ledger import Kind
 from chart.reservations.decisions.profile import seconds
 from chart.reservations.decisions.windows import FOREVER_US, steps
 from chart.reservations.edges.network_view import NetworkView
-from chart.reservations.store import leases, profiles
+from chart.reservations.store import committed, leases
 from chart.reservations.store.repository import Repository
 from chart.v1 import reservations_pb2 as pb
 
@@ -43,9 +43,9 @@ class NetworkCalls:
             if one not in network.nodes and one not in network.links:
                 raise invalid("avoid", f"{one!r} is no known node or link")
         interval = seconds(start_us, end_us)
-        async with profiles.snapshot(self._repository.pool) as connection:
+        async with committed.snapshot(self._repository.pool) as connection:
             spans = [(link_id, *interval) for link_id in network.links]
-            ledger = await profiles.ledger_of(connection, list(network.links), spans)
+            ledger = await committed.ledger_of(connection, list(network.links), spans)
         found = paths.alternatives(network, ledger, source, destination, start_us, end_us, frozenset(request.avoid))
         return pb.FindPathsResponse(
             paths=[
@@ -75,8 +75,8 @@ class NetworkCalls:
         if end_us <= start_us:
             raise invalid("end_us", "the end is not after the start, or in the past")
         async with self._repository.pool.connection() as connection:
-            firm = (await profiles.commitments(connection, [link.id], start_us))[link.id]
-            soft = (await profiles.commitments(connection, [link.id], start_us, Kind.SOFT))[link.id]
+            firm = (await committed.commitments(connection, [link.id], start_us))[link.id]
+            soft = (await committed.commitments(connection, [link.id], start_us, Kind.SOFT))[link.id]
             lease = await leases.in_force(connection, link.id, now_us)
         firm_steps, soft_steps = dict(steps(firm, start_us, end_us)), dict(steps(soft, start_us, end_us))
         moments = sorted({*firm_steps, *soft_steps})
@@ -85,9 +85,9 @@ class NetworkCalls:
         answer = pb.GetLinkCapacityResponse(capacity_bps=link.capacity_bps, admissible_bps=link.admissible_bps)
         if lease is not None:
             answer.lease_bps, answer.in_band_bps = lease
-        committed = promised = 0
+        firm_bps = soft_bps = 0
         for moment in moments:
-            committed, promised = firm_steps.get(moment, committed), soft_steps.get(moment, promised)
-            free = min(link.admissible_bps - committed, link.oversubscribable_bps - committed - promised)
-            answer.steps.add(start_us=moment, committed_bps=committed, maximum_bps=promised, free_bps=max(0, free))
+            firm_bps, soft_bps = firm_steps.get(moment, firm_bps), soft_steps.get(moment, soft_bps)
+            free = min(link.admissible_bps - firm_bps, link.oversubscribable_bps - firm_bps - soft_bps)
+            answer.steps.add(start_us=moment, committed_bps=firm_bps, maximum_bps=soft_bps, free_bps=max(0, free))
         return answer

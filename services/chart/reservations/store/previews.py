@@ -21,7 +21,7 @@ from chart.reservations.decisions.ledger import Kind, LinkCommitment
 from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.profile import seconds
 from chart.reservations.decisions.windows import FOREVER_US, Window
-from chart.reservations.store import holders, profiles
+from chart.reservations.store import committed, holders
 from chart.reservations.store.arrays import array
 
 # Free windows that a preview offers.
@@ -57,9 +57,9 @@ async def preview(
     interval = seconds(ask.start_us, ask.end_us)
     spans = [(link_id, *interval) for link_id in candidates]
     spans += [(one.link_id, *seconds(one.start_us, one.end_us)) for one in spare]
-    async with profiles.snapshot(pool) as connection:
+    async with committed.snapshot(pool) as connection:
         links = {*candidates, *(one.link_id for one in spare)}
-        ledger = await profiles.ledger_of(connection, links, spans)
+        ledger = await committed.ledger_of(connection, links, spans)
         ledger.remove(spare, now_us)
         book = Book(network, ledger, holders_known=False)
         decided = engine.decide(book, ask, now_us)
@@ -67,13 +67,13 @@ async def preview(
             identities = await holders.holder_ids(connection, candidates, ask.rank, ask.start_us, ask.end_us)
             giving = await holders.requests(connection, identities, lock=False)
             giving.pop(without, None)
-            more = {span for one in giving.values() for span in profiles.spans_of(one)}
-            ledger = await profiles.ledger_of(connection, links | {span[0] for span in more}, [*spans, *more])
+            more = {span for one in giving.values() for span in committed.spans_of(one)}
+            ledger = await committed.ledger_of(connection, links | {span[0] for span in more}, [*spans, *more])
             ledger.remove(spare, now_us)
             decided = engine.decide(Book(network, ledger, giving), ask, now_us)
         assert decided is not None
         decision, losers = decided
-        listed = await profiles.commitments(connection, decision.link_ids, now_us)
+        listed = await committed.commitments(connection, decision.link_ids, now_us)
     if isinstance(decision, Refused):
         decision = with_start(decision, network, listed, ask)
     found: list[Window] = []
@@ -85,7 +85,7 @@ async def preview(
 async def crowded(pool: Pool, network: Network, link_ids: Collection[str], now_us: int) -> list[str]:
     """Those of some links that are gone, or have more committed at some instant from now on than they may."""
     known = [link_id for link_id in link_ids if link_id in network.links]
-    async with profiles.snapshot(pool) as connection:
+    async with committed.snapshot(pool) as connection:
         rows = await connection.execute(
             "SELECT link_id, kind, sum(rate_bps)::bigint AS rate_bps FROM commitment WHERE link_id = ANY(%s::text[])"
             " AND end_us > %s GROUP BY 1, 2",
@@ -102,6 +102,6 @@ async def crowded(pool: Pool, network: Network, link_ids: Collection[str], now_u
             or sum(of_kind.values()) > network.links[link_id].oversubscribable_bps
         ]
         spans = [(link_id, *seconds(now_us, FOREVER_US)) for link_id in doubtful]
-        ledger = await profiles.ledger_of(connection, doubtful, spans)
+        ledger = await committed.ledger_of(connection, doubtful, spans)
     gone = [link_id for link_id in link_ids if link_id not in network.links]
     return sorted([*gone, *engine.overcommitted(Book(network, ledger), doubtful, now_us)])
