@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chart.reservations.decisions import messages
 from chart.reservations.decisions.admission import (
     Ask,
     Granted,
@@ -19,6 +20,7 @@ from chart.reservations.decisions.admission import (
     next_start_us,
     widest_shortest_path,
 )
+from chart.reservations.decisions.ledger import Kind
 from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.windows import FOREVER_US, Commitment, peak_bps
 
@@ -202,3 +204,12 @@ def test_suggested_start_is_the_first_that_fits(taken: list[Commitment], rate: i
 def test_admission_share_of_the_link(share: float) -> None:
     link = NetworkLink("x", "a", "d", 100 * MEGA, share)
     assert link.admissible_bps == 100 * MEGA * share
+
+
+def test_of_a_maximum_rate_nothing_is_guaranteed() -> None:
+    """What is committed counts on the links; what a preview and the request say is the guarantee."""
+    link = LINE.links["b:to-c"]
+    soft = Granted(40 * MEGA, (link,), link, 80 * MEGA, Kind.SOFT)
+    firm = dataclasses.replace(soft, kind=Kind.FIRM)
+    assert (soft.committed_bps, soft.granted_bps, messages.preview(soft).granted_bps) == (40 * MEGA, 0, 0)
+    assert (firm.committed_bps, firm.granted_bps, messages.preview(firm).granted_bps) == (40 * MEGA,) * 3
