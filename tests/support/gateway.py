@@ -23,6 +23,7 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
+from chart.reservations.decisions import validation
 from chart.v1 import (
     archive_pb2,
     archive_pb2_grpc,
@@ -131,6 +132,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
         return CAPACITY_BPS - granted_bps
 
     def _admit(self, asked: Any) -> None:
+        validation.understood(asked)
         for name in ("source", "destination"):
             if getattr(asked, name) not in ("alpha", "delta"):
                 raise invalid(name, f"{getattr(asked, name)!r} is no known node", "alpha", "delta", code="unknown-node")
@@ -188,6 +190,8 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
     async def PreviewRateRequest(self, request: Any, context: Any) -> Any:  # noqa: N802
         try:
             self._admit(request.specification)
+        except validation.ContradictionError:
+            raise
         except RefusalError as error:
             return reservations_pb2.PreviewRateRequestResponse(refusal=error.refusal, ceiling_bps=self._free_bps())
         return reservations_pb2.PreviewRateRequestResponse(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.rates import Change
+from chart.reservations.decisions.rates import Change
 from chart.v1 import flow_grant_pb2
 from chart.v1 import rate_request_pb2 as rr
 from support.reservations import MEGA, ask

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.rates import Change
+from chart.reservations.decisions.rates import Change
 from chart.v1 import rate_request_pb2
 from chart.v1.flow_grant_pb2 import ServiceType
 from chart.v1.rate_request_pb2 import RateRequestSpecification, TrafficClass

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psycopg
 import structlog
 
-from chart.reservations import notices
+from chart.reservations.decisions import notices
 from chart_lab.simulation.database import Row
 from chart_lab.simulation.loop import SimulatedLoop
 from chart_lab.simulation.processes import Process
@@ -55,7 +55,7 @@ class Receivers:
 
 
 class SimulatedCallbacks:
-    """The deliveries of one life of a replica; see chart.reservations.callbacks."""
+    """The deliveries of one life of a replica; see chart.reservations.edges.deliveries."""
 
     def __init__(self, repository: Repository, process: Process, receivers: Receivers) -> None:
         self._repository = repository

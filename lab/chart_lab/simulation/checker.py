@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.ledger import Kind, LinkCommitment
-from chart.reservations.reservation import Reservation
+from chart.reservations.decisions.ledger import Kind, LinkCommitment
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import flow_grant_pb2, rate_request_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 from chart_lab.simulation.database import Place, Row
@@ -244,7 +244,7 @@ class Checker:
         """What requests, not leases, have reserved on a link for this moment."""
         now_us = self._now_us()
         return sum(
-            one.rate_bps
+            one.committed_bps
             for (name, _), one in self._on_link.get(link_id, {}).items()
             if one.kind == Kind.FIRM and one.start_us <= now_us < one.end_us and not name.startswith(LEASE)
         )
@@ -338,4 +338,4 @@ def _firm(rows: Iterable[LinkCommitment], start_us: int, end_us: int) -> Iterato
     """Firm commitments within an interval, cut to it."""
     for one in rows:
         if one.kind == Kind.FIRM and one.start_us < end_us and one.end_us > start_us:
-            yield max(one.start_us, start_us), min(one.end_us, end_us), one.rate_bps
+            yield max(one.start_us, start_us), min(one.end_us, end_us), one.committed_bps

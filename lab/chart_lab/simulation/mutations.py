@@ -10,8 +10,8 @@ from unittest import mock
 
 from google.protobuf.message import Message
 
-from chart.reservations import in_band
-from chart.reservations.reservation import Outcome, Reservation
+from chart.reservations.decisions import in_band
+from chart.reservations.decisions.reservation import Outcome, Reservation
 from chart.v1.rate_request_pb2 import ServiceState
 from chart_lab.simulation.database import Database, Transaction
 from chart_lab.simulation.repository import Repository

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from chart.common.rpc_errors import RefusalError, not_found
-from chart.reservations import in_band, messages, notices
-from chart.reservations.engine import Book, Decision
-from chart.reservations.in_band import Lease
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.network import Network
-from chart.reservations.profile import Block, LinkProfile
-from chart.reservations.reservation import Outcome, Reservation
+from chart.reservations.decisions import in_band, messages, notices
+from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.in_band import Lease
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.profile import Block, LinkProfile
+from chart.reservations.decisions.reservation import Outcome, Reservation
 from chart.v1 import gr_lease_pb2, rate_request_pb2, reservations_pb2
 from chart_lab.simulation.database import Database, Row, Transaction
 from chart_lab.simulation.processes import Process

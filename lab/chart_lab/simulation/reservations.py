@@ -1,7 +1,7 @@
 """A replica of reservations in the simulation: its calls and its worker, around the real engine.
 
-What stands in chart.reservations' rpc.py, streams.py and repository.py as IO is here over simulated IO; what is decided
-(validation, engine, service, in_band) is the real code.
+What chart.reservations does in rpc.py, streams.py, edges and store is here over simulated I/O; what is decided
+(chart.reservations.decisions) is the real code.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ulid import ULID
 from chart.common import runtime
 from chart.common.compacted import CompactedState
 from chart.common.records import Record
-from chart.reservations import admission, engine, in_band, rates, service, validation
-from chart.reservations.engine import Book, Decision
-from chart.reservations.network import Network, network_of
-from chart.reservations.rates import Change
-from chart.reservations.reservation import Reservation, Timing
+from chart.reservations.decisions import admission, engine, in_band, lifecycle, messages, rates, validation
+from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.network import Network, network_of
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.v1 import grant_status_pb2, link_load_pb2, rate_request_pb2, topology_pb2
 from chart.v1.rate_request_pb2 import RateRequestSpecification
 from chart_lab.simulation.broker import SimulatedBroker
@@ -102,7 +102,7 @@ class Replica:
         """Ask for a rate."""
         now_us = self._process.clock.now_us()
         network = self.network
-        checked = validation.check(specification, network, 0, now_us)
+        checked = validation.check(specification, network, now_us)
         identity = str(ULID())
 
         def decide(book: Book) -> Decision:
@@ -116,24 +116,24 @@ class Replica:
         """Whether the request would be granted now without anybody giving way."""
         now_us = self._process.clock.now_us()
         network = self.network
-        ask = validation.check(specification, network, 0, now_us).ask
+        ask = validation.check(specification, network, now_us).ask
         ledger = await self._repository.ledger(admission.candidate_link_ids(network, ask))
         return isinstance(admission.admit(network, ledger, ask), admission.Granted)
 
     async def release(self, owner: str, request_id: str) -> rate_request_pb2.RateRequest:
         """Give a rate back."""
-        return await self._change(owner, request_id, lambda one, now_us: service.release(one, now_us, self._timing))
+        return await self._change(owner, request_id, lambda one, now_us: lifecycle.release(one, now_us, self._timing))
 
     async def commit(self, owner: str, request_id: str) -> rate_request_pb2.RateRequest:
         """Commit a held request."""
-        return await self._change(owner, request_id, lambda one, now_us: service.commit(one, now_us, self._timing))
+        return await self._change(owner, request_id, lambda one, now_us: lifecycle.commit(one, now_us, self._timing))
 
     async def _change(
-        self, owner: str, request_id: str, change: Callable[[Reservation, int], service.Outcome | None]
+        self, owner: str, request_id: str, change: Callable[[Reservation, int], Outcome | None]
     ) -> rate_request_pb2.RateRequest:
         now_us = self._process.clock.now_us()
         changed = await self._repository.change(self.network, request_id, owner, lambda one: change(one, now_us))
-        return service.rate_request(changed)
+        return messages.rate_request(changed)
 
     async def change(self, owner: str, request_id: str, wanted: Change) -> rate_request_pb2.RateRequest | None:
         """Change in service; None: no room, it stays as it was. What makes no sense raises RefusalError."""
@@ -151,7 +151,7 @@ class Replica:
         decision = await self._repository.decide(network, links, decide, request_ids=[request_id])
         if not decision.outcomes:
             return None
-        return service.rate_request(decision.outcomes[-1].reservation)
+        return messages.rate_request(decision.outcomes[-1].reservation)
 
     async def _follow_topology(self) -> None:
         async for _ in self._topology.subscribe_changes():
@@ -204,7 +204,7 @@ class Replica:
         due = [one for one in await self._repository.every() if one.due_at_us <= now_us]
         for one in sorted(due, key=lambda one: one.due_at_us):
             await self._repository.change(
-                self.network, one.id, "", lambda found: service.at_due(found, now_us, self._timing)
+                self.network, one.id, "", lambda found: lifecycle.at_due(found, now_us, self._timing)
             )
 
     async def _readmit(self) -> None:
@@ -268,7 +268,7 @@ class Replica:
         while True:
             try:
                 await self._repository.observe(
-                    [status.request_id], lambda one: service.on_statuses(one, [status], now_us, self._timing)
+                    [status.request_id], lambda one: lifecycle.on_statuses(one, [status], now_us, self._timing)
                 )
             except psycopg.Error as error:
                 _log.warning("grant statuses wait for the database", reason=str(error))

@@ -20,11 +20,11 @@ import structlog
 
 from chart.allocator.settings import AllocatorSettings
 from chart.allocator.streams import Allocator
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.in_band import LeaseRule
-from chart.reservations.ledger import Kind, Ledger
-from chart.reservations.profile import Block
-from chart.reservations.reservation import Reservation, Timing
+from chart.reservations.decisions.in_band import LeaseRule
+from chart.reservations.decisions.ledger import Kind, Ledger
+from chart.reservations.decisions.profile import Block
+from chart.reservations.decisions.reservation import Reservation, Timing
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import flow_grant_pb2, topology_pb2
 from chart_lab.simulation import mutations
 from chart_lab.simulation.agent import FLOW_GRANT, LINK_RATE, Agent

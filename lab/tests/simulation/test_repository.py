@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from chart.reservations import service
-from chart.reservations.in_band import LeaseRule
-from chart.reservations.ledger import LinkCommitment
-from chart.reservations.rates import Change
-from chart.reservations.reservation import Timing
+from chart.reservations.decisions import messages
+from chart.reservations.decisions.in_band import LeaseRule
+from chart.reservations.decisions.ledger import LinkCommitment
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Timing
 from chart.v1 import flow_grant_pb2, grant_status_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart_lab.simulation.broker import SimulatedBroker, Stored
@@ -74,7 +74,7 @@ class Memory:
         return cast("rr.RateRequest | None", await self._processes[0].spawn(call))
 
     async def get(self, request_id: str) -> rr.RateRequest:
-        return service.rate_request(self._database.table("rate_request")[request_id]["reservation"])
+        return messages.rate_request(self._database.table("rate_request")[request_id]["reservation"])
 
     async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str) -> None:
         status = grant_status_pb2.GrantStatus(
@@ -93,7 +93,7 @@ class Memory:
         found = dict.fromkeys(LINKS, 0)
         for (name, link_id, _), row in self._database.table("commitment").items():
             if not name.startswith("lease"):
-                found[link_id] += LinkCommitment(**row).rate_bps
+                found[link_id] += LinkCommitment(**row).committed_bps
         return found
 
 

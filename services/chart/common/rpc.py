@@ -172,8 +172,8 @@ def problem_of(error: aio.AioRpcError | RefusalError) -> ProblemError:
             title,
             refusal.detail,
             field=refusal.field or None,
-            floor=refusal.floor_bps or None,
-            ceiling=refusal.ceiling_bps or None,
+            floor=refusal.floor_bps if refusal.HasField("floor_bps") else None,
+            ceiling=refusal.ceiling_bps if refusal.HasField("ceiling_bps") else None,
             suggestions=tuple(refusal.suggestions),
             kind=refusal.code or None,
         )

@@ -24,9 +24,20 @@ class RefusalError(Exception):
         self.status = status
 
 
-def invalid(field: str, detail: str, *suggestions: str, code: str = "invalid-value") -> RefusalError:
-    """A value that is not acceptable; names the field at fault."""
-    refusal = reservations_pb2.Refusal(code=code, detail=detail, field=field, suggestions=suggestions)
+def invalid(
+    field: str,
+    detail: str,
+    *suggestions: str,
+    code: str = "invalid-value",
+    floor_bps: int | None = None,
+    ceiling_bps: int | None = None,
+) -> RefusalError:
+    """A value that is not acceptable; names the field at fault and, where they are known, the least and the greatest
+    value that would be accepted.
+    """
+    refusal = reservations_pb2.Refusal(
+        code=code, detail=detail, field=field, suggestions=suggestions, floor_bps=floor_bps, ceiling_bps=ceiling_bps
+    )
     return RefusalError(refusal, grpc.StatusCode.INVALID_ARGUMENT)
 
 

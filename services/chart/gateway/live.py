@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from chart.gateway import mapping
+from chart.gateway import mapping, reservation_mapping
 from chart.gateway.schemas import network
 from chart.gateway.schemas.common import timestamp
 from chart.v1 import (
@@ -172,7 +172,9 @@ class LiveState:
             self.requests.pop(key, None)
             return []
         self.requests[key] = value
-        return [Change("rate-request", mapping.rate_request(value).model_dump(mode="json"), owner=value.owner)]
+        return [
+            Change("rate-request", reservation_mapping.rate_request(value).model_dump(mode="json"), owner=value.owner)
+        ]
 
     def _link_load(self, _key: str, value: link_load_pb2.LinkLoadReport | None, _now_us: int) -> list[Change]:
         if value is None or value.interval_us == 0:
@@ -215,7 +217,7 @@ class LiveState:
         data = {
             "request_id": value.request_id,
             "generation": value.generation,
-            **mapping.confirmation(value).model_dump(mode="json"),
+            **reservation_mapping.confirmation(value).model_dump(mode="json"),
         }
         # Of a request that is not known yet nobody but people may hear: "" is no application's name.
         return [Change("grant-status", data, owner=request.owner if request else "")]

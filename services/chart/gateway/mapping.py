@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 from chart.gateway.schemas import history, network
 from chart.gateway.schemas.common import microseconds, timestamp, timestamp_or_none
-from chart.gateway.schemas.rate_requests import (
-    CallbackState,
-    Confirmation,
-    Enforcement,
-    GrantState,
-    Lifecycle,
-    RateRequest,
-    RateRequestBody,
-    RequestedRate,
-    ServiceState,
-    ServiceType,
-    TrafficClass,
-)
 from chart.v1 import (
     archive_pb2,
-    flow_grant_pb2,
-    grant_status_pb2,
     link_rate_pb2,
     measurement_pb2,
     node_state_pb2,
     policy_pb2,
-    rate_request_pb2,
     sensing_configuration_pb2,
     topology_pb2,
 )
 
-ProtocolName = Literal["tcp", "udp"]
-PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17}
-# Any end from here on is an open one: reservations says so with the greatest number there is.
-OPEN_END_US = 1 << 62
-PROTOCOL_NAMES = {number: name for name, number in PROTOCOL_NUMBERS.items()}
 
-
-def _suffix(enum: object, value: int, prefix: str, default: str) -> str:
+def suffix(enum: object, value: int, prefix: str, default: str) -> str:
     """Name of an enum value without its prefix; UNSPECIFIED and values of a newer peer become the default."""
     try:
         name = cast(str, enum.Name(value))  # type: ignore[attr-defined]
@@ -47,133 +25,6 @@ def _suffix(enum: object, value: int, prefix: str, default: str) -> str:
         return default
     short = name.removeprefix(prefix)
     return default if short == "UNSPECIFIED" else short
-
-
-# ---------------------------------------------------------------- rate requests
-
-
-def specification(body: RateRequestBody) -> rate_request_pb2.RateRequestSpecification:
-    """What reservations is asked for; the same body gives the same bytes, whenever it is sent."""
-    return rate_request_pb2.RateRequestSpecification(
-        source=body.source,
-        destination=body.destination,
-        selector=flow_grant_pb2.FlowSelector(
-            protocol=PROTOCOL_NUMBERS[body.protocol] if body.protocol else 0,
-            source_port=body.source_port or 0,
-            destination_port=body.destination_port or 0,
-            dscp_plus_one=0 if body.dscp is None else body.dscp + 1,
-            cgroup_id=body.cgroup_id or 0,
-        ),
-        service=flow_grant_pb2.ServiceType.Value(f"SERVICE_TYPE_{body.service.upper()}"),
-        guaranteed_bps=body.guaranteed_bps,
-        minimum_bps=body.minimum_bps or 0,
-        maximum_bps=body.maximum_bps or 0,
-        preemption_priority=body.priority,
-        delay_priority=body.delay_priority,
-        burst_tolerance=body.burst_tolerance,
-        start_us=microseconds(body.start) if body.start else 0,
-        end_us=microseconds(body.end) if body.end else 0,
-        duration_us=(body.duration_s or 0) * 1_000_000,
-        tags=body.tags,
-        description=body.description,
-        traffic_class=rate_request_pb2.TrafficClass.Value(f"TRAFFIC_CLASS_{body.traffic_class.upper()}"),
-        hold=body.hold,
-        callback_url=body.callback_url or "",
-        avoid=body.avoid,
-    )
-
-
-def requested_rate(request: rate_request_pb2.RateRequest) -> RequestedRate:
-    """The body as it was understood: what was resolved stands beside what was asked."""
-    asked = request.specification
-    asked_selector, resolved = asked.selector, request.selector
-    protocol = asked_selector.protocol or resolved.protocol
-    begin_us = asked.start_us or request.created_at_us
-    return RequestedRate(
-        source=asked.source,
-        destination=asked.destination,
-        protocol=cast("ProtocolName | None", PROTOCOL_NAMES.get(protocol)),
-        source_port=asked_selector.source_port or None,
-        destination_port=asked_selector.destination_port or None,
-        dscp=asked_selector.dscp_plus_one - 1 if asked_selector.dscp_plus_one else None,
-        cgroup_id=asked_selector.cgroup_id or None,
-        source_prefix=resolved.source_prefix or None,
-        destination_prefix=resolved.destination_prefix or None,
-        service=service_name(asked.service),
-        guaranteed_bps=asked.guaranteed_bps,
-        minimum_bps=asked.minimum_bps or None,
-        maximum_bps=asked.maximum_bps or None,
-        priority=asked.preemption_priority,
-        delay_priority=asked.delay_priority,
-        burst_tolerance=asked.burst_tolerance,
-        start=timestamp_or_none(asked.start_us),
-        end=timestamp_or_none(asked.end_us),
-        duration_s=max(0, round((asked.end_us - begin_us) / 1e6)) if asked.end_us else None,
-        traffic_class=cast(
-            TrafficClass,
-            _suffix(rate_request_pb2.TrafficClass, asked.traffic_class, "TRAFFIC_CLASS_", "FOREGROUND").lower(),
-        ),
-        hold=asked.hold,
-        callback_url=asked.callback_url or None,
-        avoid=list(asked.avoid),
-        tags=dict(asked.tags),
-        description=asked.description,
-    )
-
-
-def end_or_none(end_us: int) -> str | None:
-    """An end; null when it is open."""
-    return timestamp(end_us) if 0 < end_us < OPEN_END_US else None
-
-
-def service_name(service: int) -> ServiceType:
-    """guaranteed, variable, maximum or available."""
-    return cast(ServiceType, _suffix(flow_grant_pb2.ServiceType, service, "SERVICE_TYPE_", "AVAILABLE").lower())
-
-
-def confirmation(status: grant_status_pb2.GrantStatus) -> Confirmation:
-    """One node's word on a grant."""
-    return Confirmation(
-        node=status.node,
-        state=cast(GrantState, _suffix(grant_status_pb2.GrantState, status.state, "GRANT_STATE_", "FAILED")),
-        reason=status.reason,
-        applied_at=timestamp_or_none(status.applied_at_us),
-        kernel_rate_bps=status.kernel_rate_bps,
-        matching_flows=status.matching_flows,
-        sent_bytes=status.sent_bytes,
-        delivered_bytes=status.delivered_bytes,
-        counted_at=timestamp_or_none(status.counted_at_us),
-    )
-
-
-def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
-    """A rate request with its states."""
-    states = rate_request_pb2
-    return RateRequest(
-        id=request.id,
-        revision=request.revision,
-        owner=request.owner,
-        lifecycle=cast(Lifecycle, _suffix(states.Lifecycle, request.lifecycle, "LIFECYCLE_", "RESERVED")),
-        enforcement=cast(Enforcement, _suffix(states.Enforcement, request.enforcement, "ENFORCEMENT_", "PENDING")),
-        service_state=cast(
-            ServiceState, _suffix(states.ServiceState, request.service_state, "SERVICE_STATE_", "GRANTED")
-        ),
-        callback_state=cast(
-            CallbackState, _suffix(states.CallbackState, request.callback_state, "CALLBACK_STATE_", "NONE")
-        ),
-        granted_bps=request.granted_bps,
-        path=list(request.link_ids),
-        confirmations=[confirmation(status) for status in request.confirmations],
-        confirming_nodes=list(request.confirming_nodes),
-        reason=request.reason,
-        created_at=timestamp(request.created_at_us),
-        updated_at=timestamp(request.updated_at_us),
-        enforced_at=timestamp_or_none(request.enforced_at_us),
-        start=timestamp(request.start_us or request.created_at_us),
-        end=end_or_none(request.end_us),
-        hold_until=timestamp_or_none(request.hold_until_us),
-        request=requested_rate(request),
-    )
 
 
 # ---------------------------------------------------------------- nodes and links
@@ -211,7 +62,7 @@ def node(message: topology_pb2.Node, revision: int, state: network.NodeState | N
 
 def enforcement_name(mode: int) -> network.EnforcementMode:
     """off, observe or enforce."""
-    name = _suffix(policy_pb2.EnforcementMode, mode, "ENFORCEMENT_MODE_", "OFF").lower()
+    name = suffix(policy_pb2.EnforcementMode, mode, "ENFORCEMENT_MODE_", "OFF").lower()
     return cast(network.EnforcementMode, name)
 
 

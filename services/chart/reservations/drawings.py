@@ -9,15 +9,15 @@ import argparse
 import sys
 
 from chart.common.places import repository_root
-from chart.reservations.state_machines import ALL, StateMachine, mermaid
+from chart.reservations.decisions.state_machines import ALL, StateMachine, mermaid
 
 PAGE = "docs/rate-requests.md"
 
 _HEAD = """# The life of a rate request
 
-Made from `services/chart/reservations/state_machines.py` by `python -m chart.reservations.drawings`; `make lint` checks
-that it is up to date. A request has four states that move on their own. Every state that waits for somebody has a time
-limit, so nothing is ever stuck.
+Made from `services/chart/reservations/decisions/state_machines.py` by `python -m chart.reservations.drawings`; `make
+lint` checks that it is up to date. A request has four states that move on their own. Every state that waits for
+somebody has a time limit, so nothing is ever stuck.
 """
 
 _WORDS = {

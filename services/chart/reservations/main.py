@@ -12,16 +12,17 @@ from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
 from chart.common.streams import connect
 from chart.reservations import rpc as reservations_rpc
-from chart.reservations.admissions import Admissions
-from chart.reservations.callbacks import Callbacks
-from chart.reservations.in_band import LeaseRule
-from chart.reservations.lease_work import LeaseWork
-from chart.reservations.repository import Repository
-from chart.reservations.service import Timing
+from chart.reservations.decisions.in_band import LeaseRule
+from chart.reservations.decisions.reservation import Timing
+from chart.reservations.edges.batches import Batches
+from chart.reservations.edges.deliveries import Deliveries
+from chart.reservations.edges.leasing import LeaseWork
+from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.edges.watch import Watch
 from chart.reservations.settings import ReservationsSettings
+from chart.reservations.store.callbacks import Callbacks
+from chart.reservations.store.repository import Repository
 from chart.reservations.streams import Worker
-from chart.reservations.view import NetworkView
-from chart.reservations.watch import Watch
 
 SCHEMA = "reservations"
 
@@ -55,9 +56,9 @@ async def serve(settings: ReservationsSettings) -> None:
 
             checks = {"streams": streams_are_read, "database": database_answers}
             repository = Repository(pool, settings.idempotency_us)
-            callbacks = Callbacks(pool, clock, anywhere=anywhere)
+            callbacks = Callbacks(pool)
             watch = Watch(clock)
-            admissions = Admissions(
+            batches = Batches(
                 pool,
                 lambda: view.network,
                 settings.idempotency_us,
@@ -66,20 +67,18 @@ async def serve(settings: ReservationsSettings) -> None:
                 changed=watch.changed,
             )
             worker = Worker(
-                broker, repository, admissions, view, timing, settings.reservations_group, changed=watch.changed
+                broker, repository, batches, view, timing, settings.reservations_group, changed=watch.changed
             )
             leases = LeaseWork(broker, pool, view, rule, settings.reservations_group, clock)
-            servicer = reservations_rpc.ReservationsServicer(
-                repository, admissions, callbacks, view, timing, clock, watch
-            )
+            servicer = reservations_rpc.ReservationsServicer(repository, batches, callbacks, view, timing, clock, watch)
             async with HealthServer(settings.http_listen, checks):
                 # Answers only once the topology is known: before, every request would be refused as unknown.
                 await view.open(broker)
                 async with rpc.serve([reservations_rpc.registration(servicer)], settings):
                     await runtime.run_together(
-                        admissions.run(),
+                        batches.run(),
                         worker.run(),
-                        callbacks.run(),
+                        Deliveries(callbacks, clock, anywhere=anywhere).run(),
                         leases.run(),
                         OutboxRelay(pool, broker, SCHEMA).run(),
                     )

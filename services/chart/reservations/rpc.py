@@ -13,19 +13,22 @@ from chart.common import rpc, telemetry
 from chart.common.clock import Clock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
-from chart.reservations import engine, quotas, rates, reading, service, validation
-from chart.reservations.admission import FOREVER_US, Refused
-from chart.reservations.admissions import Admissions
-from chart.reservations.answers import AnswerCalls
-from chart.reservations.callbacks import Callbacks
-from chart.reservations.jobs import Alter, Create, IdempotencyKey, Step, spending_of
-from chart.reservations.quotas import Spending, Use
-from chart.reservations.rates import Change
-from chart.reservations.repository import Filter, Repository
-from chart.reservations.reservation import Reservation, Timing, wanted_bps
-from chart.reservations.rpc_network import NetworkCalls
-from chart.reservations.view import NetworkView
-from chart.reservations.watch import Watch
+from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
+from chart.reservations.decisions.admission import Refused
+from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
+from chart.reservations.decisions.quotas import Use
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Reservation, Timing
+from chart.reservations.edges.answer_calls import AnswerCalls
+from chart.reservations.edges.batches import Batches
+from chart.reservations.edges.network_calls import NetworkCalls
+from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.edges.watch import Watch
+from chart.reservations.store import previews
+from chart.reservations.store.callbacks import Callbacks
+from chart.reservations.store.idempotency import KeptAnswers
+from chart.reservations.store.quotas import Quotas
+from chart.reservations.store.repository import Filter, Repository
 from chart.v1 import reservations_pb2 as pb
 from chart.v1 import reservations_pb2_grpc
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
@@ -48,7 +51,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     def __init__(
         self,
         repository: Repository,
-        admissions: Admissions,
+        batches: Batches,
         callbacks: Callbacks,
         view: NetworkView,
         timing: Timing,
@@ -56,8 +59,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         watch: Watch,
     ) -> None:
         NetworkCalls.__init__(self, repository, view, clock)
-        AnswerCalls.__init__(self, repository.pool, repository.idempotency_us, clock)
-        self._admissions = admissions
+        AnswerCalls.__init__(self, KeptAnswers(repository.pool, repository.idempotency_us), clock)
+        self._quotas = Quotas(repository.pool)
+        self._batches = batches
         self._callbacks = callbacks
         self._timing = timing
         self._watch = watch
@@ -77,7 +81,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
                 key = IdempotencyKey(request.owner, request.idempotency_key, fingerprint)
             traceparent = telemetry.inject({}).get("traceparent", "")
             job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key)
-            result = await self._admissions.submit(job)
+            result = await self._batches.submit(job)
         except RefusalError as error:
             ASKED.labels(outcome=error.refusal.code).inc()
             _log.info("refused a request", code=error.refusal.code, reason=error.refusal.detail, owner=request.owner)
@@ -86,14 +90,12 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         if result.replayed is not None:
             return pb.CreateRateRequestResponse(rate_request=result.replayed, replayed=True)
         assert result.request is not None
-        answer = result.message or service.rate_request(result.request)
+        answer = result.message or messages.rate_request(result.request)
         if telemetry.recorded() or result.decision.losers:
             # Of many at once only some: the audit has all of them.
             _log.info(
                 "granted a request",
-                request=answer.id,
-                bps=answer.granted_bps,
-                path=list(answer.link_ids),
+                **messages.logged(answer),
                 instead_of=list(result.decision.losers),
             )
         return pb.CreateRateRequestResponse(rate_request=answer)
@@ -106,15 +108,13 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         try:
             checked = self._check(request.specification, now_us)
             ask = checked.ask
-            priority = checked.specification.preemption_priority
-            await self._check_quota(Spending(request.owner, 1, ask.guaranteed_bps, priority, ask.end_us), now_us)
+            await self._quotas.check(quotas.spending_of_new(request.owner, checked), now_us)
+        except validation.ContradictionError:
+            raise
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
-        found = await reading.preview(self._repository.pool, self._view.network, ask, now_us)
-        answer = service.preview(found.decision, found.windows, len(found.losers))
-        if checked.ask.kind:
-            answer.granted_bps = 0
-        return answer
+        found = await previews.preview(self._repository.pool, self._view.network, ask, now_us)
+        return messages.preview(found.decision, found.windows, len(found.losers))
 
     async def CommitRateRequest(  # noqa: N802
         self, request: pb.CommitRateRequestRequest, context: Any
@@ -123,12 +123,12 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        step = Step(request.id, actor, lambda one: service.commit(one, now_us, self._timing))
-        committed = (await self._admissions.submit(step)).request
+        step = Step(request.id, actor, lambda one: lifecycle.commit(one, now_us, self._timing))
+        committed = (await self._batches.submit(step)).request
         assert committed is not None
         if committed.lifecycle not in (Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE):
             raise _ended(committed, "committed")
-        return pb.CommitRateRequestResponse(rate_request=service.rate_request(committed))
+        return pb.CommitRateRequestResponse(rate_request=messages.rate_request(committed))
 
     async def ChangeRateRequest(  # noqa: N802
         self, request: pb.ChangeRateRequestRequest, context: Any
@@ -136,22 +136,22 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         """Change in service."""
         now_us = self._clock.now_us()
         before = await self._repository.get(request.id, request.owner)
-        change = _change(request)
-        self._check_change(before, change, request.expected_revision, now_us)
-        asked = rates.asked_anew(before, change)
-        if request.preview:
-            return await self._preview_change(before, asked, change, now_us)
+        change = rates.change_of(request)
 
         def permitted(one: Reservation) -> None:
             self._check_change(one, change, request.expected_revision, now_us)
 
+        if request.preview:
+            permitted(before)
+            return await self._preview_change(before, rates.asked_anew(before, change), change, now_us)
+
         actor = request.owner or rpc.actor(context)
-        result = await self._admissions.submit(Alter(request.id, actor, change, self._timing, permitted))
+        result = await self._batches.submit(Alter(request.id, actor, change, self._timing, permitted))
         assert result.request is not None
-        _log.info("changed a request", request=request.id, bps=result.request.granted_bps, actor=actor)
-        answer = pb.ChangeRateRequestResponse(rate_request=service.rate_request(result.request))
+        _log.info("changed a request", **messages.logged(result.request), actor=actor)
+        answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
         if result.decision.granted is not None:
-            answer.preview.CopyFrom(service.preview(result.decision.granted, [], len(result.decision.losers)))
+            answer.preview.CopyFrom(messages.preview(result.decision.granted, [], len(result.decision.losers)))
         return answer
 
     async def GetRateRequest(  # noqa: N802
@@ -167,7 +167,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             reservation = await self._watch.newer(read, request.id, request.known_revision, wait_s)
         else:
             reservation = await read()
-        return pb.GetRateRequestResponse(rate_request=service.rate_request(reservation))
+        return pb.GetRateRequestResponse(rate_request=messages.rate_request(reservation))
 
     async def ListRateRequests(  # noqa: N802
         self, request: pb.ListRateRequestsRequest, context: Any
@@ -192,7 +192,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         )
         found, cursor = await self._repository.page(wanted, size, request.cursor)
         return pb.ListRateRequestsResponse(
-            rate_requests=[service.rate_request(one) for one in found], next_cursor=cursor
+            rate_requests=[messages.rate_request(one) for one in found], next_cursor=cursor
         )
 
     async def ReleaseRateRequest(  # noqa: N802
@@ -202,11 +202,11 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        step = Step(request.id, actor, lambda one: service.release(one, now_us, self._timing))
-        released = (await self._admissions.submit(step)).request
+        step = Step(request.id, actor, lambda one: lifecycle.release(one, now_us, self._timing))
+        released = (await self._batches.submit(step)).request
         assert released is not None
         _log.info("released a request", request=request.id)
-        return pb.ReleaseRateRequestResponse(rate_request=service.rate_request(released))
+        return pb.ReleaseRateRequestResponse(rate_request=messages.rate_request(released))
 
     async def GetReceipt(self, request: pb.GetReceiptRequest, context: Any) -> pb.GetReceiptResponse:  # noqa: N802
         """What was granted and delivered."""
@@ -229,30 +229,33 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         self, request: pb.RetryCallbackRequest, context: Any
     ) -> pb.RetryCallbackResponse:
         """Send a notice again."""
+        now_us = self._clock.now_us()
         actor = request.owner or rpc.actor(context)
-        return pb.RetryCallbackResponse(callback=await self._callbacks.retry(request.id, request.owner, actor))
+        return pb.RetryCallbackResponse(callback=await self._callbacks.retry(request.id, request.owner, actor, now_us))
 
     async def GetCallbackSecret(  # noqa: N802
         self, request: pb.GetCallbackSecretRequest, context: Any
     ) -> pb.GetCallbackSecretResponse:
         """The secret that an application's notices are signed with."""
-        return await self._callbacks.secret(request.owner, rotate=request.rotate, actor=rpc.actor(context))
+        return await self._callbacks.secret(
+            request.owner, self._clock.now_us(), rotate=request.rotate, actor=rpc.actor(context)
+        )
 
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.PutQuotaResponse:  # noqa: N802
         """State what an application may have."""
-        quota, created = await self._repository.put_quota(
+        quota, created = await self._quotas.put(
             quotas.checked(request.quota), request.expected_revision, rpc.actor(context)
         )
         return pb.PutQuotaResponse(quota=quotas.message(quota), created=created)
 
     async def DeleteQuota(self, request: pb.DeleteQuotaRequest, context: Any) -> pb.DeleteQuotaResponse:  # noqa: N802
         """Remove a quota."""
-        await self._repository.delete_quota(request.owner, rpc.actor(context))
+        await self._quotas.delete(request.owner, rpc.actor(context))
         return pb.DeleteQuotaResponse()
 
     async def ListQuotas(self, request: pb.ListQuotasRequest, context: Any) -> pb.ListQuotasResponse:  # noqa: N802
         """Every quota with what its owner has."""
-        found, uses = await self._repository.quotas()
+        found, uses = await self._quotas.every()
         ordered = [found[owner] for owner in sorted(found)]
         return pb.ListQuotasResponse(
             quotas=[quotas.message(one) for one in ordered],
@@ -263,10 +266,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         )
 
     def _check(self, specification: RateRequestSpecification, now_us: int) -> validation.CheckedRequest:
-        network = self._view.network
-        checked = validation.check(specification, network, 0, now_us)
-        ceiling_bps = self._view.max_guaranteed_bps(checked.ask.source_node)
-        return validation.check(specification, network, ceiling_bps, now_us) if ceiling_bps else checked
+        checked = validation.check(specification, self._view.network, now_us)
+        validation.check_policy(checked.specification, self._view.max_guaranteed_bps(checked.ask.source_node))
+        return checked
 
     def _check_change(self, one: Reservation, change: Change, expected_revision: int, now_us: int) -> None:
         """Raise what stands against a change."""
@@ -277,36 +279,24 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
         validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
 
-    async def _check_quota(self, spending: Spending, now_us: int) -> None:
-        owner = spending.owner
-        async with self._repository.pool.connection() as connection:
-            known = await reading.quotas_of(connection, [owner])
-            quota = quotas.of(owner, known)
-            if quota is None:
-                return
-            use = (await reading.uses_of(connection, [owner])).get(owner, Use())
-        quotas.check(quota, use, spending, now_us)
-
     async def _preview_change(
         self, before: Reservation, asked: Reservation, change: Change, now_us: int
     ) -> pb.ChangeRateRequestResponse:
-        spending = spending_of(change, before)
+        spending = quotas.spending_of_change(change, before)
         if spending is not None:
             try:
-                await self._check_quota(spending, now_us)
+                await self._quotas.check(spending, now_us)
             except RefusalError as error:
                 refused = pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
                 return pb.ChangeRateRequestResponse(preview=refused)
-        if not change.of_rate or not wanted_bps(asked.specification):
-            return pb.ChangeRateRequestResponse(
-                preview=pb.PreviewRateRequestResponse(granted=True, granted_bps=before.granted_bps)
-            )
+        if not change.of_rate or not asked.ask(now_us).commits:
+            return pb.ChangeRateRequestResponse(preview=messages.preview_unchanged(before))
         ask = engine.ask_for_change(before, asked, now_us)
-        found = await reading.preview(
+        found = await previews.preview(
             self._repository.pool, self._view.network, ask, now_us, before.id, before.commitments
         )
         assert isinstance(found.decision, Refused) or found.decision.links
-        answer = service.preview(found.decision, found.windows, len(found.losers))
+        answer = messages.preview(found.decision, found.windows, len(found.losers))
         return pb.ChangeRateRequestResponse(preview=answer)
 
 
@@ -318,25 +308,6 @@ def _ended(one: Reservation, what: str) -> RefusalError:
         suggestions=["ask for a new one; `chart request clone` takes over its values"],
     )
     return RefusalError(refusal)
-
-
-def _change(request: pb.ChangeRateRequestRequest) -> Change:
-    """What is set in a call."""
-
-    def stated(name: str) -> Any:
-        return getattr(request, name) if request.HasField(name) else None  # type: ignore[arg-type]  # one of its fields
-
-    end_us = stated("end_us")
-    return Change(
-        stated("guaranteed_bps"),
-        stated("minimum_bps"),
-        stated("maximum_bps"),
-        FOREVER_US if end_us == 0 else end_us,
-        stated("preemption_priority"),
-        stated("description"),
-        stated("callback_url"),
-        dict(request.tags.tags) if request.HasField("tags") else None,
-    )
 
 
 def registration(servicer: ReservationsServicer) -> Registration:

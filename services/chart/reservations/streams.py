@@ -21,14 +21,15 @@ from chart.common.clock import Clock, SystemClock
 from chart.common.retries import until_done
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
-from chart.reservations import loading, reading, service
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.admissions import ANY_RANK, Admissions
-from chart.reservations.jobs import Readmit, Relieve, Step
-from chart.reservations.network import Network
-from chart.reservations.repository import SERVICE_ACTOR, Repository
-from chart.reservations.service import Outcome, Reservation, Timing
-from chart.reservations.view import ESTIMATE, NODE_STATE, TOPOLOGY, NetworkView
+from chart.reservations.decisions import lifecycle, messages
+from chart.reservations.decisions.jobs import Readmit, Relieve, Step
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.edges.batches import Batches
+from chart.reservations.edges.network_view import ESTIMATE, NODE_STATE, TOPOLOGY, NetworkView
+from chart.reservations.store import holders, previews
+from chart.reservations.store.repository import SERVICE_ACTOR, Repository
 from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
 from chart.v1.rate_request_pb2 import Enforcement, Lifecycle
@@ -75,7 +76,7 @@ class Worker:
         self,
         broker: Broker,
         repository: Repository,
-        admissions: Admissions,
+        batches: Batches,
         view: NetworkView,
         timing: Timing,
         group: str,
@@ -86,7 +87,7 @@ class Worker:
         self._changed = changed
         self._broker = broker
         self._repository = repository
-        self._admissions = admissions
+        self._batches = batches
         self._freed = asyncio.Event()
         self._view = view
         self._timing = timing
@@ -164,10 +165,10 @@ class Worker:
         for (request_id, _), status in fresh.items():
             by_request.setdefault(request_id, []).append(status)
         changes = await self._repository.change_many(
-            by_request, lambda one: service.on_statuses(one, by_request[one.id], now_us, self._timing), now_us
+            by_request, lambda one: lifecycle.on_statuses(one, by_request[one.id], now_us, self._timing), now_us
         )
         # Whoever waits for the confirmation is not called for a part of it, but sees that when it looks by itself.
-        self._changed(before.id for before, outcome in changes if not service.is_part(before, outcome.reservation))
+        self._changed(before.id for before, outcome in changes if not lifecycle.is_part(before, outcome.reservation))
         for before, outcome in changes:
             if outcome.announce:
                 self._note(before, outcome.reservation, by_request[before.id], now_us)
@@ -207,7 +208,7 @@ class Worker:
 
         def decide(reservation: Reservation) -> Outcome | None:
             nonlocal frees
-            outcome = service.at_due(reservation, now_us, self._timing)
+            outcome = lifecycle.at_due(reservation, now_us, self._timing)
             frees = frees or (outcome is not None and outcome.frees_capacity)
             if outcome is not None and outcome.reservation.enforcement != reservation.enforcement:
                 _log.warning("a request is not enforced", request=reservation.id, reason=outcome.reservation.reason)
@@ -219,8 +220,8 @@ class Worker:
             self.freed()
         for request_id in early:
             # Gives a rate back before its time (a hold that was not committed): links have to be locked for that.
-            step = Step(request_id, SERVICE_ACTOR, lambda one: service.at_due(one, now_us, self._timing))
-            await self._admissions.submit(step)
+            step = Step(request_id, SERVICE_ACTOR, lambda one: lifecycle.at_due(one, now_us, self._timing))
+            await self._batches.submit(step)
         return handled
 
     async def _restore_when_freed(self) -> None:
@@ -243,17 +244,13 @@ class Worker:
             found = await self._repository.lacking(RESTORE_BATCH, after)
             for _, _, request_id in found:
                 try:
-                    result = await self._admissions.submit(Readmit(request_id, self._timing))
+                    result = await self._batches.submit(Readmit(request_id, self._timing))
                 except RefusalError:
                     continue
-                if result.decision.outcomes:
+                if result.decision.outcomes and result.request is not None:
                     got += 1
-                    _log.info(
-                        "a request has its rate again",
-                        request=request_id,
-                        bps=result.request.granted_bps if result.request else 0,
-                        others=result.decision.losers,
-                    )
+                    others = result.decision.losers
+                    _log.info("a request has its rate again", **messages.logged(result.request), others=others)
             if len(found) < RESTORE_BATCH:
                 return got
             after = found[-1]
@@ -272,33 +269,27 @@ class Worker:
         nearly all, and admissions would wait.
         """
         # Transactions that decided by the network before are over once this one is.
-        await self._admissions.submit(Relieve((), (), self._timing))
-        async with self._repository.pool.connection() as connection:
-            found = await connection.execute("SELECT DISTINCT link_id FROM commitment")
-            used = [row["link_id"] for row in await found.fetchall()]
+        await self._batches.submit(Relieve((), (), self._timing))
+        used = await self._repository.committed_links()
         shrunk = []
-        for link_id in sorted(used):
+        for link_id in used:
             old, new = before.links.get(link_id), after.links.get(link_id)
             if new is None or not before.links or old is None or new.admissible_bps < old.admissible_bps:
                 shrunk.append(link_id)
-        async with self._repository.pool.connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            shrunk = await reading.crowded(connection, after, shrunk, self._clock.now_us())
+        shrunk = await previews.crowded(self._repository.pool, after, shrunk, self._clock.now_us())
         for begin in range(0, len(shrunk), RELIEVE_LINKS):
             some = tuple(shrunk[begin : begin + RELIEVE_LINKS])
             async with self._repository.pool.connection() as connection:
                 now_us = self._clock.now_us()
-                holders = await loading.holder_ids(connection, some, ANY_RANK, now_us, FOREVER_US)
-            if not holders:
+                holding = await holders.holder_ids(connection, some, holders.ANY_RANK, now_us, FOREVER_US)
+            if not holding:
                 continue
-            result = await self._admissions.submit(Relieve(some, tuple(sorted(holders)), self._timing))
+            result = await self._batches.submit(Relieve(some, tuple(sorted(holding)), self._timing))
             for outcome in result.decision.outcomes:
                 one = outcome.reservation
                 _log.warning(
                     "a link failed or shrank: a request was admitted anew",
-                    request=one.id,
-                    bps=one.granted_bps,
-                    path=list(one.link_ids),
+                    **messages.logged(one),
                     reason=one.service_reason,
                 )
 

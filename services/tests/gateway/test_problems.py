@@ -65,6 +65,13 @@ async def test_wrong_rate_request(
     assert not place.reservations.requests
 
 
+async def test_a_contradiction_is_no_preview(place: World) -> None:
+    wrong = {**GOOD, "service": "available"}
+    answer = await place.client.post(f"{REQUESTS}:preview", json=wrong, headers=place.headers())
+    problem = assert_problem(answer, 422)
+    assert (problem["field"], problem["ceiling"]) == ("guaranteed_bps", 0)
+
+
 async def test_missing_field_and_body(place: World) -> None:
     answer = await place.client.post(REQUESTS, json={"source": "alpha"}, headers=place.headers())
     assert assert_problem(answer, 422)["field"] == "destination"

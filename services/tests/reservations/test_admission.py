@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.admission import (
-    FOREVER_US,
+from chart.reservations.decisions import messages
+from chart.reservations.decisions.admission import (
     Ask,
-    Commitment,
     Granted,
     Refused,
     admit,
     candidate_link_ids,
     free_bps,
     next_start_us,
-    peak_bps,
     widest_shortest_path,
 )
-from chart.reservations.network import Network, NetworkLink
+from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.windows import FOREVER_US, Commitment, peak_bps
 
 MEGA = 1_000_000
 
@@ -148,7 +148,7 @@ commitments = st.lists(
 @given(commitments, st.integers(0, 60), st.integers(1, 30))
 def test_peak_is_the_maximum_over_every_instant(taken: list[Commitment], start: int, length: int) -> None:
     instants = range(start, start + length)
-    sums = [sum(one.rate_bps for one in taken if one.start_us <= now < one.end_us) for now in instants]
+    sums = [sum(one.committed_bps for one in taken if one.start_us <= now < one.end_us) for now in instants]
     assert peak_bps(taken, start, start + length) == max(sums)
 
 
@@ -173,10 +173,10 @@ def test_no_sequence_of_asks_and_releases_over_commits(steps: list[tuple[int, in
                 taken[link_id].append(entry)
             granted.append((decision, entry))
         else:
-            fits = dataclasses.replace(one, guaranteed_bps=decision.ceiling_bps, minimum_bps=0)
+            fits = dataclasses.replace(one, wanted_bps=decision.ceiling_bps, minimum_bps=0)
             assert isinstance(admit(LINE, taken, fits), Granted), "the ceiling is really accepted"
             if decision.ceiling_bps:
-                above = dataclasses.replace(fits, guaranteed_bps=decision.ceiling_bps + 1)
+                above = dataclasses.replace(fits, wanted_bps=decision.ceiling_bps + 1)
                 assert isinstance(admit(LINE, taken, above), Refused), "and nothing above it"
         if release and granted:
             gone, entry = granted.pop(0)
@@ -204,3 +204,12 @@ def test_suggested_start_is_the_first_that_fits(taken: list[Commitment], rate: i
 def test_admission_share_of_the_link(share: float) -> None:
     link = NetworkLink("x", "a", "d", 100 * MEGA, share)
     assert link.admissible_bps == 100 * MEGA * share
+
+
+def test_of_a_maximum_rate_nothing_is_guaranteed() -> None:
+    """What is committed counts on the links; what a preview and the request say is the guarantee."""
+    link = LINE.links["b:to-c"]
+    soft = Granted(40 * MEGA, (link,), link, 80 * MEGA, Kind.SOFT)
+    firm = dataclasses.replace(soft, kind=Kind.FIRM)
+    assert (soft.committed_bps, soft.granted_bps, messages.preview(soft).granted_bps) == (40 * MEGA, 0, 0)
+    assert (firm.committed_bps, firm.granted_bps, messages.preview(firm).granted_bps) == (40 * MEGA,) * 3

@@ -13,8 +13,9 @@ from chart.common.clock import FakeClock
 from chart.common.database import Pool
 from chart.common.rpc_errors import RefusalError
 from chart.common.settings import BaseServiceSettings
-from chart.reservations.answers import CLAIM_US, AnswerCalls
-from chart.reservations.repository import Repository
+from chart.reservations.edges.answer_calls import CLAIM_US, AnswerCalls
+from chart.reservations.store.idempotency import KeptAnswers
+from chart.reservations.store.repository import Repository
 from chart.v1 import reservations_pb2 as pb
 from support.postgres import PostgresServer
 
@@ -35,7 +36,7 @@ class Calls:
 
     def __init__(self, pool: Pool) -> None:
         self.clock = FakeClock()
-        self._calls = AnswerCalls(pool, DAY_US, self.clock)
+        self._calls = AnswerCalls(KeptAnswers(pool, DAY_US), self.clock)
 
     async def claim(
         self, key: str = "k", body: bytes = b"b", owner: str = "alice", claim_us: int = 0

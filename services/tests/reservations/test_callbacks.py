@@ -20,14 +20,17 @@ from chart.common.database import Pool
 from chart.common.places import migrations_dir
 from chart.common.rpc_errors import RefusalError
 from chart.common.settings import BaseServiceSettings
-from chart.reservations import notices, rows
-from chart.reservations.admission import FOREVER_US, Ask, Granted
-from chart.reservations.callbacks import Callbacks
-from chart.reservations.network import NetworkLink
-from chart.reservations.reservation import Outcome, Reservation, Timing
-from chart.reservations.service import create
-from chart.reservations.validation import CheckedRequest
-from chart.reservations.writing import Changes
+from chart.reservations.decisions import notices
+from chart.reservations.decisions.admission import Ask, Granted
+from chart.reservations.decisions.lifecycle import create
+from chart.reservations.decisions.network import NetworkLink
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.edges.deliveries import Deliveries
+from chart.reservations.store import rows
+from chart.reservations.store.callbacks import Callbacks
+from chart.reservations.store.changes import Changes
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1.flow_grant_pb2 import FlowSelector
 from support.postgres import PostgresServer
@@ -85,34 +88,34 @@ def is_in(pool: Pool, state: int) -> Callable[[], object]:
 async def test_notices_of_one_moment_are_told_as_they_were_written(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     # The worst that ids can do: those of one millisecond in the wrong order.
     numbers = iter(range(99, 0, -1))
-    monkeypatch.setattr("chart.reservations.writing.ULID", lambda: f"{next(numbers):026d}")
+    monkeypatch.setattr("chart.reservations.store.changes.ULID", lambda: f"{next(numbers):026d}")
     with receiver() as (address, received):
         first = made(address)
         await write(pool, None, first, *(rate(first, bps) for bps in range(1, 6)))
-        delivering = asyncio.create_task(Callbacks(pool, SystemClock(), anywhere=True).run())
+        delivering = asyncio.create_task(Deliveries(Callbacks(pool), SystemClock(), anywhere=True).run())
         try:
             await eventually(is_in(pool, rr.CALLBACK_STATE_DELIVERED), 15)
         finally:
             delivering.cancel()
             await asyncio.gather(delivering, return_exceptions=True)
     assert [json.loads(body)["data"]["granted_bps"] for _, body in received] == [10**7, 1, 2, 3, 4, 5]
-    listed, cursor = await Callbacks(pool, SystemClock(), anywhere=True).page("r1", "", 0, 4, "")
-    rest, end = await Callbacks(pool, SystemClock(), anywhere=True).page("r1", "", 0, 4, cursor)
+    listed, cursor = await Callbacks(pool).page("r1", "", 0, 4, "")
+    rest, end = await Callbacks(pool).page("r1", "", 0, 4, cursor)
     assert [one.id[-2:] for one in (*listed, *rest)] == sorted(one.id[-2:] for one in (*listed, *rest))
     assert (len(listed), len(rest), end) == (4, 2, "")
     with pytest.raises(RefusalError, match="cursor"):
-        await Callbacks(pool, SystemClock(), anywhere=True).page("r1", "", 0, 4, "msg_1")
+        await Callbacks(pool).page("r1", "", 0, 4, "msg_1")
 
 
 async def test_a_notice_that_comes_while_another_is_noted_keeps_the_request_pending(pool: Pool) -> None:
     first = made("http://127.0.0.1:9/")
     before = await write(pool, None, first)
-    delivery = Callbacks(pool, SystemClock(), anywhere=True)
-    (taken,) = await delivery._take(NOW_US + S)
+    callbacks = Callbacks(pool)
+    (taken,) = await callbacks.take(NOW_US + S)
     async with pool.connection() as connection, connection.transaction():
         # As every change of a request does: it locks the request, and adds a notice.
         await connection.execute("SELECT 1 FROM rate_request WHERE id = 'r1' FOR UPDATE")
-        noting = asyncio.create_task(delivery._note(taken, ""))
+        noting = asyncio.create_task(callbacks.note(taken, "", SystemClock().now_us()))
         done, _ = await asyncio.wait([noting], timeout=0.5)
         assert not done, "it waits for the change"
         changes = Changes()
@@ -120,25 +123,25 @@ async def test_a_notice_that_comes_while_another_is_noted_keeps_the_request_pend
         await changes.write(connection)
     await asyncio.wait_for(noting, 5)
     assert await state_of(pool) == rr.CALLBACK_STATE_PENDING
-    (taken,) = await delivery._take(NOW_US + S)
-    await delivery._note(taken, "")
+    (taken,) = await callbacks.take(NOW_US + S)
+    await callbacks.note(taken, "", SystemClock().now_us())
     assert await state_of(pool) == rr.CALLBACK_STATE_DELIVERED
 
 
 async def test_what_was_given_up_can_be_sent_again(pool: Pool) -> None:
     await write(pool, None, made("http://127.0.0.1:9/"))
-    delivery = Callbacks(pool, SystemClock(), anywhere=True)
-    (taken,) = await delivery._take(NOW_US + S)
-    await delivery._note(taken, "the receiver answered 410")
+    callbacks = Callbacks(pool)
+    (taken,) = await callbacks.take(NOW_US + S)
+    await callbacks.note(taken, "the receiver answered 410", SystemClock().now_us())
     # A day after it was made the last try is over.
     assert await state_of(pool) == rr.CALLBACK_STATE_DEAD
     with pytest.raises(RefusalError):
-        await delivery.retry(taken.id, "mallory", "mallory")
-    again = await delivery.retry(taken.id, "alice", "alice")
+        await callbacks.retry(taken.id, "mallory", "mallory", SystemClock().now_us())
+    again = await callbacks.retry(taken.id, "alice", "alice", SystemClock().now_us())
     assert (again.state, again.attempts) == (notices.PENDING, 0)
     assert await state_of(pool) == rr.CALLBACK_STATE_PENDING
-    (taken,) = await delivery._take(SystemClock().now_us())
-    await delivery._note(taken, "")
+    (taken,) = await callbacks.take(SystemClock().now_us())
+    await callbacks.note(taken, "", SystemClock().now_us())
     assert await state_of(pool) == rr.CALLBACK_STATE_DELIVERED
 
 
@@ -146,10 +149,12 @@ async def test_too_many_notices_give_up_the_oldest(pool: Pool, monkeypatch: pyte
     monkeypatch.setattr(notices, "MOST_WAITING", 3)
     first = made("http://127.0.0.1:9/")
     await write(pool, None, first, *(rate(first, bps) for bps in range(1, 6)))
-    delivery = Callbacks(pool, SystemClock(), anywhere=True)
-    (taken,) = await delivery._take(NOW_US + S)
-    await delivery._note(dataclasses.replace(taken, created_at_us=SystemClock().now_us()), "no answer")
-    listed, _ = await delivery.page("r1", "", 0, 10, "")
+    callbacks = Callbacks(pool)
+    (taken,) = await callbacks.take(NOW_US + S)
+    await callbacks.note(
+        dataclasses.replace(taken, created_at_us=SystemClock().now_us()), "no answer", SystemClock().now_us()
+    )
+    listed, _ = await callbacks.page("r1", "", 0, 10, "")
     assert [one.state for one in listed] == [notices.PENDING] * 3 + [notices.DEAD] * 3
 
 
@@ -157,7 +162,7 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(pool: Pool) -> None:
     hanging = socket.create_server(("127.0.0.1", 0))
     with hanging, receiver() as (address, received):
         await write(pool, None, made(f"http://127.0.0.1:{hanging.getsockname()[1]}/"))
-        delivering = asyncio.create_task(Callbacks(pool, SystemClock(), anywhere=True).run())
+        delivering = asyncio.create_task(Deliveries(Callbacks(pool), SystemClock(), anywhere=True).run())
         try:
             await asyncio.sleep(0.2)
             other = made(address)

@@ -17,8 +17,8 @@ import pytest_asyncio
 
 from chart.common import rpc
 from chart.common.rpc import RefusalError
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.profile import Block
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.profile import Block
 from chart.v1 import estimate_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb

@@ -7,13 +7,14 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations import engine, in_band, rates, service, validation
-from chart.reservations.admission import FOREVER_US, Granted, Refused
-from chart.reservations.engine import Book, Decision
-from chart.reservations.ledger import Kind, Ledger
-from chart.reservations.network import Network, NetworkLink
-from chart.reservations.rates import Change
-from chart.reservations.reservation import Reservation, Timing
+from chart.reservations.decisions import engine, in_band, lifecycle, messages, rates, validation
+from chart.reservations.decisions.admission import Granted, Refused
+from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.ledger import Kind, Ledger
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Reservation, Timing
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1.flow_grant_pb2 import SERVICE_TYPE_MAXIMUM
 
@@ -49,14 +50,14 @@ class World:
             guaranteed_bps=int(mbit * MEGA),
             **fields,  # type: ignore[arg-type]
         )
-        checked = validation.check(specification, self.book.network, 0, self.now)
+        checked = validation.check(specification, self.book.network, self.now)
         return engine.create(self.book, f"r{self.number}", "alice", checked, self.now + self.number, "", TIMING)
 
     def one(self, identity: str) -> Reservation:
         return self.book.reservations[identity]
 
     def release(self, identity: str) -> None:
-        assert engine.apply(self.book, service.release(self.one(identity), self.now, TIMING), self.now) is not None
+        assert engine.apply(self.book, lifecycle.release(self.one(identity), self.now, TIMING), self.now) is not None
 
     def check(self) -> None:
         """What the ledger says is what the live requests hold, and no link has more than it may."""
@@ -82,7 +83,7 @@ def test_higher_rank_takes_from_the_lowest_latest_and_it_returns() -> None:
     assert "higher rank" in lost.reason
     assert lost.lacking
     assert lost.content_generation == lost.generation == 2
-    record = service.grant_record(lost)
+    record = messages.grant_record(lost)
     assert record.guaranteed_bps == 0
     assert record.with_available_rate
     world.check()
@@ -201,18 +202,18 @@ def test_hold_commits_in_time_or_expires() -> None:
     assert (held.reservation.lifecycle, held.grant) == (rr.LIFECYCLE_HELD, "")
     assert world.ask(60).refused is not None, "what is held is committed"
     soon = NOW + 899 * S
-    assert service.at_due(held.reservation, soon, TIMING) is None
-    committed = service.commit(held.reservation, soon, TIMING)
+    assert lifecycle.at_due(held.reservation, soon, TIMING) is None
+    committed = lifecycle.commit(held.reservation, soon, TIMING)
     assert committed is not None
     assert (committed.reservation.lifecycle, committed.grant) == (rr.LIFECYCLE_ACTIVE, "put")
     late = NOW + 901 * S
-    assert service.commit(held.reservation, late, TIMING) is None
-    expired = engine.apply(world.book, service.at_due(held.reservation, late, TIMING), late)
+    assert lifecycle.commit(held.reservation, late, TIMING) is None
+    expired = engine.apply(world.book, lifecycle.at_due(held.reservation, late, TIMING), late)
     assert expired is not None
     assert expired.reservation.lifecycle == rr.LIFECYCLE_EXPIRED
     assert world.ask(60).granted
     later = world.ask(1, hold=True, start_us=NOW + 2000 * S).outcomes[0]
-    waiting = service.commit(later.reservation, NOW + S, TIMING)
+    waiting = lifecycle.commit(later.reservation, NOW + S, TIMING)
     assert waiting is not None
     assert (waiting.reservation.lifecycle, waiting.reservation.due_at_us) == (rr.LIFECYCLE_RESERVED, NOW + 2000 * S)
 
@@ -295,7 +296,7 @@ def test_whatever_is_asked_nothing_is_over_committed_and_previews_are_true(
                 guaranteed_bps=mbit * MEGA,
                 **fields,  # type: ignore[arg-type]
             )
-            ask = validation.check(specification, book.network, 0, world.now).ask
+            ask = validation.check(specification, book.network, world.now).ask
             peaks = {one: book.ledger.peak_bps(one, world.now, FOREVER_US) for one in book.network.links}
             previewed = engine.decide(book, ask, world.now)
             assert previewed is not None

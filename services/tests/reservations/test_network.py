@@ -7,7 +7,7 @@ import ipaddress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.network import Network, Prefix, _contains
+from chart.reservations.decisions.network import Network, Prefix, _contains
 
 # Few different bits, so that prefixes lie in each other often.
 prefixes = st.one_of(

@@ -7,10 +7,10 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.ledger import Ledger, LinkCommitment
-from chart.reservations.network import Network, NetworkLink
-from chart.reservations.paths import Found, alternatives
+from chart.reservations.decisions.ledger import Ledger, LinkCommitment
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.paths import Found, alternatives
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1.reservations_pb2 import PathKind
 
 MEGA = 1_000_000

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.admission import FOREVER_US, Commitment, peak_bps
-from chart.reservations.ledger import Kind, Ledger, LinkCommitment
-from chart.reservations.profile import FOREVER_S, Block, LinkProfile, UnknownBlockError, keys, past, seconds
+from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.profile import FOREVER_S, Block, LinkProfile, UnknownBlockError, keys, past, seconds
+from chart.reservations.decisions.windows import FOREVER_US, Commitment, peak_bps
 
 NOW = 1_770_000_000
 
@@ -109,7 +109,9 @@ def test_forgetting_the_past_changes_no_answer_about_the_future() -> None:
         asked = (now + chance.randint(0, 300)) * 1_000_000
         until = asked + chance.randint(1, 600) * 1_000_000
         whole = [
-            Commitment(one.rate_bps, one.start_us // 10**6 * 10**6, min(FOREVER_US, -(-one.end_us // 10**6) * 10**6))
+            Commitment(
+                one.committed_bps, one.start_us // 10**6 * 10**6, min(FOREVER_US, -(-one.end_us // 10**6) * 10**6)
+            )
             for one in held
         ]
         assert ledger.peak_bps("x", asked, until) == peak_bps(whole, asked, until)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chart.reservations import notices
+from chart.reservations.decisions import notices
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
 SECRET = bytes(range(32))

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from chart.common import rpc
 from chart.common.rpc import RefusalError
-from chart.reservations.rates import Change
+from chart.reservations.decisions.rates import Change
 from chart.v1 import flow_grant_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb

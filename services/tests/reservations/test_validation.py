@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.admission import FOREVER_US
-from chart.reservations.network import Network, network_of, own_prefix
-from chart.reservations.validation import CheckedRequest, body_hash, check
+from chart.reservations.decisions.network import Network, network_of, own_prefix
+from chart.reservations.decisions.validation import CheckedRequest, ContradictionError, body_hash, check, check_policy
+from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import topology_pb2
-from chart.v1.flow_grant_pb2 import SERVICE_TYPE_AVAILABLE, SERVICE_TYPE_GUARANTEED, FlowSelector
-from chart.v1.rate_request_pb2 import RateRequestSpecification
+from chart.v1.flow_grant_pb2 import (
+    SERVICE_TYPE_AVAILABLE,
+    SERVICE_TYPE_GUARANTEED,
+    SERVICE_TYPE_MAXIMUM,
+    FlowSelector,
+)
+from chart.v1.rate_request_pb2 import TRAFFIC_CLASS_BACKGROUND, RateRequestSpecification
 
 NOW_US = 1_750_000_000_000_000
 MEGA = 1_000_000
@@ -48,7 +53,9 @@ def checked(maximum: int = 0, selector: dict[str, int | str] | None = None, **fi
         **{"source": "alpha", "destination": "bravo", "guaranteed_bps": MEGA, **fields},
         selector=FlowSelector(**(selector or {})),  # type: ignore[arg-type]
     )
-    return check(asked, NETWORK, maximum, NOW_US)
+    found = check(asked, NETWORK, NOW_US)
+    check_policy(found.specification, maximum)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,31 @@ def test_refused_with_the_field(field: str, asked: dict[str, Any]) -> None:
         checked(**asked)
     assert caught.value.refusal.field == field
     assert caught.value.refusal.detail
+
+
+@pytest.mark.parametrize(
+    ("field", "bounds", "asked"),
+    [
+        ("guaranteed_bps", {"floor_bps": 1}, {"guaranteed_bps": 0, "service": SERVICE_TYPE_GUARANTEED}),
+        ("guaranteed_bps", {"ceiling_bps": 0}, {"service": SERVICE_TYPE_AVAILABLE}),
+        ("maximum_bps", {"floor_bps": 1}, {"guaranteed_bps": 0, "service": SERVICE_TYPE_MAXIMUM}),
+        ("minimum_bps", {"ceiling_bps": MEGA}, {"minimum_bps": 2 * MEGA}),
+        ("maximum_bps", {"floor_bps": MEGA}, {"maximum_bps": 1000}),
+        ("traffic_class", {}, {"guaranteed_bps": 0, "traffic_class": TRAFFIC_CLASS_BACKGROUND}),
+        (
+            "preemption_priority",
+            {"ceiling_bps": 0},
+            {"traffic_class": TRAFFIC_CLASS_BACKGROUND, "preemption_priority": 2},
+        ),
+        ("end_us", {}, {"start_us": NOW_US + 20, "end_us": NOW_US + 10}),
+    ],
+)
+def test_contradictions_say_what_would_be_accepted(field: str, bounds: dict[str, int], asked: dict[str, Any]) -> None:
+    with pytest.raises(ContradictionError) as caught:
+        checked(**asked)
+    refusal = caught.value.refusal
+    stated = {one.name: getattr(refusal, one.name) for one, _ in refusal.ListFields() if one.name.endswith("_bps")}
+    assert (refusal.field, stated) == (field, bounds)
 
 
 def test_policy_maximum_says_the_ceiling() -> None:

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from chart.common.clock import SystemClock
-from chart.reservations import watch
-from chart.reservations.reservation import Reservation
-from chart.reservations.watch import Watch
-from support.waiting import eventually
+from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.edges import watch
+from chart.reservations.edges.watch import Watch
 
 
 class Stored:

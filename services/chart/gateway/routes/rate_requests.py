@@ -12,7 +12,7 @@ from ulid import ULID
 
 from chart.common.problems import ProblemError
 from chart.common.tokens import Principal
-from chart.gateway import mapping, reservation_mapping
+from chart.gateway import reservation_mapping
 from chart.gateway.auth import AnyRole, Asker
 from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context
@@ -86,7 +86,7 @@ async def _changed(response: Response, call: Awaitable[_Answer]) -> RateRequest:
     """The request as a call leaves it, with its entity tag."""
     with problems("reservations"):
         answer = await call
-    found = mapping.rate_request(answer.rate_request)
+    found = reservation_mapping.rate_request(answer.rate_request)
     tag(response, found.revision)
     return found
 
@@ -114,14 +114,14 @@ async def create_rate_request(
     told by `enforcement`, which turns from PENDING to ENFORCED within a second; follow it with GET or on /v1/events.
     """
     call = reservations_pb2.CreateRateRequestRequest(
-        specification=mapping.specification(body),
+        specification=reservation_mapping.specification(body),
         owner=principal.subject,
         # With a key of our own the call below may be repeated safely when an answer got lost.
         idempotency_key=idempotency_key or str(ULID()),
     )
     with problems("reservations"):
         answer = await gateway.backends.reservations.CreateRateRequest(call, metadata=acting(principal.subject))
-    created = mapping.rate_request(answer.rate_request)
+    created = reservation_mapping.rate_request(answer.rate_request)
     tag(response, created.revision)
     response.headers["Location"] = f"/v1/rate-requests/{created.id}"
     if answer.replayed:
@@ -133,7 +133,7 @@ async def create_rate_request(
 async def preview_rate_request(body: RateRequestBody, gateway: Context, principal: Asker) -> Preview:
     """The same answer that POST would give now, without committing anything."""
     call = reservations_pb2.PreviewRateRequestRequest(
-        specification=mapping.specification(body), owner=principal.subject
+        specification=reservation_mapping.specification(body), owner=principal.subject
     )
     with problems("reservations"):
         answer = await gateway.backends.reservations.PreviewRateRequest(call)
@@ -192,7 +192,7 @@ async def list_rate_requests(
     )
     with problems("reservations"):
         answer = await gateway.backends.reservations.ListRateRequests(call)
-    items = [mapping.rate_request(item) for item in answer.rate_requests]
+    items = [reservation_mapping.rate_request(item) for item in answer.rate_requests]
     return RateRequestPage(items=items, next_cursor=answer.next_cursor or None)
 
 
@@ -222,7 +222,7 @@ async def get_rate_request(
         timeout_s = wait_s + WAIT_MARGIN_S
     with problems("reservations"):
         answer = await gateway.backends.reservations.GetRateRequest(call, timeout=timeout_s)
-    found = mapping.rate_request(answer.rate_request)
+    found = reservation_mapping.rate_request(answer.rate_request)
     if not_modified(if_none_match, found.revision):
         return Response(status_code=304, headers={"ETag": f'"{found.revision}"'})
     tag(response, found.revision)

@@ -55,6 +55,7 @@ def _wrong(field: str, message: str, **context: Any) -> PydanticCustomError:
     return PydanticCustomError("rule", message, {"field": field, **context})
 
 
+# Types, units and spellings. Whether the values make sense together, and on this network, is for reservations to say.
 class RateRequestBody(Input):
     """What an application asks for."""
 
@@ -143,42 +144,10 @@ class RateRequestBody(Input):
         return value
 
     @model_validator(mode="after")
-    def _fields_agree(self) -> Self:
+    def _one_end(self) -> Self:
         if self.end is not None and self.duration_s is not None:
             raise _wrong("duration_s", "state either end or duration_s, not both")
-        if self.end is not None and self.start is not None and self.end <= self.start:
-            raise _wrong("end", "must be later than start", suggestions=["Leave end out, or state duration_s instead."])
-        if self.traffic_class == "background" and self.service not in ("guaranteed", "variable"):
-            raise _wrong("traffic_class", "background needs service guaranteed or variable")
-        if self.traffic_class == "background" and self.priority:
-            raise _wrong("priority", "must be 0 for background: it takes from nobody", ceiling=0)
-        self._rates_agree()
         return self
-
-    def _rates_agree(self) -> None:
-        guaranteed = self.service in ("guaranteed", "variable")
-        if guaranteed and self.guaranteed_bps == 0:
-            raise _wrong(
-                "guaranteed_bps",
-                "must be at least 1 for service {service}",
-                service=self.service,
-                floor=1,
-                suggestions=["For a share of what is free, without a guarantee, ask for service available."],
-            )
-        if not guaranteed and self.guaranteed_bps > 0:
-            raise _wrong(
-                "guaranteed_bps",
-                "must be 0 for service {service}",
-                service=self.service,
-                ceiling=0,
-                suggestions=["For a guaranteed rate ask for service guaranteed or variable."],
-            )
-        if self.service == "maximum" and self.maximum_bps is None:
-            raise _wrong("maximum_bps", "is required for service maximum", floor=1)
-        if self.minimum_bps is not None and self.minimum_bps > self.guaranteed_bps:
-            raise _wrong("minimum_bps", "must not exceed guaranteed_bps", ceiling=self.guaranteed_bps)
-        if self.maximum_bps is not None and self.maximum_bps < self.guaranteed_bps:
-            raise _wrong("maximum_bps", "must not be less than guaranteed_bps", floor=self.guaranteed_bps)
 
 
 class RequestedRate(Output):

@@ -1,0 +1,1 @@
+"""What reservations decides: pure functions over plain data, without a database, streams or a clock."""

@@ -1,0 +1,315 @@
+"""Admission: which path a request takes, whether its guaranteed rate fits on every link of it, and if not, what
+would.
+
+Per link and instant the committed guaranteed rates stay at or below share x capacity (default 0.8), over the whole
+interval [start, end) of a request, never only at its ends (Foster et al., GARA; design: allocation, admission).
+The path has the fewest hops and, among those, the greatest free rate: CHART does not route, so a detour that
+packets will not take is not offered. Pure functions: preview and commit call the same `admit`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from chart.common.units import format_bps, rfc3339
+from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions.network import Network, NetworkLink
+from chart.reservations.decisions.windows import FOREVER_US, Commitment, Window, free_windows, peak_bps
+
+# Smallest rate on the wire (TIA-1039 rate field): 1 kbit/s.
+SMALLEST_RATE_BPS = 1_000
+
+# Commitments by link id; may leave out those that do not overlap the request.
+Commitments = Mapping[str, Sequence[Commitment]]
+
+
+class Load(Protocol):
+    """What is committed: a `Ledger`, or a list of commitments by link."""
+
+    def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
+        """The greatest sum of committed rates at any instant of [start_us, end_us)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLoad:
+    """Firm commitments, listed."""
+
+    commitments: Commitments
+
+    def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
+        """See `Load`."""
+        return peak_bps(self.commitments.get(link_id, ()), start_us, end_us) if kind == Kind.FIRM else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What admission has to decide. `wanted_bps` is to be committed on every link: the guaranteed rate, of a
+    maximum-rate request the maximum (`kind` is SOFT), 0 when the available rate alone is asked for.
+    """
+
+    source_node: str
+    destination_node: str
+    wanted_bps: int
+    minimum_bps: int
+    start_us: int
+    end_us: int = FOREVER_US
+    kind: Kind = Kind.FIRM
+    # Pre-emption: takes from those of a lower rank. 0: background, 1 + priority: foreground.
+    rank: int = 1
+    # Nodes and links that the path must not use.
+    avoid: frozenset[str] = frozenset()
+    # The path is this one and no other (change in service).
+    path: tuple[str, ...] = ()
+    # The path is this one if it still is a path and the rate fits on it (re-admission).
+    prefer: tuple[str, ...] = ()
+
+    @property
+    def commits(self) -> bool:
+        """Whether anything is to be committed."""
+        return self.wanted_bps > 0
+
+    @property
+    def least_bps(self) -> int:
+        """The smallest rate that would be granted."""
+        return self.minimum_bps or self.wanted_bps
+
+    def filled_by(self, granted: Granted) -> bool:
+        """Whether a grant is all that was asked for."""
+        return granted.committed_bps >= self.wanted_bps
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """It fits."""
+
+    # What is committed on every link of the path.
+    committed_bps: int
+    links: tuple[NetworkLink, ...]
+    bottleneck: NetworkLink
+    # The greatest guaranteed rate that this path could have given.
+    ceiling_bps: int
+    kind: Kind = Kind.FIRM
+
+    @property
+    def granted_bps(self) -> int:
+        """What of it is guaranteed: nothing of a maximum rate."""
+        return self.committed_bps if self.kind == Kind.FIRM else 0
+
+    @property
+    def link_ids(self) -> tuple[str, ...]:
+        """The path."""
+        return tuple(link.id for link in self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It does not, and why; what would."""
+
+    code: str
+    detail: str
+    field: str
+    bottleneck_link_id: str = ""
+    floor_bps: int = 0
+    ceiling_bps: int = 0
+    suggestions: tuple[str, ...] = ()
+    # The path that was looked at.
+    link_ids: tuple[str, ...] = ()
+
+
+def as_load(load: Load | Commitments) -> Load:
+    """A list of commitments by link as a load."""
+    return ListedLoad(load) if isinstance(load, Mapping) else load
+
+
+def free_bps(link: NetworkLink, load: Load | Commitments, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
+    """What may still be committed on a link over the whole interval; 0 when it is over-committed already."""
+    committed = as_load(load)
+    firm = committed.peak_bps(link.id, start_us, end_us)
+    soft = committed.peak_bps(link.id, start_us, end_us, Kind.SOFT)
+    both = link.oversubscribable_bps - firm - soft
+    return max(0, both if kind == Kind.SOFT else min(link.admissible_bps - firm, both))
+
+
+def shortest_path_links(network: Network, source: str, destination: str) -> dict[str, list[NetworkLink]]:
+    """The links of all fewest-hop paths, by sending node, in the order of distance; empty without a path."""
+    known = network.shortest.get((source, destination))
+    if known is None:
+        known = network.shortest[source, destination] = _shortest_path_links(network, source, destination)
+    return known
+
+
+def _shortest_path_links(network: Network, source: str, destination: str) -> dict[str, list[NetworkLink]]:
+    distance = {destination: 0}
+    frontier = [destination]
+    while frontier and source not in distance:
+        reached = []
+        for node in frontier:
+            for link in network.incoming.get(node, ()):
+                if link.from_node not in distance:
+                    distance[link.from_node] = distance[node] + 1
+                    reached.append(link.from_node)
+        frontier = reached
+    if source not in distance:
+        return {}
+    found: dict[str, list[NetworkLink]] = {}
+    level = [source]
+    while level and level != [destination]:
+        following: list[str] = []
+        for node in level:
+            found[node] = [
+                link
+                for link in network.outgoing.get(node, ())
+                if link.capacity_bps > 0 and distance.get(link.to_node, -1) == distance[node] - 1
+            ]
+            following += [link.to_node for link in found[node] if link.to_node not in following]
+        level = following
+    return found
+
+
+def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
+    """Ids of the links that `admit` may look at, sorted: what a caller has to lock and read."""
+    ends = ask.source_node, ask.destination_node
+    shortest = network.candidates.get(ends)
+    if shortest is None:
+        choices = shortest_path_links(network, *ends)
+        shortest = network.candidates[ends] = sorted({link.id for links in choices.values() for link in links})
+    if not ask.path and not ask.prefer:
+        return list(shortest)
+    return sorted({*shortest, *ask.path, *ask.prefer})
+
+
+def widest_shortest_path(
+    network: Network, source: str, destination: str, width_bps: Callable[[NetworkLink], int]
+) -> tuple[NetworkLink, ...]:
+    """Of the fewest-hop paths the one whose narrowest link is widest; ties go to the smaller link ids. Empty: no
+    path. A link of negative width is not used.
+    """
+    choices = shortest_path_links(network, source, destination)
+    if choices and all(len(links) == 1 for links in choices.values()):
+        path = tuple(links[0] for links in choices.values())
+        return path if all(width_bps(link) >= 0 for link in path) else ()
+    best: dict[str, tuple[int, tuple[NetworkLink, ...]]] = {destination: (FOREVER_US, ())}
+    for node in reversed(list(choices)):
+        options = []
+        for link in choices[node]:
+            if link.to_node in best and (link_width := width_bps(link)) >= 0:
+                width, rest = best[link.to_node]
+                options.append((-min(width, link_width), link.id, (link, *rest)))
+        if options:
+            narrowest, _, path = min(options)[0:3]
+            best[node] = (-narrowest, path)
+    return best[source][1] if source in best else ()
+
+
+def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Refused:
+    """Decide a request. The same for preview and commit.
+
+    When `load` is a list of commitments, a refusal also suggests the next start that fits; with a ledger the caller
+    adds that with `with_windows`, from commitments that it reads for the purpose.
+    """
+    committed = as_load(load)
+    free: dict[str, int] = {}
+
+    def width_bps(link: NetworkLink) -> int:
+        if link.id in ask.avoid or link.from_node in ask.avoid or link.to_node in ask.avoid:
+            return -1
+        known = free.get(link.id)
+        if known is None:
+            known = free[link.id] = free_bps(link, committed, ask.start_us, ask.end_us, ask.kind)
+        return known
+
+    path: tuple[NetworkLink, ...] = ()
+    for wanted in filter(None, (ask.path, ask.prefer)):
+        path = _path_of(network, wanted)
+        if path and (ask.path or min(width_bps(link) for link in path) >= ask.wanted_bps):
+            break
+        path = ()
+    if not path and not ask.path:
+        path = widest_shortest_path(network, ask.source_node, ask.destination_node, width_bps)
+    if not path:
+        return _no_path(network, ask)
+    bottleneck = min(path, key=width_bps)
+    ceiling = width_bps(bottleneck)
+    if ceiling >= ask.wanted_bps:
+        return Granted(ask.wanted_bps, path, bottleneck, ceiling, ask.kind)
+    if ask.minimum_bps and ceiling >= max(ask.minimum_bps, SMALLEST_RATE_BPS):
+        return Granted(ceiling, path, bottleneck, ceiling, ask.kind)
+    refused = _refuse(path, ask, bottleneck, ceiling)
+    return with_windows(refused, path, load, ask) if isinstance(load, Mapping) else refused
+
+
+def with_windows(refused: Refused, path: Sequence[NetworkLink], commitments: Commitments, ask: Ask) -> Refused:
+    """The refusal, with the next start at which the request would fit among its suggestions."""
+    start_us = next_start_us(path, commitments, ask, ask.least_bps)
+    if start_us is None:
+        return refused
+    words = f"start at {rfc3339(start_us)}, when it fits"
+    return dataclasses.replace(refused, suggestions=(*refused.suggestions[:-1], words, refused.suggestions[-1]))
+
+
+def next_start_us(path: Sequence[NetworkLink], commitments: Commitments, ask: Ask, rate_bps: int) -> int | None:
+    """The earliest start after the asked one at which the rate fits for as long as was asked; None: none is known."""
+    later = (one.start_us for one in windows(path, commitments, ask, rate_bps, 2) if one.start_us > ask.start_us)
+    return next(later, None)
+
+
+def windows(path: Sequence[NetworkLink], commitments: Commitments, ask: Ask, rate_bps: int, most: int) -> list[Window]:
+    """The next times, from the asked start on, in which a rate fits on a path for as long as was asked."""
+    length_us = FOREVER_US if ask.end_us == FOREVER_US else ask.end_us - ask.start_us
+    steps = [(commitments.get(link.id, ()), link.admissible_bps) for link in path]
+    return free_windows(steps, ask.start_us, length_us, rate_bps, most)
+
+
+def _path_of(network: Network, link_ids: Sequence[str]) -> tuple[NetworkLink, ...]:
+    """The links of a path; empty when one of them is gone or has no capacity."""
+    found = tuple(network.links[one] for one in link_ids if one in network.links)
+    return found if len(found) == len(link_ids) and all(link.capacity_bps > 0 for link in found) else ()
+
+
+def _no_path(network: Network, ask: Ask) -> Refused:
+    between = f"from {ask.source_node} to {ask.destination_node}"
+    if ask.path:
+        return Refused("no-path", f"the path of the request {between} is no more", "")
+    if ask.avoid and shortest_path_links(network, ask.source_node, ask.destination_node):
+        return Refused(
+            "no-path",
+            f"every fewest-hop path {between} goes over what shall be avoided ({', '.join(sorted(ask.avoid))}), and"
+            " packets take no other",
+            "avoid",
+            suggestions=("leave out of avoid what the path cannot do without",),
+        )
+    return Refused(
+        "no-path",
+        f"there is no path of links {between}",
+        "destination",
+        suggestions=("state the links between them (PUT /v1/links/{id}), both directions",),
+    )
+
+
+def _refuse(path: Sequence[NetworkLink], ask: Ask, bottleneck: NetworkLink, ceiling: int) -> Refused:
+    wanted = ask.least_bps
+    soft = ask.kind == Kind.SOFT
+    bound = bottleneck.oversubscribable_bps if soft else bottleneck.admissible_bps
+    field = "maximum_bps" if soft else "minimum_bps" if ask.minimum_bps else "guaranteed_bps"
+    suggestions = []
+    if ceiling >= SMALLEST_RATE_BPS:
+        name = "maximum" if soft else "guaranteed"
+        suggestions.append(f"ask for a {name} rate of at most {ceiling} bit/s ({format_bps(ceiling)})")
+        if not soft:
+            suggestions.append(f"set minimum_bps to {ceiling} or less to take what fits")
+    suggestions.append('ask for service "available": no guarantee, the fair rate of the path')
+    return Refused(
+        "insufficient-capacity",
+        f"link {bottleneck.id} can still commit {format_bps(ceiling)} of the {format_bps(bound)}"
+        f" it may commit, {format_bps(wanted)} were asked for",
+        field,
+        bottleneck.id,
+        SMALLEST_RATE_BPS if ceiling >= SMALLEST_RATE_BPS else 0,
+        ceiling if ceiling >= SMALLEST_RATE_BPS else 0,
+        tuple(suggestions),
+        tuple(link.id for link in path),
+    )

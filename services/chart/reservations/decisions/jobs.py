@@ -1,0 +1,234 @@
+"""What is asked of admission, one job each: which requests and links a job looks at, and its decision. Pure.
+
+The group commit takes many jobs into one transaction; a job only says what has to be locked and read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from chart.reservations.decisions import engine, quotas, rates
+from chart.reservations.decisions.admission import Ask, candidate_link_ids
+from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.profile import seconds
+from chart.reservations.decisions.quotas import Spending
+from chart.reservations.decisions.rates import Change
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
+
+# Link and interval in seconds.
+Span = tuple[str, int, int]
+Known = Mapping[str, Reservation]
+
+
+@dataclass(frozen=True)
+class IdempotencyKey:
+    """What the caller gave to make a repetition harmless; `key` is not empty."""
+
+    owner: str
+    key: str
+    body_hash: bytes
+
+
+class Job(Protocol):
+    """One thing to decide."""
+
+    @property
+    def actor(self) -> str:
+        """Who did it, for the audit."""
+        ...
+
+    @property
+    def request_id(self) -> str:
+        """The request that it is about, "" when it is a new one or several."""
+        ...
+
+    def request_ids(self) -> Iterable[str]:
+        """Requests that are there already and that it is going to change."""
+        ...
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """What admission will be asked."""
+        ...
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """Decide, and make it count in the book.
+
+        Raises:
+            RefusalError: it is not to be.
+        """
+        ...
+
+
+def links(job: Job, network: Network, known: Known, now_us: int) -> set[str]:
+    """Links that a job looks at or changes."""
+    found = {link_id for ask in job.asks(network, known, now_us) for link_id in candidate_link_ids(network, ask)}
+    for identity in job.request_ids():
+        if identity in known:
+            found |= {held.link_id for held in known[identity].commitments}
+    return found
+
+
+def spans(job: Job, network: Network, known: Known, now_us: int) -> list[Span]:
+    """Links and intervals whose profiles a job looks at or changes."""
+    found: dict[Span, None] = {}
+    for ask in job.asks(network, known, now_us):
+        interval = seconds(ask.start_us, ask.end_us)
+        for link_id in candidate_link_ids(network, ask):
+            found[(link_id, *interval)] = None
+    for identity in job.request_ids():
+        if identity in known:
+            for held in known[identity].commitments:
+                found[(held.link_id, *seconds(held.start_us, held.end_us))] = None
+    return list(found)
+
+
+@dataclass
+class Create:
+    """A new request."""
+
+    identity: str
+    owner: str
+    checked: CheckedRequest
+    traceparent: str
+    timing: Timing
+    key: IdempotencyKey | None = None
+    request_id: str = ""
+
+    @property
+    def actor(self) -> str:
+        """Its owner."""
+        return self.owner
+
+    @property
+    def spending(self) -> Spending:
+        """What it takes from the quota."""
+        return quotas.spending_of_new(self.owner, self.checked)
+
+    def request_ids(self) -> Iterable[str]:
+        """See `Job`."""
+        return ()
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """See `Job`. A request without a guarantee commits nothing, so it need not wait for anybody."""
+        return [self.checked.ask] if self.checked.ask.commits else []
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """See `Job`."""
+        return engine.create(book, self.identity, self.owner, self.checked, now_us, self.traceparent, self.timing)
+
+
+@dataclass
+class Alter:
+    """Change in service."""
+
+    request_id: str
+    actor: str
+    change: Change
+    timing: Timing
+    # Raises what stands against it, by the request as it is once it is locked (values, revision, already ended).
+    permitted: Callable[[Reservation], None]
+
+    def request_ids(self) -> Iterable[str]:
+        """See `Job`."""
+        return (self.request_id,)
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """See `Job`."""
+        before = known.get(self.request_id)
+        if before is None or not self.change.of_rate:
+            return []
+        return [rates.asked_anew(before, self.change).ask(now_us)]
+
+    def spending(self, before: Reservation) -> Spending | None:
+        """What it takes more from the quota of the request's owner."""
+        return quotas.spending_of_change(self.change, before)
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """See `Job`."""
+        return engine.change(book, self.request_id, self.change, now_us, self.timing)
+
+
+@dataclass
+class Step:
+    """One request moves on by itself or by its owner's word (release, commit, a hold that ran out)."""
+
+    request_id: str
+    actor: str
+    step: Callable[[Reservation], Outcome | None]
+
+    def request_ids(self) -> Iterable[str]:
+        """See `Job`."""
+        return (self.request_id,)
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """See `Job`."""
+        return []
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """See `Job`."""
+        outcome = engine.apply(book, self.step(book.reservations[self.request_id]), now_us)
+        return Decision(() if outcome is None else (outcome,))
+
+
+@dataclass
+class Readmit:
+    """Give a request that lacks its rate what there is."""
+
+    request_id: str
+    timing: Timing
+    actor: str = "reservations"
+
+    def request_ids(self) -> Iterable[str]:
+        """See `Job`."""
+        return (self.request_id,)
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """See `Job`."""
+        before = known.get(self.request_id)
+        return [before.ask(now_us)] if before is not None and before.lacking else []
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """See `Job`."""
+        if not book.reservations[self.request_id].lacking:
+            return Decision()
+        decision = engine.readmit(book, self.request_id, now_us, self.timing)
+        # That it still does not fit is no news.
+        return Decision(decision.outcomes, decision.granted, None, decision.losers, decision.needs_holders)
+
+
+@dataclass
+class Relieve:
+    """Admit anew everyone on links that failed or shrank."""
+
+    link_ids: tuple[str, ...]
+    holders: tuple[str, ...]
+    timing: Timing
+    actor: str = "reservations"
+    request_id: str = ""
+
+    def request_ids(self) -> Iterable[str]:
+        """See `Job`."""
+        return self.holders
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """See `Job`."""
+        found = [known[one].ask(now_us) for one in self.holders if one in known]
+        whole = [_over(one, now_us) for one in self.link_ids if one in network.links]
+        return [*found, *whole]
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """See `Job`. Links that are gone have nothing more to be looked at than their holders."""
+        crowded = [one for one in self.link_ids if one not in book.network.links]
+        crowded += engine.overcommitted(book, [one for one in self.link_ids if one in book.network.links], now_us)
+        return engine.relieve(book, crowded, now_us, self.timing) if crowded else Decision()
+
+
+def _over(link_id: str, now_us: int) -> Ask:
+    """A question about one link from now on for good."""
+    origin = link_id.split(":", 1)[0]
+    return Ask(origin, origin, 0, 0, now_us, FOREVER_US, path=(link_id,))

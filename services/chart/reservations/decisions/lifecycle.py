@@ -1,0 +1,315 @@
+"""What reservations decides about a request over its life, without a database, streams or a clock.
+
+A `Reservation` is one request with everything known about it. The functions here take it and an occurrence (a
+status from an agent, a moment reached, a release) and return the changed reservation and which records have to go
+out; the repository stores both in one transaction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from chart.common import leases
+from chart.reservations.decisions.admission import Granted
+from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation, Timing
+from chart.reservations.decisions.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
+from chart.reservations.decisions.validation import CheckedRequest
+from chart.reservations.decisions.windows import FOREVER_US
+from chart.v1 import grant_status_pb2
+from chart.v1.grant_status_pb2 import GrantState
+from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
+
+
+def create(
+    request_id: str,
+    owner: str,
+    checked: CheckedRequest,
+    granted: Granted,
+    now_us: int,
+    traceparent: str,
+    timing: Timing,
+) -> Outcome:
+    """A request that admission let through; its grant goes out at once unless it is held or starts later."""
+    nodes = dict.fromkeys(link.from_node for link in granted.links)
+    hold = checked.specification.hold
+    reservation = Reservation(
+        id=request_id,
+        revision=1,
+        owner=owner,
+        specification=checked.specification,
+        selector=checked.selector,
+        lifecycle=Lifecycle.LIFECYCLE_HELD if hold else Lifecycle.LIFECYCLE_RESERVED,
+        enforcement=Enforcement.ENFORCEMENT_PENDING,
+        service_state=ServiceState.SERVICE_STATE_GRANTED,
+        callback_state=CallbackState.CALLBACK_STATE_NONE,
+        granted_bps=granted.granted_bps,
+        link_ids=granted.link_ids,
+        confirming_nodes=tuple(nodes),
+        start_us=checked.ask.start_us,
+        end_us=checked.ask.end_us,
+        created_at_us=now_us,
+        updated_at_us=now_us,
+        enforced_at_us=0,
+        reason="",
+        generation=0,
+        content_generation=0,
+        grant_issued_at_us=0,
+        grant_valid_until_us=0,
+        confirm_by_us=0,
+        due_at_us=checked.ask.start_us,
+        traceparent=traceparent,
+        hold_until_us=now_us + timing.hold_limit_us if hold else 0,
+        source_node=checked.ask.source_node,
+        destination_node=checked.ask.destination_node,
+    )
+    committed = reservation.commitments_for(granted, now_us)
+    reservation = reservation.replaced(commitments=committed)
+    if hold:
+        due_at_us = min(reservation.hold_until_us, reservation.end_us)
+        held = reservation.replaced(reason="held, waits to be committed", due_at_us=due_at_us)
+        return Outcome(held, action="rate-request.hold")
+    if checked.ask.start_us <= now_us:
+        return dataclasses.replace(_activate(reservation, now_us, timing, bump=False), action="rate-request.create")
+    waiting = reservation.replaced(reason="waits for its start")
+    return Outcome(waiting, action="rate-request.create")
+
+
+def commit(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
+    """Commit a held request; None when it is committed already or has ended.
+
+    What the rate is committed for does not change: a start that passed meanwhile is now.
+    """
+    later = reservation.start_us > now_us
+    event = LifecycleEvent.COMMIT_FOR_LATER if later else LifecycleEvent.COMMIT_NOW
+    lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
+    if lifecycle is None or now_us >= min(reservation.hold_until_us, reservation.end_us):
+        return None
+    if later:
+        changed = reservation.replaced(
+            lifecycle=lifecycle, reason="waits for its start", due_at_us=reservation.start_us
+        )
+        return Outcome(_revised(changed, now_us), action="rate-request.commit")
+    return dataclasses.replace(
+        _activate(reservation, now_us, timing, bump=True, event=event), action="rate-request.commit"
+    )
+
+
+def release(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
+    """Give the rate back; None when the request has ended already."""
+    return _end(reservation, LifecycleEvent.RELEASE, "released", now_us, timing)
+
+
+def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
+    """What a moment brings that was waited for; None when nothing is due yet."""
+    if reservation.lifecycle not in LIVE:
+        if now_us < reservation.updated_at_us + timing.remember_ended_us:
+            return None
+        forgotten = reservation.replaced(due_at_us=FOREVER_US)
+        return Outcome(forgotten, announce=False, forget=True)
+    if reservation.lifecycle == Lifecycle.LIFECYCLE_HELD:
+        if now_us < min(reservation.hold_until_us, reservation.end_us):
+            return None
+        return _end(reservation, LifecycleEvent.HOLD_TIMEOUT, "was not committed in time", now_us, timing)
+    if now_us >= reservation.end_us:
+        return _end(reservation, LifecycleEvent.END, "its end was reached", now_us, timing)
+    if not reservation.active:
+        return _activate(reservation, now_us, timing, bump=True) if now_us >= reservation.start_us else None
+    changed = reservation
+    announce = False
+    if reservation.confirm_by_us and now_us >= reservation.confirm_by_us:
+        changed = _judge(reservation.replaced(confirm_by_us=0), now_us, timing, timed_out=True)
+        announce = changed.enforcement != reservation.enforcement or changed.reason != reservation.reason
+    renew = changed.grant_valid_until_us < changed.end_us and leases.renewal_due(
+        changed.grant_issued_at_us, changed.grant_valid_until_us, now_us
+    )
+    if renew:
+        changed = _issue(changed, now_us, timing)
+    if changed is reservation:
+        return None
+    if announce:
+        changed = _revised(changed, now_us)
+    changed = changed.replaced(due_at_us=_due_at(changed))
+    return Outcome(changed, grant="put" if renew else "", announce=announce)
+
+
+def on_status(
+    reservation: Reservation, status: grant_status_pb2.GrantStatus, now_us: int, timing: Timing
+) -> Outcome | None:
+    """A node's word about a grant; None when it changes nothing (an old generation, a node off the path)."""
+    if status.node not in reservation.confirming_nodes:
+        return None
+    before = reservation.confirmations.get(status.node)
+    removal = status.state == GrantState.GRANT_STATE_REMOVED
+    if not removal and status.generation < reservation.content_generation:
+        return None
+    if before is not None and status.generation < before.generation:
+        return None
+    changed = reservation.replaced(confirmations={**reservation.confirmations, status.node: status})
+    if reservation.active:
+        changed = _judge(changed, now_us, timing)
+    announce = (
+        changed.enforcement != reservation.enforcement
+        or changed.reason != reservation.reason
+        or before is None
+        or (before.state, before.reason, before.kernel_rate_bps)
+        != (status.state, status.reason, status.kernel_rate_bps)
+    )
+    if announce:
+        changed = _revised(changed, now_us)
+    if reservation.active:
+        changed = changed.replaced(due_at_us=_due_at(changed))
+    return Outcome(changed, announce=announce)
+
+
+def on_statuses(
+    reservation: Reservation, statuses: Iterable[grant_status_pb2.GrantStatus], now_us: int, timing: Timing
+) -> Outcome | None:
+    """Several words at once: one change, told once."""
+    merged: Outcome | None = None
+    for status in statuses:
+        outcome = on_status(merged.reservation if merged else reservation, status, now_us, timing)
+        if outcome is not None:
+            merged = dataclasses.replace(outcome, announce=outcome.announce or (merged is not None and merged.announce))
+    return merged
+
+
+def is_part(before: Reservation, after: Reservation) -> bool:
+    """Whether a word of nodes is only a part of the confirmation that others still owe."""
+    return before.enforcement == after.enforcement == Enforcement.ENFORCEMENT_PENDING
+
+
+def reissue(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
+    """What a change of rate, path or end of a request has to tell: a new grant that has to be confirmed, if it is in
+    force.
+    """
+    if not reservation.active:
+        return Outcome(_revised(reservation, now_us))
+    enforcement = ENFORCEMENT.next(reservation.enforcement, EnforcementEvent.AGAIN_OPEN)
+    changed = reservation.replaced(
+        enforcement=reservation.enforcement if enforcement is None else enforcement,
+        content_generation=reservation.generation + 1,
+        confirm_by_us=now_us + timing.confirmation_limit_us,
+    )
+    changed = _revised(_issue(changed, now_us, timing), now_us)
+    return Outcome(changed.replaced(due_at_us=_due_at(changed)), grant="put")
+
+
+def _activate(
+    reservation: Reservation,
+    now_us: int,
+    timing: Timing,
+    *,
+    bump: bool,
+    event: LifecycleEvent = LifecycleEvent.START,
+) -> Outcome:
+    lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
+    assert lifecycle is not None
+    changed = reservation.replaced(
+        lifecycle=lifecycle,
+        reason="waits for " + ", ".join(reservation.confirming_nodes),
+        content_generation=reservation.generation + 1,
+        confirm_by_us=now_us + timing.confirmation_limit_us,
+    )
+    changed = _issue(changed, now_us, timing)
+    if bump:
+        changed = _revised(changed, now_us)
+    return Outcome(changed.replaced(due_at_us=_due_at(changed)), grant="put", action="rate-request.start")
+
+
+def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: int, timing: Timing) -> Outcome | None:
+    lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
+    if lifecycle is None:
+        return None
+    changed = reservation.replaced(
+        lifecycle=lifecycle,
+        reason=reason,
+        confirm_by_us=0,
+        due_at_us=now_us + timing.remember_ended_us,
+        ended_at_us=now_us,
+        commitments=(),
+    )
+    # A tombstone even if the grant never went out: harmless, and a record on its way cannot be left behind.
+    verb = "release" if event == LifecycleEvent.RELEASE else "expire"
+    return Outcome(
+        _revised(changed, now_us),
+        grant="tombstone" if reservation.generation else "",
+        frees_capacity=True,
+        action=f"rate-request.{verb}",
+    )
+
+
+def _issue(reservation: Reservation, now_us: int, timing: Timing) -> Reservation:
+    """The next generation of the grant record, with a new lease."""
+    return reservation.replaced(
+        generation=reservation.generation + 1,
+        grant_issued_at_us=now_us,
+        grant_valid_until_us=leases.expiry_us(now_us, timing.grant_validity_us, reservation.end_us),
+    )
+
+
+def _due_at(reservation: Reservation) -> int:
+    """The next moment that matters to an active request."""
+    half = (reservation.grant_valid_until_us - reservation.grant_issued_at_us + 1) // 2
+    renewal_us = reservation.grant_issued_at_us + half
+    if reservation.grant_valid_until_us >= reservation.end_us:
+        renewal_us = reservation.end_us
+    return min(reservation.end_us, renewal_us, reservation.confirm_by_us or FOREVER_US)
+
+
+def _revised(reservation: Reservation, now_us: int) -> Reservation:
+    return reservation.replaced(revision=reservation.revision + 1, updated_at_us=now_us)
+
+
+def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: bool = False) -> Reservation:
+    """Enforcement that follows from what the nodes said."""
+    event, reason = judge(reservation, timed_out=timed_out)
+    reason = "; ".join(filter(None, (reservation.service_reason, reason)))
+    state = ENFORCEMENT.next(reservation.enforcement, event) if event is not None else None
+    if state is None:
+        return reservation.replaced(reason=reason)
+    enforced_at_us, confirm_by_us = reservation.enforced_at_us, 0
+    if state == Enforcement.ENFORCEMENT_ENFORCED and reservation.enforcement != state:
+        applied = [reservation.confirmations[node].applied_at_us for node in reservation.confirming_nodes]
+        enforced_at_us = max(applied) or now_us
+    if state == Enforcement.ENFORCEMENT_PENDING:
+        came_open = reservation.enforcement != state
+        confirm_by_us = now_us + timing.confirmation_limit_us if came_open else reservation.confirm_by_us
+    return reservation.replaced(
+        enforcement=state, reason=reason, enforced_at_us=enforced_at_us, confirm_by_us=confirm_by_us
+    )
+
+
+def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[EnforcementEvent | None, str]:
+    """The enforcement event that the nodes' statuses amount to, and the reason in words ("" when all is well).
+
+    A node that failed outweighs one that is silent, that outweighs one that only observes.
+    """
+    failed, silent, watching = [], [], []
+    for node in reservation.confirming_nodes:
+        status = reservation.confirmations.get(node)
+        state = status.state if status is not None else GrantState.GRANT_STATE_UNSPECIFIED
+        if status is not None and status.generation < reservation.content_generation:
+            # Said of an earlier rate or path.
+            state = GrantState.GRANT_STATE_UNSPECIFIED
+        if state == GrantState.GRANT_STATE_FAILED:
+            assert status is not None
+            failed.append(f"{node}: {status.reason or 'failed without a reason'}")
+        elif state == GrantState.GRANT_STATE_OBSERVED:
+            assert status is not None
+            watching.append(f"{node} does not enforce" + (f" ({status.reason})" if status.reason else ""))
+        elif state == GrantState.GRANT_STATE_REMOVED:
+            silent.append(f"{node} (removed the grant)")
+        elif state != GrantState.GRANT_STATE_APPLIED:
+            silent.append(node)
+    if failed:
+        return EnforcementEvent.NODE_FAILED, "; ".join(failed)
+    if silent:
+        names = ", ".join(silent)
+        if timed_out or reservation.enforcement == Enforcement.ENFORCEMENT_FAILED:
+            return EnforcementEvent.TIMEOUT, f"no confirmation from {names}; still trying"
+        again = reservation.enforcement == Enforcement.ENFORCEMENT_ENFORCED
+        return EnforcementEvent.AGAIN_OPEN if again else None, f"waits for {names}"
+    if watching:
+        return EnforcementEvent.AGAIN_OPEN, "; ".join(watching)
+    return EnforcementEvent.ALL_APPLIED, ""

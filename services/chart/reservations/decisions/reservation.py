@@ -1,0 +1,198 @@
+"""One request with everything known about it, and what a change of it brings along. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, Ask, Granted
+from chart.reservations.decisions.ledger import Kind, LinkCommitment
+from chart.v1 import flow_grant_pb2, grant_status_pb2
+from chart.v1.flow_grant_pb2 import ServiceType
+from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification, TrafficClass
+
+# Looked up once: to look a name of an enum up costs more than the comparison.
+ACTIVE = Lifecycle.LIFECYCLE_ACTIVE
+BACKGROUND = TrafficClass.TRAFFIC_CLASS_BACKGROUND
+MAXIMUM = ServiceType.SERVICE_TYPE_MAXIMUM
+LIVE = (Lifecycle.LIFECYCLE_HELD, Lifecycle.LIFECYCLE_RESERVED, ACTIVE)
+# Former rates of a request that its receipt can tell; of more the oldest are left out.
+MAXIMUM_HISTORY = 200
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time limits, microseconds."""
+
+    grant_validity_us: int = 60_000_000
+    confirmation_limit_us: int = 10_000_000
+    remember_ended_us: int = 24 * 3600 * 1_000_000
+    hold_limit_us: int = 900 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PastRate:
+    """What was granted until a moment."""
+
+    until_us: int
+    granted_bps: int
+    service_state: int
+
+
+def rank_of(specification: RateRequestSpecification) -> int:
+    """Who takes from whom: background 0, foreground 1 + its pre-emption priority."""
+    background = specification.traffic_class == BACKGROUND
+    return 0 if background else 1 + specification.preemption_priority
+
+
+def kind_of(specification: RateRequestSpecification) -> Kind:
+    """Maximum rates may be oversubscribed, all others may not."""
+    return Kind.SOFT if specification.service == MAXIMUM else Kind.FIRM
+
+
+def wanted_bps(specification: RateRequestSpecification) -> int:
+    """What a request would commit in full."""
+    soft = kind_of(specification) == Kind.SOFT
+    return specification.maximum_bps if soft else specification.guaranteed_bps
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """One request."""
+
+    id: str
+    revision: int
+    owner: str
+    specification: RateRequestSpecification
+    selector: flow_grant_pb2.FlowSelector
+    lifecycle: int
+    enforcement: int
+    service_state: int
+    callback_state: int
+    granted_bps: int
+    link_ids: tuple[str, ...]
+    confirming_nodes: tuple[str, ...]
+    start_us: int
+    end_us: int
+    created_at_us: int
+    updated_at_us: int
+    enforced_at_us: int
+    reason: str
+    # Of the newest grant record, and of the first record with the same content: a renewal needs no new confirmation.
+    generation: int
+    content_generation: int
+    grant_issued_at_us: int
+    grant_valid_until_us: int
+    # Until when the nodes have to confirm; 0 when nothing is waited for.
+    confirm_by_us: int
+    # The next moment at which `at_due` has something to do; FOREVER_US: none.
+    due_at_us: int
+    # Of the call that asked for it; travels with every grant record.
+    traceparent: str
+    # Until when a held request may be committed.
+    hold_until_us: int = 0
+    # Source and destination as nodes: what a new path is looked for between.
+    source_node: str = ""
+    destination_node: str = ""
+    ended_at_us: int = 0
+    # Why the rate is not as asked; `reason` is this and what the nodes say.
+    service_reason: str = ""
+    history: tuple[PastRate, ...] = ()
+    confirmations: Mapping[str, grant_status_pb2.GrantStatus] = field(default_factory=dict)
+    commitments: tuple[LinkCommitment, ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """Whether its grant is in force."""
+        return self.lifecycle == ACTIVE
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.lifecycle in LIVE
+
+    @property
+    def background(self) -> bool:
+        """Whether it takes what foreground leaves."""
+        return self.specification.traffic_class == BACKGROUND
+
+    @property
+    def rank(self) -> int:
+        """See `rank_of`."""
+        return rank_of(self.specification)
+
+    @property
+    def committed_bps(self) -> int:
+        """What it has on every link of its path."""
+        return self.commitments[0].committed_bps if self.commitments else 0
+
+    @property
+    def lacking(self) -> bool:
+        """Whether it is to get more as soon as there is more: background, and whoever had more once."""
+        if not self.live or self.committed_bps >= wanted_bps(self.specification):
+            return False
+        return self.background or bool(self.history)
+
+    def commitments_for(self, granted: Granted, now_us: int) -> tuple[LinkCommitment, ...]:
+        """What a grant commits on its path."""
+        start_us = 0 if self.start_us <= now_us else self.start_us
+        kind = kind_of(self.specification)
+        committed_bps = granted.committed_bps
+        if not committed_bps:
+            return ()
+        return tuple(LinkCommitment(one, committed_bps, start_us, self.end_us, kind) for one in granted.link_ids)
+
+    def has(self, granted: Granted) -> bool:
+        """Whether it has on this path what a grant would give it."""
+        return granted.link_ids == self.link_ids and granted.committed_bps == self.committed_bps
+
+    def ask(self, now_us: int, *, floor: bool = False) -> Ask:
+        """What admission has to decide about it anew, on the path that it has or another. With `floor` it keeps what it
+        has, rather than what it asked for.
+        """
+        specification = self.specification
+        wanted = wanted_bps(specification)
+        if floor and self.committed_bps:
+            wanted = min(wanted, self.committed_bps)
+        minimum = specification.minimum_bps
+        if self.background:
+            minimum = minimum or SMALLEST_RATE_BPS
+        return Ask(
+            self.source_node,
+            self.destination_node,
+            wanted,
+            min(minimum, wanted),
+            max(self.start_us, now_us),
+            self.end_us,
+            kind_of(specification),
+            self.rank,
+            frozenset(specification.avoid),
+            # Written before nodes were stored with requests: it keeps its path.
+            path=() if self.source_node else self.link_ids,
+            prefer=self.link_ids,
+        )
+
+    def replaced(self, **changes: Any) -> Reservation:
+        """A copy with other values in some fields; `dataclasses.replace` looks at all of them and takes longer."""
+        values = self.__dict__
+        if not changes.keys() <= values.keys():
+            msg = f"a reservation has no {', '.join(sorted(changes.keys() - values.keys()))}"
+            raise TypeError(msg)
+        made = object.__new__(Reservation)
+        made.__dict__.update(values, **changes)
+        return made
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A changed reservation, and what has to be told."""
+
+    reservation: Reservation
+    # A grant record: "put", "tombstone", or "" for none.
+    grant: str = ""
+    # Whether chart.rate-request.v1 gets the request anew (or, for "forget", its tombstone).
+    announce: bool = True
+    forget: bool = False
+    frees_capacity: bool = False
+    action: str = ""

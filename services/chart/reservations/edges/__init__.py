@@ -1,0 +1,1 @@
+"""What connects decisions and store with calls, streams and clocks, beside rpc.py and streams.py."""

@@ -1,0 +1,133 @@
+"""The network and policy as they are now, from the streams; the network is made anew when something of it changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import cast
+
+from chart.common.streams import Broker, CompactedState, StreamUnavailable
+from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
+from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, topology_pb2
+
+TOPOLOGY = "chart.topology.v1"
+POLICY = "chart.policy.v1"
+ESTIMATE = "chart.estimate.v1"
+NODE_STATE = "chart.node-state.v1"
+TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE)
+CAPACITY_METRIC = "capacity_bps"
+# Agents that say one of these can draw on a lease.
+IN_BAND_CAPABILITIES = frozenset({"signal", "in-band"})
+# Changes come in bursts (a node has several links): they are looked at together.
+SETTLE_S = 0.2
+
+
+class NetworkView:
+    """Topology, policy, measured capacities and the state of interfaces."""
+
+    def __init__(self, oversubscription: float = DEFAULT_OVERSUBSCRIPTION) -> None:
+        self._states: dict[str, CompactedState] = {}
+        self._network: Network | None = None
+        self._oversubscription = oversubscription
+        self._changed = asyncio.Event()
+        self._prints: dict[tuple[str, str], object] = {}
+        # Each link with the most that it could commit in any network since the last that `changes` gave out.
+        self._most: dict[str, NetworkLink] = {}
+
+    async def open(self, broker: Broker) -> None:
+        """Read the states to their ends.
+
+        Raises:
+            StreamUnavailable: one could not be read.
+        """
+        for topic in TOPICS:
+            self._states[topic] = await broker.compacted(topic)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is held."""
+        return len(self._states) == len(TOPICS) and all(state.ready for state in self._states.values())
+
+    async def follow(self, topic: str) -> None:
+        """Drop the built network whenever something changes in the topic that it is made of.
+
+        Raises:
+            StreamUnavailable: the state can no longer be followed.
+        """
+        async for key, value in self._states[topic].subscribe_changes(with_current=True):
+            if topic == ESTIMATE and not key.endswith(f",{CAPACITY_METRIC}"):
+                continue
+            seen = _print_of(value)
+            if self._prints.get((topic, key)) == seen:
+                continue
+            self._prints[topic, key] = seen
+            self._network = None
+            self._changed.set()
+        # The state ended under us: without it every decision would be about the past. The supervisor starts us anew.
+        msg = f"the state of {topic} is no longer followed"
+        raise StreamUnavailable(msg)
+
+    async def changes(self) -> AsyncIterator[tuple[Network, Network]]:
+        """The network before and after each change; the first time nothing came before.
+
+        Of a link that had more in between, `before` has that: somebody may have been admitted by it.
+        """
+        known: Network | None = None
+        while True:
+            after = self.network
+            if after is not known:
+                before = Network({}, {}) if known is None else Network(known.nodes, self._most)
+                self._most = dict(after.links)
+                yield before, after
+                known = after
+            await self._changed.wait()
+            await asyncio.sleep(SETTLE_S)
+            self._changed.clear()
+
+    @property
+    def network(self) -> Network:
+        """The network of this moment."""
+        if self._network is None:
+            entities = cast("list[tuple[str, topology_pb2.TopologyEntity]]", self._states[TOPOLOGY].items())
+            estimates = (
+                cast(estimate_pb2.Estimate, value)
+                for key, value in self._states[ESTIMATE].items()
+                if key.endswith(f",{CAPACITY_METRIC}")
+            )
+            measured = {(one.source_node, one.destination_node): one.value for one in estimates if one.value > 0}
+            down = {
+                interface.link_id
+                for state in self._nodes()
+                for interface in state.interfaces
+                if interface.link_id and not interface.up
+            }
+            self._network = network_of(entities, measured, down, self._oversubscription)
+            for link_id, link in self._network.links.items():
+                if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
+                    self._most[link_id] = link
+        return self._network
+
+    @property
+    def in_band_nodes(self) -> set[str]:
+        """Nodes whose agents grant in band."""
+        return {state.node for state in self._nodes() if IN_BAND_CAPABILITIES.intersection(state.capabilities)}
+
+    def max_guaranteed_bps(self, node: str) -> int:
+        """Greatest guaranteed rate of one request from a node, by its own policy or the default one; 0: no bound."""
+        for identity in (node, "default"):
+            policy = cast("policy_pb2.Policy | None", self._states[POLICY].get(identity))
+            if policy is not None and policy.max_guaranteed_bps:
+                return policy.max_guaranteed_bps
+        return 0
+
+    def _nodes(self) -> list[node_state_pb2.NodeState]:
+        return [cast(node_state_pb2.NodeState, value) for _, value in self._states[NODE_STATE].items()]
+
+
+def _print_of(value: object) -> object:
+    """What of a record the network is made of."""
+    if isinstance(value, node_state_pb2.NodeState):
+        return tuple(sorted((one.link_id, one.up) for one in value.interfaces))
+    if isinstance(value, estimate_pb2.Estimate):
+        return int(value.value)
+    return value

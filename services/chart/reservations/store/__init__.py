@@ -1,0 +1,1 @@
+"""What reservations keeps: every statement of SQL, and rows as plain data. Imports decisions, never edges."""

@@ -1,0 +1,46 @@
+"""The network as the streams tell it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chart.common.streams import LocalBroker
+from chart.reservations.edges.network_view import TOPOLOGY, NetworkView
+from chart.v1 import topology_pb2
+from support.waiting import eventually
+
+LINK = "a:to-b"
+
+
+async def state(broker: LocalBroker, capacity_bps: int) -> None:
+    link = topology_pb2.Link(id=LINK, from_node="a", to_node="b", capacity_bps=capacity_bps)
+    await broker.publish(TOPOLOGY, LINK, topology_pb2.TopologyEntity(link=link))
+
+
+async def test_a_link_that_had_more_for_a_moment_counts_as_shrunk() -> None:
+    broker = LocalBroker()
+    for node in ("a", "b"):
+        await broker.publish(TOPOLOGY, node, topology_pb2.TopologyEntity(node=topology_pb2.Node(id=node)))
+    await state(broker, 50)
+    view = NetworkView()
+    await view.open(broker)
+    following = asyncio.create_task(view.follow(TOPOLOGY))
+    changes = view.changes()
+    try:
+        before, after = await anext(changes)
+        assert (dict(before.links), after.links[LINK].capacity_bps) == ({}, 50)
+        # Within the time in which changes are gathered: somebody is admitted by the network in between.
+        coming = asyncio.ensure_future(anext(changes))
+        await state(broker, 100)
+        await eventually(lambda: view.network.links[LINK].capacity_bps == 100)
+        await state(broker, 50)
+        await eventually(lambda: view.network.links[LINK].capacity_bps == 50)
+        before, after = await asyncio.wait_for(coming, 5)
+        assert (before.links[LINK].capacity_bps, after.links[LINK].capacity_bps) == (100, 50)
+        await state(broker, 70)
+        before, after = await asyncio.wait_for(anext(changes), 5)
+        assert (before.links[LINK].capacity_bps, after.links[LINK].capacity_bps) == (70, 70)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await broker.close()
