@@ -10,6 +10,7 @@ from chart.common.clock import SystemClock
 from chart.reservations.decisions.reservation import Reservation
 from chart.reservations.edges import watch
 from chart.reservations.edges.watch import Watch
+from support.waiting import eventually
 
 
 class Stored:
