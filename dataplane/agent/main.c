@@ -15,19 +15,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "caps.h"
-#include "control.h"
-#include "datapath.h"
-#include "loop.h"
-#include "options.h"
+#include "control/control.h"
+#include "core/loop.h"
+#include "core/options.h"
+#include "grants/datapath.h"
+#include "lib/caps/caps.h"
 
 #define WALK_PERIOD_US 1000000u
 
 static const struct agent_module *const modules[] = {
     &trinity_share_module, &ratefile_module, &signal_module, &authority_module, &ipfix_module, &police_module,
-#ifdef CHART_STREAMS
     &streams_module,
-#endif
     &control_module,
 };
 #define N_MODULES (sizeof(modules) / sizeof(modules[0]))
