@@ -14,6 +14,8 @@
 #include "authority/authority_report.h"
 #include "authority/authority_state.h"
 #include "core/agent.h"
+#include "core/log.h"
+#include "core/loop.h"
 #include "signal/signal_source.h"
 
 #define TICK_US 50000u

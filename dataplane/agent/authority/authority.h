@@ -14,6 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct agent_module;
+extern const struct agent_module authority_module;
+
 #define AUTHORITY_MAC_HEADER "chart-mac"
 #define AUTHORITY_MAC_LEN 320
 

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 
 #include "core/agent.h"
+#include "core/log.h"
 
 #define ANSWER_MAX (4u << 20)
 #define CONNECT_LIMIT_S 5L

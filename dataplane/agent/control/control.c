@@ -14,6 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "core/agent.h"
+#include "core/log.h"
 #include "grants/datapath.h"
 
 #define REQUEST_BYTES_MAX 4096
@@ -25,18 +27,6 @@ struct control {
     int listener;
     char path[108];
 };
-
-const char *control_mode_name(enum decide_mode mode) {
-    switch (mode) {
-    case DECIDE_MODE_OFF:
-        return "off";
-    case DECIDE_MODE_OBSERVE:
-        return "observe";
-    case DECIDE_MODE_ENFORCE:
-        return "enforce";
-    }
-    return "unknown";
-}
 
 static void add_flow(struct cJSON *array, const struct datapath_flow *flow) {
     struct cJSON *object = cJSON_CreateObject();
@@ -58,7 +48,7 @@ static void add_flow(struct cJSON *array, const struct datapath_flow *flow) {
 }
 
 static void add_grants(struct cJSON *array, struct datapath *datapath) {
-    const struct datapath_grant *grant;
+    const struct decide_applied *grant;
     size_t cursor = 0;
     while ((grant = datapath_next_grant(datapath, &cursor))) {
         struct cJSON *object = cJSON_CreateObject();
@@ -77,11 +67,11 @@ static void add_grants(struct cJSON *array, struct datapath *datapath) {
 }
 
 static void answer_status(struct control *control, struct cJSON *answer) {
-    struct datapath *datapath = agent_datapath(control->agent);
+    struct datapath *datapath = datapath_of(control->agent);
     const struct datapath_flow *flows;
     cJSON_AddStringToObject(answer, "node", agent_options(control->agent)->node);
-    cJSON_AddStringToObject(answer, "enforcement", control_mode_name(datapath_mode(datapath)));
-    cJSON_AddBoolToObject(answer, "switched_off", agent_is_off(control->agent));
+    cJSON_AddStringToObject(answer, "enforcement", decide_mode_name(datapath_mode(datapath)));
+    cJSON_AddBoolToObject(answer, "switched_off", datapath_is_off(datapath_of(control->agent)));
     datapath_reconcile(datapath);
     struct cJSON *array = cJSON_AddArrayToObject(answer, "flows");
     size_t count = datapath_flows(datapath, &flows);
@@ -90,7 +80,7 @@ static void answer_status(struct control *control, struct cJSON *answer) {
             add_flow(array, &flows[i]);
     array = cJSON_AddArrayToObject(answer, "grants");
     add_grants(array, datapath);
-    control_statuses(control->agent, answer);
+    agent_add_status(control->agent, answer);
 }
 
 /* The first cause why a flow does not have its rate. */
@@ -98,9 +88,9 @@ static const char *explain(struct control *control, const struct datapath_flow *
                            const struct decide_observed *seen) {
     if (datapath_flow_is_plain(flow))
         return "no grant matches it: it runs under its own congestion control";
-    if (agent_is_off(control->agent))
+    if (datapath_is_off(datapath_of(control->agent)))
         return "the agent is switched off locally (chart-agent --on takes it back)";
-    if (datapath_mode(agent_datapath(control->agent)) != DECIDE_MODE_ENFORCE)
+    if (datapath_mode(datapath_of(control->agent)) != DECIDE_MODE_ENFORCE)
         return "enforcement is not `enforce`: rates are computed, not applied";
     if (seen->kernel_rate_bps == 0)
         return "the grant has no fresh rate: its lease ended";
@@ -112,7 +102,7 @@ static const char *explain(struct control *control, const struct datapath_flow *
 }
 
 static void answer_explain(struct control *control, const char *wanted, struct cJSON *answer) {
-    struct datapath *datapath = agent_datapath(control->agent);
+    struct datapath *datapath = datapath_of(control->agent);
     const struct datapath_flow *flows;
     datapath_reconcile(datapath);
     struct cJSON *array = cJSON_AddArrayToObject(answer, "flows");
@@ -135,6 +125,13 @@ static void answer_explain(struct control *control, const char *wanted, struct c
             "no sending TCP flow of this node has this name; one without a grant is known from 1 MiB on");
 }
 
+static int switch_agent(struct agent *agent, bool off) {
+    log_info("switched %s by the local command", off ? "off" : "on");
+    int error = datapath_switch(datapath_of(agent), off);
+    agent_tell_switched_off(agent, off);
+    return error;
+}
+
 static struct cJSON *answer(struct control *control, const char *text, size_t length) {
     struct cJSON *request = cJSON_ParseWithLength(text, length), *answer = cJSON_CreateObject();
     const char *command = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(request, "command"));
@@ -146,7 +143,7 @@ static struct cJSON *answer(struct control *control, const char *text, size_t le
     else if (strcmp(command, "status") == 0)
         answer_status(control, answer);
     else if (strcmp(command, "off") == 0 || strcmp(command, "on") == 0)
-        error = control_switch(control->agent, command[1] == 'f');
+        error = switch_agent(control->agent, command[1] == 'f');
     else if (strcmp(command, "explain") == 0)
         answer_explain(control, flow ? flow : "", answer);
     else

@@ -4,18 +4,12 @@
  * Answers: {"ok": true, ...} or {"ok": false, "error": "sentence"}. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "core/options.h"
-#include "grants/decide.h"
 
-const char *control_mode_name(enum decide_mode mode);
+struct agent_module;
+extern const struct agent_module control_module;
 
 /* The other end: `chart-agent --off` and its like. Returns the exit status. */
 int control_client(const struct options *options, const char *command);
 /* `chart-agent --cleanup`; works without an agent. Returns the exit status. */
 int control_cleanup(const struct options *options);
-
-/* main.c: throw the off switch; let every part add to the status. */
-int control_switch(struct agent *agent, bool off);
-void control_statuses(struct agent *agent, struct cJSON *object);

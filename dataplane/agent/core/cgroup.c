@@ -10,7 +10,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-#include "core/agent.h"
+#include "core/log.h"
 
 #define DEFAULT_MOUNT "/sys/fs/cgroup/unified"
 

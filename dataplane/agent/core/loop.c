@@ -1,11 +1,8 @@
-/* The epoll loop of agent.h: descriptors and timers of the parts. */
+/* See loop.h. */
 #include "core/loop.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -18,20 +15,6 @@ int64_t agent_now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
-void agent_log(const char *level, const char *format, ...) {
-    char text[1024], stamp[32];
-    va_list arguments;
-    struct timespec now;
-    struct tm utc;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    fprintf(stderr, "%s.%03ldZ %s chart-agent: %s\n", stamp, now.tv_nsec / 1000000, level, text);
 }
 
 int loop_open(struct loop *loop) {

@@ -1,10 +1,11 @@
-/* One epoll with callbacks for descriptors and timers; see agent.h for what the calls mean. */
+/* One epoll with callbacks for descriptors and timers; agent.h says what the calls mean. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/agent.h"
+/* Microseconds since the epoch. */
+int64_t agent_now_us(void);
 
 struct loop_watch {
     struct loop_watch *next;

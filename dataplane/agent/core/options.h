@@ -1,9 +1,47 @@
 /* The command line of chart-agent, declared as one table from which --help is written. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
-#include "core/agent.h"
+#define AGENT_LINKS_MAX 64
+
+/* --link ID=IFACE[:CAPACITY_BPS]; capacity 0: not configured. */
+struct agent_link_option {
+    char id[80];
+    char interface[16];
+    uint64_t capacity_bps;
+};
+
+/* --edge IFACE[:AGGREGATE_BPS]; 0: no premium traffic without a grant of its own. */
+struct agent_edge_option {
+    char interface[16];
+    uint64_t aggregate_bps;
+};
+
+struct agent_options {
+    const char *node;
+    const char *state_dir;
+    const char *cgroup_path;
+    const char *rate_file;
+    const char *signal_file;
+    const char *authority_url;
+    const char *authority_ca;
+    const char *enrolment_token_file;
+    const char *bootstrap;
+    const char *metrics_listen;
+    const char *ipfix;
+    const char *default_control;
+    uint16_t sensor_port;
+    struct agent_link_option links[AGENT_LINKS_MAX];
+    size_t n_links;
+    struct agent_edge_option edges[AGENT_LINKS_MAX];
+    size_t n_edges;
+    bool edge_drop;
+    uint16_t edge_depth_ms;
+};
 
 enum options_action {
     OPTIONS_RUN,

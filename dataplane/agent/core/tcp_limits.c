@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/agent.h"
+#include "core/log.h"
 
 #define WANTED_BYTES (64ul << 20)
 

@@ -1,11 +1,15 @@
 /* --ipfix: flow records to a collector, with the streams or without. Accounting is best effort: what a collector does
  * not take is lost and counted. */
+#include "export/ipfix.h"
+
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/agent.h"
+#include "core/log.h"
+#include "core/loop.h"
 #include "export/ipfix_export.h"
 #include "export/records.h"
 
@@ -30,7 +34,7 @@ static void note(struct state *state, int error, const char *why) {
     memcpy(state->error, why, sizeof(state->error));
 }
 
-static int take(const struct messages_flow_record *record, void *context) {
+static int take(const struct flow_record *record, void *context) {
     struct state *state = context;
     char why[IPFIX_ERROR_LEN] = "";
     int error = ipfix_export_add(state->export, record, why);
@@ -49,7 +53,7 @@ static void flush(struct state *state) {
 static void tick(void *context) {
     struct state *state = context;
     const struct datapath_flow *flows;
-    size_t n = datapath_flows(agent_datapath(state->agent), &flows);
+    size_t n = datapath_flows(datapath_of(state->agent), &flows);
 
     if (records_walk(&state->records, flows, n, agent_now_us()))
         log_warning("no memory for the records of %zu flows", n);

@@ -132,8 +132,7 @@ static int append(struct ipfix_export *ipfix, uint16_t id, void *record, size_t 
     return failed(&error, ret_error);
 }
 
-int ipfix_export_add(struct ipfix_export *ipfix, const struct messages_flow_record *record,
-                     char ret_error[IPFIX_ERROR_LEN]) {
+int ipfix_export_add(struct ipfix_export *ipfix, const struct flow_record *record, char ret_error[IPFIX_ERROR_LEN]) {
     struct head head = {.start_ms = (uint64_t)record->since_us / 1000,
                         .end_ms = (uint64_t)record->ended_at_us / 1000,
                         .octets = record->new_bytes,

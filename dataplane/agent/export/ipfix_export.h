@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "streams/messages.h"
+#include "export/records.h"
 
 #define IPFIX_ERROR_LEN 160
 /* Over UDP a collector that starts later knows a template only when it is sent again (RFC 7011, section 8.4). */
@@ -19,8 +19,7 @@ int ipfix_export_open(const char *collector, const char *node, char ret_error[IP
                       struct ipfix_export **ret);
 /* Adds a record to the message that is being made, which is sent when it is full. 0, -EINVAL for an address that is
  * none, -EIO. */
-int ipfix_export_add(struct ipfix_export *ipfix, const struct messages_flow_record *record,
-                     char ret_error[IPFIX_ERROR_LEN]);
+int ipfix_export_add(struct ipfix_export *ipfix, const struct flow_record *record, char ret_error[IPFIX_ERROR_LEN]);
 /* Sends what was added, and the templates when it is time. 0 or -EIO. */
 int ipfix_export_flush(struct ipfix_export *ipfix, int64_t now_us, char ret_error[IPFIX_ERROR_LEN]);
 void ipfix_export_close(struct ipfix_export *ipfix);

@@ -51,19 +51,19 @@ int records_split(const char *endpoint, char *ret_address, size_t size, uint32_t
 
 static void tell(struct records *records, struct flow *flow, int64_t now_us, bool final) {
     char source[ADDRESS_LEN] = "", destination[ADDRESS_LEN] = "";
-    struct messages_flow_record record = {.node = records->node,
-                                          .request_id = flow->last.request_id,
-                                          .source_address = source,
-                                          .destination_address = destination,
-                                          .started_at_us = flow->started_at_us,
-                                          .ended_at_us = final ? flow->seen_at_us : now_us,
-                                          .sent_bytes = flow->last.sent_bytes,
-                                          .delivered_bytes = flow->last.delivered_bytes,
-                                          .retransmitted_bytes = flow->last.retransmitted_packets * PAYLOAD_BYTES,
-                                          .min_rtt_us = flow->last.min_rtt_us,
-                                          .dscp = flow->last.dscp,
-                                          .final = final,
-                                          .since_us = flow->told_at_us};
+    struct flow_record record = {.node = records->node,
+                                 .request_id = flow->last.request_id,
+                                 .source_address = source,
+                                 .destination_address = destination,
+                                 .started_at_us = flow->started_at_us,
+                                 .ended_at_us = final ? flow->seen_at_us : now_us,
+                                 .sent_bytes = flow->last.sent_bytes,
+                                 .delivered_bytes = flow->last.delivered_bytes,
+                                 .retransmitted_bytes = flow->last.retransmitted_packets * PAYLOAD_BYTES,
+                                 .min_rtt_us = flow->last.min_rtt_us,
+                                 .dscp = flow->last.dscp,
+                                 .final = final,
+                                 .since_us = flow->told_at_us};
     uint32_t header_bytes = flow->last.header_bytes + (flow->last.local[0] == '[' ? IPV6_HEADER : IPV4_HEADER);
 
     /* The kernel's count of packets has 32 bits. */

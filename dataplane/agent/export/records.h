@@ -6,11 +6,32 @@
 
 #include "core/strmap.h"
 #include "grants/datapath.h"
-#include "streams/messages.h"
 
 #define RECORDS_INTERVAL_US 60000000ll
 /* Flows without a grant that are recorded at a time; who comes when there are so many is left out. */
 #define RECORDS_PLAIN_MAX 256
+
+/* As chart.v1.FlowRecord; the strings are borrowed for the call of the sink. */
+struct flow_record {
+    const char *node;
+    const char *request_id;
+    const char *source_address;
+    const char *destination_address;
+    uint32_t source_port;
+    uint32_t destination_port;
+    int64_t started_at_us;
+    int64_t ended_at_us;
+    uint64_t sent_bytes;
+    uint64_t delivered_bytes;
+    uint64_t retransmitted_bytes;
+    uint32_t min_rtt_us;
+    uint8_t dscp;
+    bool final;
+    /* Since the record before: packets, and octets with the headers of IP and TCP. */
+    int64_t since_us;
+    uint64_t new_packets;
+    uint64_t new_bytes;
+};
 
 struct records {
     const char *node;
@@ -18,7 +39,7 @@ struct records {
     uint64_t round;
     size_t n_plain;
     /* Takes a finished record; an error keeps nothing back, accounting is best effort. */
-    int (*sink)(const struct messages_flow_record *record, void *context);
+    int (*sink)(const struct flow_record *record, void *context);
     void *context;
 };
 

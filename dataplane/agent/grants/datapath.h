@@ -11,7 +11,13 @@
 
 #include "grants/decide.h"
 
+struct agent;
+struct agent_module;
 struct datapath;
+
+/* The part of the agent that opens the datapath and walks the flows, and what it opened. */
+extern const struct agent_module datapath_module;
+struct datapath *datapath_of(const struct agent *agent);
 
 struct datapath_options {
     /* The processes whose flows CHART handles: a cgroup v2 directory. */
@@ -24,19 +30,6 @@ struct datapath_options {
     bool signalling;
     /* Lock file and what --cleanup needs. */
     const char *state_dir;
-};
-
-/* A grant as the kernel shall have it. A lease is what is left of it now; a rate without lease is 0. */
-struct datapath_grant {
-    char request_id[DECIDE_ID_LEN];
-    struct decide_selector selector;
-    enum decide_class class;
-    /* This node sends the flows and paces them; otherwise their packets are only counted and put in their class. */
-    bool sending;
-    uint64_t gr_bps;
-    uint64_t ar_bps;
-    uint64_t gr_lease_us;
-    uint64_t ar_lease_us;
 };
 
 /* Counted by the classifier on one interface since it was attached; octets of IP, one figure per HTB class. */
@@ -84,19 +77,26 @@ int datapath_open(const struct datapath_options *options, struct datapath **ret)
 /* Every flow back on its own control, every program detached, the maps cleared. */
 void datapath_close(struct datapath *datapath);
 
-/* Make the kernel's grants equal `grants`. ret_errors (may be NULL) has one entry per grant: 0 or why it is not in the
- * kernel. Returns 0, or the first error. Call it again before leases end. */
-int datapath_apply(struct datapath *datapath, const struct datapath_grant *grants, size_t n_grants, int *ret_errors);
+/* Make the kernel's grants equal `grants`, whose links it does not look at. What is left of a lease at now_us
+ * (microseconds since the epoch) goes by the kernel's own clock from then on. ret_errors (may be NULL) has one entry
+ * per grant: 0 or why it is not in the kernel. Returns 0, or the first error. Call it again before leases end. */
+int datapath_apply(struct datapath *datapath, const struct decide_applied *grants, size_t n_grants, int64_t now_us,
+                   int *ret_errors);
 
-/* OFF and OBSERVE give every flow back to its own control at once; OBSERVE goes on counting. */
+/* The mode that policy or rate file asks for; it waits while the local off switch holds. OFF and OBSERVE give every
+ * flow back to its own control at once; OBSERVE goes on counting. */
 int datapath_set_mode(struct datapath *datapath, enum decide_mode mode);
+/* `chart-agent --off` and `--on`. */
+int datapath_switch(struct datapath *datapath, bool off);
+bool datapath_is_off(const struct datapath *datapath);
+/* The mode in force. */
 enum decide_mode datapath_mode(const struct datapath *datapath);
 
 /* Rate in force, active flows and octets of one grant; -ENOENT when the kernel does not have it. */
 int datapath_observe(struct datapath *datapath, const char *request_id, struct decide_observed *ret);
 
 /* The grants that the kernel has, one per call: start with *cursor 0. NULL after the last. */
-const struct datapath_grant *datapath_next_grant(const struct datapath *datapath, size_t *cursor);
+const struct decide_applied *datapath_next_grant(const struct datapath *datapath, size_t *cursor);
 
 /* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);

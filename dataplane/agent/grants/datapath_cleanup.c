@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/agent.h"
 #include "core/cgroup.h"
 #include "grants/datapath_state.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/agent.h"
+#include "core/log.h"
 #include "grants/datapath_state.h"
 
 #define READ_RECORDS 64

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/agent.h"
 #include "core/kernel.h"
+#include "core/log.h"
 #include "grants/datapath_state.h"
 
 #define ETHERNET_HEADER_BYTES 14

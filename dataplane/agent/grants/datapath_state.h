@@ -1,4 +1,4 @@
-/* What datapath.c, datapath_flows.c and datapath_links.c share. */
+/* What the files of the datapath share. */
 #pragma once
 
 #include "attach.skel.h"
@@ -8,7 +8,7 @@
 #include "maps.h"
 
 struct datapath_entry {
-    struct datapath_grant grant;
+    struct decide_applied grant;
     struct chart_selector selector;
     uint64_t number;
     bool used;
@@ -31,6 +31,9 @@ struct datapath {
     int cgroup_link_fd;
     int walk_link_fd;
     struct chart_node_config config;
+    /* What policy or rate file asks for, the local off switch, and what follows of both. */
+    enum decide_mode wanted_mode;
+    bool off;
     enum decide_mode mode;
     uint64_t next_number;
     /* Grants, most CHART_SELECTORS_MAX. */
@@ -46,4 +49,5 @@ struct datapath {
 struct datapath_entry *datapath_find(const struct datapath *datapath, const char *request_id);
 struct datapath_entry *datapath_find_number(const struct datapath *datapath, uint64_t number);
 int datapath_write_config(struct datapath *datapath);
+int datapath_enter_mode(struct datapath *datapath, enum decide_mode mode);
 void datapath_detach_links(struct datapath *datapath);

@@ -252,6 +252,18 @@ enum decide_mode decide_policy_mode(const struct decide *decide) {
     return mode ? (enum decide_mode)(uintptr_t)mode : DECIDE_MODE_ENFORCE;
 }
 
+const char *decide_mode_name(enum decide_mode mode) {
+    switch (mode) {
+    case DECIDE_MODE_OFF:
+        return "off";
+    case DECIDE_MODE_OBSERVE:
+        return "observe";
+    case DECIDE_MODE_ENFORCE:
+        return "enforce";
+    }
+    return "unknown";
+}
+
 enum decide_mode decide_mode(const struct decide *decide) {
     return decide->local_off ? DECIDE_MODE_OFF : decide_policy_mode(decide);
 }

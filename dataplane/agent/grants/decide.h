@@ -124,7 +124,8 @@ struct decide_user_flows {
     uint32_t flows;
 };
 
-/* A grant as this node shall apply it now. */
+/* A grant as this node shall apply it now: what decisions or a rate file say, and what the datapath writes into the
+ * maps of the kernel. */
 struct decide_applied {
     char request_id[DECIDE_ID_LEN];
     char link_id[DECIDE_ID_LEN];
@@ -136,7 +137,8 @@ struct decide_applied {
     uint64_t generation;
     uint64_t gr_bps;
     uint64_t ar_bps;
-    /* When GR ends, and when AR ends (0 when there is no AR), microseconds since the epoch. */
+    /* When GR ends, and when AR ends (0 when there is no AR), microseconds since the epoch; a rate without a lease is
+     * 0. */
     int64_t valid_until_us;
     int64_t ar_valid_until_us;
 };
@@ -180,6 +182,9 @@ int decide_put_link_rates(struct decide *decide, const char *node, uint64_t gene
 int decide_remove_link_rates(struct decide *decide, const char *node);
 int decide_put_policy(struct decide *decide, const char *id, enum decide_mode mode);
 int decide_remove_policy(struct decide *decide, const char *id);
+
+/* "off", "observe" or "enforce". */
+const char *decide_mode_name(enum decide_mode mode);
 
 /* The local off switch overrules every policy. Returns 1 when that changes something. */
 int decide_set_local_off(struct decide *decide, bool off);

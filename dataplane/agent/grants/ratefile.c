@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "core/agent.h"
-#include "links/offload.h"
+#include "core/log.h"
+#include "core/loop.h"
 
 /* A changed file is in force within this time (a look at its times costs a microsecond; writers replace or rewrite it
  * as they like). */
@@ -23,7 +24,6 @@
 struct state {
     struct agent *agent;
     struct ratefile ratefile;
-    struct offload *offload;
     struct timespec changed;
     off_t size;
     ino_t inode;
@@ -34,15 +34,16 @@ struct state {
 
 static void apply(struct state *state) {
     struct ratefile *ratefile = &state->ratefile;
-    uint64_t age_us = (uint64_t)(agent_now_us() - state->read_at_us);
+    int64_t now_us = agent_now_us();
+    uint64_t age_us = (uint64_t)(now_us - state->read_at_us);
     for (size_t i = 0; i < ratefile->n_grants; i++) {
         uint64_t valid_us = ratefile->valid_for_us[i];
         uint64_t left_us = valid_us > age_us ? valid_us - age_us : 0;
         uint64_t lease_us = valid_us == 0 || left_us > LEASE_US ? LEASE_US : left_us;
-        ratefile->grants[i].gr_lease_us = lease_us;
-        ratefile->grants[i].ar_lease_us = lease_us;
+        ratefile->grants[i].valid_until_us = now_us + (int64_t)lease_us;
+        ratefile->grants[i].ar_valid_until_us = now_us + (int64_t)lease_us;
     }
-    int error = datapath_apply(agent_datapath(state->agent), ratefile->grants, ratefile->n_grants, NULL);
+    int error = datapath_apply(datapath_of(state->agent), ratefile->grants, ratefile->n_grants, now_us, NULL);
     if (error)
         log_error("rate file: a grant could not be applied: %s", strerror(-error));
 }
@@ -67,7 +68,7 @@ static void take(struct state *state, const char *text, size_t length) {
     state->ratefile = fresh;
     state->error[0] = '\0';
     state->read_at_us = agent_now_us();
-    agent_set_mode(state->agent, fresh.mode);
+    datapath_set_mode(datapath_of(state->agent), fresh.mode);
     apply(state);
     log_info("rate file read: %zu grants", fresh.n_grants);
 }
@@ -109,7 +110,6 @@ static void renew(void *context) {
 
 static void close_module(void *context) {
     struct state *state = context;
-    offload_restore(state->offload);
     ratefile_free(&state->ratefile);
     free(state);
 }
@@ -123,9 +123,6 @@ static int open_module(struct agent *agent, void **ret_state) {
     *ret_state = state;
     if (!agent_options(agent)->rate_file)
         return 0;
-    error = offload_bound(agent_options(agent), &state->offload);
-    if (error)
-        log_warning("segmentation offload is not bounded: %s", strerror(-error));
     look(state);
     error = agent_add_timer(agent, LOOK_US, look, state);
     error = error ? error : agent_add_timer(agent, RENEW_US, renew, state);

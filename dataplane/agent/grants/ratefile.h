@@ -16,12 +16,15 @@
 
 #include "grants/datapath.h"
 
+struct agent_module;
+extern const struct agent_module ratefile_module;
+
 #define RATEFILE_ERROR_LEN 200
 #define RATEFILE_BYTES_MAX (4u << 20)
 
 struct ratefile {
     enum decide_mode mode;
-    struct datapath_grant *grants;
+    struct decide_applied *grants;
     /* Lease of each grant, microseconds; 0: renewed while the file stands. */
     uint64_t *valid_for_us;
     size_t n_grants;

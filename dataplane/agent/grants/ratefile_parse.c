@@ -97,7 +97,7 @@ static int read_selector(const cJSON *object, const char *place, char *error, st
     return 0;
 }
 
-static int read_grant(const cJSON *object, const char *place, char *error, struct datapath_grant *ret,
+static int read_grant(const cJSON *object, const char *place, char *error, struct decide_applied *ret,
                       uint64_t *ret_valid_for_us) {
     static const char *const names[] = {"request_id",   "selector", "guaranteed_bps", "available_bps",
                                         "valid_for_ms", "sending",  "expedited",      NULL};

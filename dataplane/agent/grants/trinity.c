@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/agent.h"
 #include "core/kernel.h"
+#include "core/log.h"
 #include "grants/trinity_share.h"
 #include "maps.h"
 #include "trinity.skel.h"

@@ -16,6 +16,7 @@
 
 #include "core/agent.h"
 #include "core/kernel.h"
+#include "core/log.h"
 #include "grants/datapath.h"
 
 #define SUFFIX ".sock"
@@ -144,7 +145,7 @@ static void serve(void *context, uint32_t events) {
     int fd = accept4(share->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return;
-    hand_over(fd, datapath_trinity(agent_datapath(share->agent)));
+    hand_over(fd, datapath_trinity(datapath_of(share->agent)));
     close(fd);
 }
 

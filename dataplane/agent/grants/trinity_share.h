@@ -8,6 +8,9 @@
 
 #define TRINITY_DIRECTORY "/run/chart-trinity"
 
+struct agent_module;
+extern const struct agent_module trinity_share_module;
+
 /* Ask the other agents, one after the other. 0, -ENOENT when none of them answers, or another negative errno. */
 int trinity_share_take(struct trinity *ret);
 /* Remove the sockets of agents that were killed; only for who has just registered trinity: then there is no other. */

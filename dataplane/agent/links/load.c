@@ -23,7 +23,7 @@ static uint64_t class_bytes(const struct load_sample *before, const struct load_
     return without_headers(is->bytes - was->bytes, is->packets - was->packets, now->link_header_bytes);
 }
 
-static void from_htb(const struct load_sample *before, const struct load_sample *now, struct messages_load *ret) {
+static void from_htb(const struct load_sample *before, const struct load_sample *now, struct link_load *ret) {
     ret->explicit_rate_bytes = class_bytes(before, now, HTB_EXPEDITED) + class_bytes(before, now, HTB_EXPLICIT_RATE);
     ret->legacy_bytes = class_bytes(before, now, HTB_LEGACY) + class_bytes(before, now, HTB_BACKGROUND);
     ret->sent_bytes = ret->explicit_rate_bytes + ret->legacy_bytes;
@@ -35,7 +35,7 @@ static void from_htb(const struct load_sample *before, const struct load_sample 
         now->htb.classes[HTB_EXPEDITED].queue_bytes + now->htb.classes[HTB_EXPLICIT_RATE].queue_bytes;
 }
 
-static void from_interface(const struct load_sample *before, const struct load_sample *now, struct messages_load *ret) {
+static void from_interface(const struct load_sample *before, const struct load_sample *now, struct link_load *ret) {
     uint64_t explicit_rate = 0;
 
     ret->sent_bytes = without_headers(grown(before->interface_bytes, now->interface_bytes),
@@ -49,7 +49,7 @@ static void from_interface(const struct load_sample *before, const struct load_s
     ret->legacy_bytes = ret->sent_bytes - ret->explicit_rate_bytes;
 }
 
-void load_difference(const struct load_sample *before, const struct load_sample *now, struct messages_load *ret) {
+void load_difference(const struct load_sample *before, const struct load_sample *now, struct link_load *ret) {
     ret->sent_bytes = ret->explicit_rate_bytes = ret->legacy_bytes = 0;
     ret->dropped_packets = ret->queue_bytes = ret->explicit_rate_queue_bytes = 0;
     if (now->have_htb)
@@ -102,7 +102,7 @@ static int by_link_and_user(const void *a, const void *b) {
     return strcmp(one->user, other->user);
 }
 
-size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct messages_user_flows *ret,
+size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct load_user_flows *ret,
                         size_t most) {
     size_t listed = 0, end;
 
@@ -116,7 +116,7 @@ size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, 
             active |= senders[end++].active;
         users[senders[i].link] += active;
         if (end - i > 1 && listed < most)
-            ret[listed++] = (struct messages_user_flows){
+            ret[listed++] = (struct load_user_flows){
                 .user = senders[i].user, .link = senders[i].link, .flows = (uint32_t)(end - i)};
     }
     return listed;

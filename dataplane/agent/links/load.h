@@ -9,7 +9,6 @@
 #include "core/strmap.h"
 #include "grants/datapath.h"
 #include "links/htb.h"
-#include "streams/messages.h"
 
 /* The guaranteed rate of a grant counts as in use for this long after its last packet (counters of a grant may be a
  * second old). */
@@ -17,6 +16,30 @@
 /* A flow counts among its user's for so many epochs of 100 ms: the count must not follow every pause (three reports).
  */
 #define LOAD_RECENT_EPOCHS 3
+
+/* One link's figures of an interval; as chart.v1.LinkLoad. */
+struct link_load {
+    const char *link_id;
+    uint64_t sent_bytes;
+    uint64_t explicit_rate_bytes;
+    uint64_t legacy_bytes;
+    uint64_t dropped_packets;
+    uint64_t queue_bytes;
+    uint64_t explicit_rate_queue_bytes;
+    uint32_t active_flows;
+    uint32_t legacy_flows;
+    uint32_t users;
+    uint64_t guaranteed_in_use_bps;
+    uint64_t in_band_committed_bps;
+    uint32_t rtt_us;
+};
+
+/* As chart.v1.UserFlows; `link` is an index of the report's loads. */
+struct load_user_flows {
+    const char *user;
+    uint32_t link;
+    uint32_t flows;
+};
 
 struct load_sample {
     bool have_htb;
@@ -31,7 +54,7 @@ struct load_sample {
 
 /* Fill the octets, drops and queues of ret from two samples of a link. Counters that went back were reset: they count
  * from 0. */
-void load_difference(const struct load_sample *before, const struct load_sample *now, struct messages_load *ret);
+void load_difference(const struct load_sample *before, const struct load_sample *now, struct link_load *ret);
 
 /* Which grants move data. */
 struct load_activity {
@@ -62,5 +85,5 @@ uint32_t load_unnamed_users(uint32_t flows, uint32_t in_band_flows, uint32_t in_
 
 /* Sort `senders` by link and user; add to users[link] how many users are active there, and list in ret, which has room
  * for `most`, who has more than one sender on a link. Returns how many are listed. */
-size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct messages_user_flows *ret,
+size_t load_count_users(struct load_sender *senders, size_t n, uint32_t *users, struct load_user_flows *ret,
                         size_t most);

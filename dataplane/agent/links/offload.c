@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/agent.h"
+#include "core/log.h"
 #include "links/htb.h"
 #include "links/netlink.h"
 
@@ -31,26 +33,18 @@ static int bound_link(struct offload *offload, const struct agent_link_option *l
     return 0;
 }
 
-int offload_bound(const struct agent_options *options, struct offload **ret) {
-    struct offload *offload = calloc(1, sizeof(*offload));
-    if (!offload)
-        return -ENOMEM;
-    int error = netlink_open(&offload->netlink);
-    if (error) {
-        free(offload);
-        return error;
-    }
+/* A link that cannot be bounded is logged and no error: flows work, in longer bursts. */
+static void bound_links(struct offload *offload, const struct agent_options *options) {
     for (size_t i = 0; i < options->n_links; i++) {
         const struct agent_link_option *link = &options->links[i];
-        error = link->capacity_bps ? bound_link(offload, link) : 0;
+        int error = link->capacity_bps ? bound_link(offload, link) : 0;
         if (error)
             log_warning("link %s: segmentation offload is not bounded: %s", link->id, strerror(-error));
     }
-    *ret = offload;
-    return 0;
 }
 
-void offload_restore(struct offload *offload) {
+static void close_module(void *state) {
+    struct offload *offload = state;
     if (!offload)
         return;
     for (size_t i = 0; i < offload->n; i++) {
@@ -60,3 +54,22 @@ void offload_restore(struct offload *offload) {
     netlink_close(&offload->netlink);
     free(offload);
 }
+
+static int open_module(struct agent *agent, void **ret_state) {
+    const struct agent_options *options = agent_options(agent);
+    struct offload *offload = options->rate_file ? calloc(1, sizeof(*offload)) : NULL;
+    *ret_state = NULL;
+    if (!offload)
+        return options->rate_file ? -ENOMEM : 0;
+    int error = netlink_open(&offload->netlink);
+    if (error) {
+        log_warning("segmentation offload is not bounded: %s", strerror(-error));
+        free(offload);
+        return 0;
+    }
+    bound_links(offload, options);
+    *ret_state = offload;
+    return 0;
+}
+
+const struct agent_module offload_module = {.name = "offload", .open = open_module, .close = close_module};

@@ -8,6 +8,10 @@
 #include <sys/epoll.h>
 #include <sys/utsname.h>
 
+#include "core/agent.h"
+#include "core/log.h"
+#include "core/loop.h"
+
 #define TICK_US 100000ull
 #define SECOND_US 1000000ll
 /* Tell the datapath again what it shall have, even when nothing changed: wall clocks are set. */
@@ -22,36 +26,16 @@ static bool ready_to_decide(const struct node *node, int64_t now_us) {
 }
 
 static int make_room(struct node *node, size_t n) {
-    struct datapath_grant *grants;
     int *errors;
 
-    if (n <= node->grants_size)
+    if (n <= node->grant_errors_size)
         return 0;
-    grants = realloc(node->grants, 2 * n * sizeof(*grants));
-    if (grants)
-        node->grants = grants;
     errors = realloc(node->grant_errors, 2 * n * sizeof(*errors));
-    if (errors)
-        node->grant_errors = errors;
-    if (!grants || !errors)
+    if (!errors)
         return -ENOMEM;
-    node->grants_size = 2 * n;
+    node->grant_errors = errors;
+    node->grant_errors_size = 2 * n;
     return 0;
-}
-
-static uint64_t remaining_us(int64_t until_us, int64_t now_us) {
-    return until_us > now_us ? (uint64_t)(until_us - now_us) : 0;
-}
-
-static void fill_grant(struct datapath_grant *grant, const struct decide_applied *from, int64_t now_us) {
-    *grant = (struct datapath_grant){.selector = from->selector,
-                                     .class = from->class,
-                                     .sending = from->sending,
-                                     .gr_bps = from->gr_bps,
-                                     .ar_bps = from->ar_bps,
-                                     .gr_lease_us = remaining_us(from->valid_until_us, now_us),
-                                     .ar_lease_us = remaining_us(from->ar_valid_until_us, now_us)};
-    memcpy(grant->request_id, from->request_id, sizeof(grant->request_id));
 }
 
 static void follow_mode(struct node *node) {
@@ -60,7 +44,7 @@ static void follow_mode(struct node *node) {
 
     if (mode == node->told_mode)
         return;
-    err = agent_set_mode(node->agent, mode);
+    err = datapath_set_mode(node->datapath, mode);
     if (err) {
         log_error("the mode of the policy cannot be set: %s", strerror(-err));
         return;
@@ -69,7 +53,7 @@ static void follow_mode(struct node *node) {
 }
 
 int node_observe(struct node *node, const struct decide_applied *grant, struct decide_observed *ret) {
-    int err = node->datapath ? datapath_observe(node->datapath, grant->request_id, ret) : -ENODEV;
+    int err = datapath_observe(node->datapath, grant->request_id, ret);
     int age;
 
     if (err)
@@ -92,16 +76,9 @@ static void apply(struct node *node, int64_t now_us) {
     node->dirty = false;
     node->applied_at_us = now_us;
     node->applies++;
-    for (int i = 0; i < n; i++)
-        fill_grant(&node->grants[i], &node->applied[i], now_us);
     if (n > 0)
         memset(node->grant_errors, 0, (size_t)n * sizeof(*node->grant_errors));
-    if (node->datapath) {
-        datapath_apply(node->datapath, node->grants, (size_t)n, node->grant_errors);
-    } else {
-        for (int i = 0; i < n; i++)
-            node->grant_errors[i] = -EOPNOTSUPP;
-    }
+    datapath_apply(node->datapath, node->applied, (size_t)n, now_us, node->grant_errors);
     for (int i = 0; i < n; i++) {
         struct decide_observed observed;
         const char *id = node->applied[i].request_id;
@@ -284,7 +261,6 @@ static void node_close(void *state) {
     free(node->senders);
     free(node->user_names);
     decide_free(node->decide);
-    free(node->grants);
     free(node->grant_errors);
     free(node);
 }
@@ -297,7 +273,7 @@ static int node_open(struct agent *agent, void **ret_state) {
         return -ENOMEM;
     node->agent = agent;
     node->options = agent_options(agent);
-    node->datapath = agent_datapath(agent);
+    node->datapath = datapath_of(agent);
     node->next_decision_us = INT64_MAX;
     node->opened_at_us = agent_now_us();
     node->dirty = true;
@@ -307,7 +283,7 @@ static int node_open(struct agent *agent, void **ret_state) {
     if (err)
         goto fail;
     read_identity(node);
-    decide_set_local_off(node->decide, agent_is_off(agent));
+    decide_set_local_off(node->decide, datapath_is_off(node->datapath));
     node_links_open(node);
     /* Now, before the control socket answers, and not a second later: a link that gets its queue loses what passes at
      * that moment. */
@@ -328,7 +304,7 @@ fail:
     return err;
 }
 
-const struct agent_module streams_module = {
+const struct agent_module node_module = {
     .name = "streams",
     .open = node_open,
     .close = node_close,

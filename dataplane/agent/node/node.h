@@ -10,7 +10,7 @@
  * on. */
 #pragma once
 
-#include "core/agent.h"
+#include "core/options.h"
 #include "export/records.h"
 #include "grants/datapath.h"
 #include "grants/decide.h"
@@ -19,6 +19,10 @@
 #include "links/load.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
+
+struct agent_module;
+struct cJSON;
+extern const struct agent_module node_module;
 
 #define NODE_REASON_LEN 160
 #define NODE_MAX_FAULTS 16
@@ -39,7 +43,7 @@ struct node_link {
     char fault[NODE_REASON_LEN];
     bool have_before;
     struct load_sample before;
-    struct messages_load load;
+    struct link_load load;
     /* The grants' part of the load, as last noted. */
     uint64_t in_use_bps;
     uint64_t rtt_sum_us;
@@ -70,7 +74,7 @@ struct node {
     struct load_sender *senders;
     size_t senders_size;
     size_t n_senders;
-    struct messages_user_flows users[DECIDE_USERS_MAX];
+    struct load_user_flows users[DECIDE_USERS_MAX];
     size_t n_users;
     char *user_names;
 
@@ -86,9 +90,8 @@ struct node {
     int64_t connected_at_us;
     int64_t next_decision_us;
     int64_t applied_at_us;
-    struct datapath_grant *grants;
     int *grant_errors;
-    size_t grants_size;
+    size_t grant_errors_size;
     const struct decide_applied *applied;
     size_t n_applied;
 
@@ -129,7 +132,7 @@ uint64_t node_link_capacity_bps(const struct node_link *link);
 void node_report_loads(struct node *node, int64_t now_us);
 void node_report_state(struct node *node, int64_t now_us);
 void node_report_flows(struct node *node, int64_t now_us);
-int node_report_record(const struct messages_flow_record *record, void *context);
+int node_report_record(const struct flow_record *record, void *context);
 
 /* node_metrics.c */
 int node_metrics_open(struct node *node);

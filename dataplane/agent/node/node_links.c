@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/log.h"
+#include "core/options.h"
 #include "signal/signal_source.h"
 #include "signal/signal_tables.h"
 
@@ -48,7 +50,7 @@ static void release_interface(struct node *node, struct node_link *link) {
 
     if (err)
         log_warning("link %s: its HTB stays: %s", link->id, strerror(-err));
-    if (link->classified && node->datapath)
+    if (link->classified)
         datapath_detach_link(node->datapath, link->interface.ifindex);
     link->classified = false;
     link->have_before = false;
@@ -126,7 +128,7 @@ static void look_at_interface(struct node *node, struct node_link *link) {
 static void classify(struct node *node, struct node_link *link) {
     int err;
 
-    if (link->classified || !node->datapath || !link->interface.ifindex)
+    if (link->classified || !link->interface.ifindex)
         return;
     err = datapath_attach_link(node->datapath, link->interface.ifindex);
     if (err) {
@@ -162,8 +164,7 @@ static void shape(struct node *node, struct node_link *link, bool wanted, int64_
 
 void node_links_refresh(struct node *node, int64_t now_us) {
     struct decide_link links[AGENT_LINKS_MAX];
-    bool enforce = node->datapath ? datapath_mode(node->datapath) == DECIDE_MODE_ENFORCE
-                                  : decide_mode(node->decide) == DECIDE_MODE_ENFORCE;
+    bool enforce = datapath_mode(node->datapath) == DECIDE_MODE_ENFORCE;
     size_t n = 0;
 
     memset(links, 0, sizeof(links));
@@ -178,7 +179,7 @@ void node_links_refresh(struct node *node, int64_t now_us) {
         if (link->interface.ifindex && !capacity_bps)
             set_fault(link, "has no capacity", "neither --link nor topology says");
         classify(node, link);
-        shape(node, link, enforce && capacity_bps && !agent_is_off(node->agent), now_us);
+        shape(node, link, enforce && capacity_bps, now_us);
         memcpy(links[n].id, link->id, sizeof(links[n].id));
         links[n].ifindex = link->interface.ifindex;
         links[n].up = link->interface.up;
@@ -227,7 +228,7 @@ void node_links_sample(struct node *node, int64_t now_us) {
 
         if (!link->used)
             continue;
-        link->load = (struct messages_load){.link_id = link->id};
+        link->load = (struct link_load){.link_id = link->id};
         if (!link->interface.ifindex)
             continue;
         if (htb_follow(&node->netlink, &link->htb, legacy_share_bps(node, link, now_us), now_us) < 0)

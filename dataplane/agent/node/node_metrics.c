@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/loop.h"
+#include "core/options.h"
+
 static void metric(FILE *out, const char *name, const char *type, const char *help) {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -88,8 +91,7 @@ static void render(FILE *out, void *context) {
 
     metric(out, "chart_agent_build_info", "gauge", "Version and node");
     fprintf(out, "chart_agent_build_info{version=\"%s\",node=\"%s\"} 1\n", NODE_VERSION, node->options->node);
-    single(out, "chart_agent_enforcement_mode", "gauge", "1 off, 2 observe, 3 enforce",
-           node->datapath ? datapath_mode(node->datapath) : decide_mode(node->decide));
+    single(out, "chart_agent_enforcement_mode", "gauge", "1 off, 2 observe, 3 enforce", datapath_mode(node->datapath));
     single(out, "chart_agent_known_grants", "gauge", "Grants whose path leaves from this node", counts.grants);
     single(out, "chart_agent_applied_grants", "gauge", "Grants in force in the kernel", node->n_applied);
     single(out, "chart_agent_link_rate_nodes", "gauge", "Nodes whose link rates are known", counts.link_rate_nodes);
@@ -104,8 +106,6 @@ static void render(FILE *out, void *context) {
 static const char *not_ready(void *context) {
     const struct node *node = context;
 
-    if (!node->datapath)
-        return "the kernel took none of the BPF programs";
     if (node->streams && !streams_synced(node->streams))
         return "the streams were not read yet";
     return NULL;

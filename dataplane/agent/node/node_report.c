@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "authority/authority.h"
+#include "core/loop.h"
+#include "core/options.h"
 
 #define STATE_REFRESH_US 30000000ll
 /* More refused signals are told of this often at most. */
@@ -98,7 +100,7 @@ static void count_users(struct node *node) {
 /* The grants' part of the loads: who moves data, which guaranteed rate is in use, the mean RTT. A grant that is idle
  * lends its rate to the others until it moves again. */
 static void note_grants(struct node *node, int64_t now_us) {
-    if (!node->datapath || (node->n_applied > MANY_GRANTS && now_us < node->noted_at_us + MANY_GRANTS_INTERVAL_US))
+    if (node->n_applied > MANY_GRANTS && now_us < node->noted_at_us + MANY_GRANTS_INTERVAL_US)
         return;
     if (!has_room(node))
         return;
@@ -130,7 +132,7 @@ static void add_grants(struct node_link *link) {
 }
 
 /* The users with several flows, by the places that links have in the report. */
-static void add_users(const struct node *node, const size_t *places, struct messages_user_flows *users,
+static void add_users(const struct node *node, const size_t *places, struct load_user_flows *users,
                       struct messages_load_report *report) {
     for (size_t i = 0; i < node->n_users; i++) {
         if (!node->links[node->users[i].link].used)
@@ -142,9 +144,9 @@ static void add_users(const struct node *node, const size_t *places, struct mess
 }
 
 void node_report_loads(struct node *node, int64_t now_us) {
-    struct messages_load loads[AGENT_LINKS_MAX];
+    struct link_load loads[AGENT_LINKS_MAX];
     struct messages_load_report report = {.node = node->options->node, .loads = loads};
-    struct messages_user_flows users[DECIDE_USERS_MAX];
+    struct load_user_flows users[DECIDE_USERS_MAX];
     size_t places[AGENT_LINKS_MAX];
 
     /* A late tick is followed by an early one: leave it out, a short interval says little. */
@@ -242,16 +244,10 @@ void node_report_state(struct node *node, int64_t now_us) {
 
     if (!node->streams || !node->looked)
         return;
-    state.enforcement = node->datapath ? datapath_mode(node->datapath) : decide_mode(node->decide);
-    if (agent_is_off(node->agent))
-        state.enforcement = DECIDE_MODE_OFF;
+    state.enforcement = datapath_mode(node->datapath);
     add_links(node, &state, interfaces, faults, &classified, &shaped);
-    if (node->datapath) {
-        capabilities[state.n_capabilities++] = "trinity";
-        capabilities[state.n_capabilities++] = "attach";
-    } else if (state.n_faults < NODE_MAX_FAULTS) {
-        faults[state.n_faults++] = "the kernel took none of the BPF programs: nothing is enforced";
-    }
+    capabilities[state.n_capabilities++] = "trinity";
+    capabilities[state.n_capabilities++] = "attach";
     if (classified)
         capabilities[state.n_capabilities++] = "classify";
     if (shaped)
@@ -277,7 +273,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     node->state_resend = false;
 }
 
-int node_report_record(const struct messages_flow_record *record, void *context) {
+int node_report_record(const struct flow_record *record, void *context) {
     struct node *node = context;
 
     return node->streams ? messages_send_flow_record(node->streams, record) : 0;
@@ -287,8 +283,6 @@ void node_report_flows(struct node *node, int64_t now_us) {
     const struct datapath_flow *flows;
     size_t n;
 
-    if (!node->datapath)
-        return;
     n = datapath_flows(node->datapath, &flows);
     records_walk(&node->records, flows, n, now_us);
 }

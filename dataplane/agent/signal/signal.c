@@ -1,6 +1,8 @@
 /* In-band signalling as a module of the agent: loads the program `signal`, attaches it to every link, feeds its maps
  * from the file of --signal-file and shows what it does. Optional: without the option, or when the kernel refuses the
  * program, traffic and grants go on as they are. */
+#include "signal/signal.h"
+
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <cjson/cJSON.h>
@@ -15,6 +17,8 @@
 
 #include "core/agent.h"
 #include "core/kernel.h"
+#include "core/log.h"
+#include "core/loop.h"
 #include "grants/datapath.h"
 #include "signal.skel.h"
 #include "signal/signal_file.h"
@@ -89,7 +93,7 @@ static const char *const counter_names[CHART_COUNTERS] = {
 };
 
 static int load_program(struct state *state) {
-    struct datapath *datapath = agent_datapath(state->agent);
+    struct datapath *datapath = datapath_of(state->agent);
     struct chart_signal_program *program = chart_signal_program__open();
     int error = program ? 0 : -ENOMEM;
     if (error)
@@ -220,7 +224,7 @@ static struct signal_policy policy_now(const struct state *state) {
         policy.drop_unauthorised = state->told.policy.drop_unauthorised;
         policy.free_bps = state->told.policy.free_bps;
     }
-    policy.enabled = !agent_is_off(state->agent);
+    policy.enabled = !datapath_is_off(datapath_of(state->agent));
     return policy;
 }
 

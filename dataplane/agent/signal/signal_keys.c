@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/agent.h"
+#include "core/log.h"
 
 /* Sequences kept ahead on disk: what a pair can use in the second until the file is written again. */
 #define AHEAD 65536u

@@ -46,7 +46,7 @@ int messages_send_status(struct streams *streams, const char *node, const struct
     return send_message(streams, STREAMS_GRANT_STATUS, key, &message.base, status->traceparent);
 }
 
-static void fill_load(Chart__V1__LinkLoad *message, const struct messages_load *load) {
+static void fill_load(Chart__V1__LinkLoad *message, const struct link_load *load) {
     chart__v1__link_load__init(message);
     message->link_id = (char *)load->link_id;
     message->sent_bytes = load->sent_bytes;
@@ -142,7 +142,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     return err;
 }
 
-int messages_send_flow_record(struct streams *streams, const struct messages_flow_record *record) {
+int messages_send_flow_record(struct streams *streams, const struct flow_record *record) {
     Chart__V1__FlowRecord message = CHART__V1__FLOW_RECORD__INIT;
 
     message.node = (char *)record->node;

@@ -3,7 +3,7 @@
 #include "streams/streams.h"
 
 #include "authority/authority.h"
-#include "core/agent.h"
+#include "core/log.h"
 #include "streams/streams_client.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "core/agent.h"
+#include "core/log.h"
 #include "streams/kafka_properties.h"
 
 #define CLIENT_ID_LEN 128

@@ -92,18 +92,18 @@ static const uint8_t *next_set(uint16_t id, size_t *ret_length, int *ret_templat
     }
 }
 
-static struct messages_flow_record flow(const char *source, const char *destination) {
-    return (struct messages_flow_record){.node = "alpha",
-                                         .source_address = source,
-                                         .destination_address = destination,
-                                         .source_port = 40000,
-                                         .destination_port = 5201,
-                                         .since_us = T0,
-                                         .ended_at_us = T0 + 2500000,
-                                         .new_packets = 1000,
-                                         .dscp = 46,
-                                         .new_bytes = 1500000,
-                                         .final = true};
+static struct flow_record flow(const char *source, const char *destination) {
+    return (struct flow_record){.node = "alpha",
+                                .source_address = source,
+                                .destination_address = destination,
+                                .source_port = 40000,
+                                .destination_port = 5201,
+                                .since_us = T0,
+                                .ended_at_us = T0 + 2500000,
+                                .new_packets = 1000,
+                                .dscp = 46,
+                                .new_bytes = 1500000,
+                                .final = true};
 }
 
 static struct ipfix_export *opened(void) {
@@ -115,7 +115,7 @@ static struct ipfix_export *opened(void) {
 }
 
 static void templates_then_records(void **state) {
-    struct messages_flow_record ipv4 = flow("10.0.0.1", "10.0.0.2"), ipv6 = flow("fd00::1", "fd00::2");
+    struct flow_record ipv4 = flow("10.0.0.1", "10.0.0.2"), ipv6 = flow("fd00::1", "fd00::2");
     struct ipfix_export *ipfix = opened();
     char why[IPFIX_ERROR_LEN];
     const uint8_t *set;
@@ -158,7 +158,7 @@ static void templates_then_records(void **state) {
 }
 
 static void templates_come_again(void **state) {
-    struct messages_flow_record record = flow("10.0.0.1", "10.0.0.2");
+    struct flow_record record = flow("10.0.0.1", "10.0.0.2");
     struct ipfix_export *ipfix = opened();
     char why[IPFIX_ERROR_LEN];
     uint32_t sequence;
@@ -192,7 +192,7 @@ static void nothing_to_say_is_not_said(void **state) {
 }
 
 static void many_records_fill_several_messages(void **state) {
-    struct messages_flow_record record = flow("10.0.0.1", "10.0.0.2");
+    struct flow_record record = flow("10.0.0.1", "10.0.0.2");
     struct ipfix_export *ipfix = opened();
     char why[IPFIX_ERROR_LEN];
     size_t records = 0, inner;
@@ -225,7 +225,7 @@ static void what_is_no_collector_is_refused(void **state) {
 }
 
 static void addresses_of_two_families_are_refused(void **state) {
-    struct messages_flow_record record = flow("10.0.0.1", "fd00::2");
+    struct flow_record record = flow("10.0.0.1", "fd00::2");
     struct ipfix_export *ipfix = opened();
     char why[IPFIX_ERROR_LEN];
 

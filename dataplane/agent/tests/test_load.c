@@ -29,7 +29,7 @@ static struct load_sample shaped(uint64_t expedited, uint64_t explicit_rate, uin
 static void octets_are_ip_octets_per_class(void **state) {
     (void)state;
     struct load_sample before = shaped(1, 2, 3, 4), now = shaped(2, 12, 103, 5);
-    struct messages_load load = {.link_id = "l", .active_flows = 9};
+    struct link_load load = {.link_id = "l", .active_flows = 9};
 
     now.htb.classes[HTB_LEGACY].queue_bytes = 3000;
     now.htb.classes[HTB_EXPLICIT_RATE].queue_bytes = 500;
@@ -49,7 +49,7 @@ static void octets_are_ip_octets_per_class(void **state) {
 static void a_queue_made_anew_counts_from_zero(void **state) {
     (void)state;
     struct load_sample before = shaped(0, 1000, 1000, 0), now = shaped(0, 3, 2, 0);
-    struct messages_load load;
+    struct link_load load;
 
     load_difference(&before, &now, &load);
     assert_int_equal(load.explicit_rate_bytes, 3 * 1500);
@@ -60,7 +60,7 @@ static void without_htb_the_interface_counts(void **state) {
     (void)state;
     struct load_sample before = {.interface_bytes = 1000, .interface_packets = 10, .link_header_bytes = 14};
     struct load_sample now = before;
-    struct messages_load load;
+    struct link_load load;
 
     now.interface_bytes += 10 * 1514;
     now.interface_packets += 10;
@@ -113,7 +113,7 @@ static void users_are_counted_by_link_and_who_has_several_flows_is_listed(void *
     struct load_sender senders[] = {{"tom", 1, true},  {"", 0, true},     {"ann", 0, true}, {"tom", 0, false},
                                     {"tom", 0, true},  {"ann", 1, false}, {"", 0, true},    {"tom", 0, false},
                                     {"ann", 1, false}, {"", 0, false}};
-    struct messages_user_flows listed[2] = {0};
+    struct load_user_flows listed[2] = {0};
     uint32_t users[3] = {0};
 
     assert_int_equal(load_count_users(senders, 10, users, listed, 2), 2);
@@ -143,11 +143,11 @@ static void flows_in_band_count_as_their_users(void **state) {
 
 struct told {
     int n;
-    struct messages_flow_record last;
+    struct flow_record last;
     char source[64], destination[64], request[80];
 };
 
-static int take(const struct messages_flow_record *record, void *context) {
+static int take(const struct flow_record *record, void *context) {
     struct told *told = context;
 
     told->n++;

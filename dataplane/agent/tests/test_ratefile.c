@@ -35,7 +35,7 @@ static void understands_everything(void **state) {
     assert_int_equal(ratefile_parse(text, strlen(text), &ratefile, error), 0);
     assert_int_equal(ratefile.mode, DECIDE_MODE_OBSERVE);
     assert_int_equal(ratefile.n_grants, 2);
-    const struct datapath_grant *grant = &ratefile.grants[0];
+    const struct decide_applied *grant = &ratefile.grants[0];
     assert_string_equal(grant->request_id, "a");
     assert_int_equal(grant->selector.source.bits, 8);
     assert_int_equal(grant->selector.destination.family, 0);

@@ -27,7 +27,7 @@
 #include "chart/v1/grant_status.pb-c.h"
 #include "chart/v1/policy.pb-c.h"
 #include "chart/v1/topology.pb-c.h"
-#include "core/agent.h"
+#include "core/log.h"
 #include "lib/metrics/metrics.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
@@ -250,7 +250,7 @@ static void writes_with_headers(void **state) {
 static void a_broker_away_drops_loads_and_keeps_statuses(void **state) {
     struct world *world = *state;
     const struct decide_status status = {.request_id = "r1", .state = DECIDE_APPLIED, .reason = "", .traceparent = ""};
-    const struct messages_load load = {.link_id = "alpha:to-bravo"};
+    const struct link_load load = {.link_id = "alpha:to-bravo"};
     const struct messages_load_report report = {.node = "alpha", .loads = &load, .n_loads = 1};
 
     open_streams(world);

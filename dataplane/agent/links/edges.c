@@ -1,6 +1,6 @@
 /* --edge: the policer on the ingress of a domain's edge (dataplane/bpf/police.bpf.c). The interfaces are there when the
  * agent starts; the program goes with the agent, and then traffic goes on as it comes. */
-#include "police.h"
+#include "links/edges.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -13,7 +13,9 @@
 
 #include "core/agent.h"
 #include "core/kernel.h"
+#include "core/log.h"
 #include "grants/datapath.h"
+#include "police.h"
 #include "police.skel.h"
 
 #define NS_PER_MS 1000000ull
@@ -86,7 +88,7 @@ static int police_open(struct agent *agent, void **ret_state) {
     if (!state)
         return -ENOMEM;
     if (options->n_edges)
-        error = load(state, agent_datapath(agent));
+        error = load(state, datapath_of(agent));
     for (size_t i = 0; i < options->n_edges && !error; i++)
         error = attach(state, options, &options->edges[i]);
     if (error) {
@@ -123,5 +125,5 @@ static void police_status(void *context, struct cJSON *object) {
     }
 }
 
-const struct agent_module police_module = {
+const struct agent_module edges_module = {
     .name = "police", .open = police_open, .close = police_close, .status = police_status};
