@@ -1,8 +1,6 @@
 /* Tests of htb.h: the plan as pure figures, and the kernel's queue on a veth pair in a network namespace of its own
  * (root). */
-#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
-#endif
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>

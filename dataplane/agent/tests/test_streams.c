@@ -1,8 +1,6 @@
 /* Tests of streams.h and messages.h against the client library's own mock broker (rdkafka_mock.h), and of metrics.h
  * over loopback. Polls to a bound: no sleeps but epoll waits. */
-#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
-#endif
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
