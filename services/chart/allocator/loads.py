@@ -1,7 +1,8 @@
 """Load reports as numbers. A replica takes ten thousand reports a second with ten numbers for each of ten links: as
 messages of protobuf each number becomes an object of Python, which costs more than all of link rate control.
 
-`make loads-library` builds dataplane/lib/loads, which reads a report's octets straight into numbers; without it protobuf does.
+`make loads-library` builds dataplane/lib/loads, which reads a report's octets straight into numbers; without it
+protobuf does.
 """
 
 from __future__ import annotations
