@@ -3,7 +3,6 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,26 +125,14 @@ static void on_certificate(void *context, long status, const char *text) {
     log_info("authority: certificate of node %s is there", authority->state.node);
 }
 
-static bool read_token(const struct authority *authority, char *ret, size_t size) {
-    const char *name = agent_options(authority->agent)->enrolment_token_file;
-    int fd = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
-    ssize_t length = fd >= 0 ? read(fd, ret, size - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (length <= 0)
-        return false;
-    ret[length] = '\0';
-    ret[strcspn(ret, " \r\n\t")] = '\0';
-    return *ret != '\0';
-}
-
 /* With a token when there is no good certificate, with the certificate when half of its life is over. */
 static void ask_certificate(struct authority *authority, bool renewal) {
     struct poll *poll = &authority->certificate;
     char token[TOKEN_MAX] = "", *csr = NULL, *body;
     cJSON *request;
     int error;
-    if (!renewal && !read_token(authority, token, sizeof(token))) {
+    if (!renewal &&
+        !authority_identity_token(agent_options(authority->agent)->enrolment_token_file, token, sizeof(token))) {
         complain(authority, "no certificate", "this node is not enrolled: state --enrolment-token-file");
         poll->at_us = agent_now_us() + BACK_OFF_MAX_US;
         return;

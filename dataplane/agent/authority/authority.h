@@ -5,7 +5,8 @@
  *   authority_https.c     HTTPS with mutual TLS in the agent's loop
  *   authority_replicas.c  the replicas that may be asked
  *   authority_identity.c  key, signing request, certificate files
- *   authority_state.c     answers in, tables out
+ *   authority_state.c     answers in
+ *   authority_tables.c    tables out
  *   authority_report.c    signals that failed here, told to the authority
  *   authority_record.c    authentication of the records that this node writes */
 #pragma once

@@ -136,3 +136,15 @@ out:
     X509_free(certificate);
     return status;
 }
+
+bool authority_identity_token(const char *file, char *ret, size_t size) {
+    int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t length = fd >= 0 ? read(fd, ret, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (length <= 0)
+        return false;
+    ret[length] = '\0';
+    ret[strcspn(ret, " \r\n\t")] = '\0';
+    return *ret != '\0';
+}

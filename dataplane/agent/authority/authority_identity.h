@@ -28,3 +28,5 @@ int authority_identity_request(struct authority_identity *identity, const char *
 /* Keep the certificate that the authority gave for the last request. 0, -EBADMSG (not for our key) or negative errno.
  */
 int authority_identity_keep(struct authority_identity *identity, const char *certificate_pem);
+/* The one-time token of a file, without white space; file NULL: none. False: there is no token. */
+bool authority_identity_token(const char *file, char *ret, size_t size);

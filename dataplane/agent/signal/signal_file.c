@@ -4,75 +4,31 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <linux/bpf.h>
-#include <math.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "core/json_reader.h"
 #include "police.h"
 #include "signal_maps.h"
 
-#define MAX_EXACT_NUMBER 9007199254740992.0 /* 2^53 */
-#define MAX_RATE_BPS 1e13
 #define MAX_DURATION_MS 86400e3
 #define N_ITEMS(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *const services[] = {"available", "guaranteed", "maximum", "variable"};
 #define SERVICE_GUARANTEED 1
 
-/* Where an error is told, and the place it is about. */
-struct reader {
-    char *error;
-    const char *place;
-};
-
-static int fail(const struct reader *reader, const char *name, const char *what) {
-    snprintf(reader->error, SIGNAL_FILE_ERROR_LEN, "%s.%s: %s", reader->place, name, what);
-    return -EINVAL;
-}
-
-static int check_names(const struct reader *reader, const cJSON *object, const char *const *names, size_t n) {
-    if (!cJSON_IsObject(object)) {
-        snprintf(reader->error, SIGNAL_FILE_ERROR_LEN, "%s: expected an object", reader->place);
-        return -EINVAL;
-    }
-    for (const cJSON *field = object->child; field; field = field->next) {
-        bool known = false;
-        for (size_t i = 0; i < n; i++)
-            known |= strcmp(names[i], field->string) == 0;
-        if (!known) {
-            snprintf(reader->error, SIGNAL_FILE_ERROR_LEN, "%s: unknown field %.60s", reader->place, field->string);
-            return -EINVAL;
-        }
-    }
-    return 0;
-}
-
-static int read_number(const struct reader *reader, const cJSON *object, const char *name, double most, uint64_t *ret) {
-    const cJSON *field = cJSON_GetObjectItemCaseSensitive(object, name);
-    char what[80];
-    *ret = 0;
-    if (!field || cJSON_IsNull(field))
-        return 0;
-    if (cJSON_IsNumber(field) && field->valuedouble >= 0 && field->valuedouble <= most &&
-        floor(field->valuedouble) == field->valuedouble) {
-        *ret = (uint64_t)field->valuedouble;
-        return 0;
-    }
-    snprintf(what, sizeof(what), "expected a whole number from 0 to %.0f", most);
-    return fail(reader, name, what);
-}
-
-static int read_octet(const struct reader *reader, const cJSON *object, const char *name, double most, uint8_t *ret) {
+static int read_octet(const struct json_reader *reader, const cJSON *object, const char *name, double most,
+                      uint8_t *ret) {
     uint64_t value;
-    int status = read_number(reader, object, name, most, &value);
+    int status = json_reader_number(reader, object, name, most, &value);
     *ret = (uint8_t)value;
     return status;
 }
 
-static int read_prefix(const struct reader *reader, const cJSON *object, const char *name, bool needed,
+static int read_prefix(const struct json_reader *reader, const cJSON *object, const char *name, bool needed,
                        struct decide_prefix *ret) {
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(object, name);
     *ret = (struct decide_prefix){0};
@@ -81,17 +37,17 @@ static int read_prefix(const struct reader *reader, const cJSON *object, const c
     if (cJSON_IsString(field) && (!needed || field->valuestring[0]) &&
         decide_parse_prefix(field->valuestring, ret) == 0)
         return 0;
-    return fail(reader, name, "expected a prefix such as \"10.0.0.0/8\" or an address");
+    return json_reader_fail(reader, name, "expected a prefix such as \"10.0.0.0/8\" or an address");
 }
 
-static int read_service(const struct reader *reader, const cJSON *field, const char *name, uint8_t *ret) {
+static int read_service(const struct json_reader *reader, const cJSON *field, const char *name, uint8_t *ret) {
     for (size_t i = 0; cJSON_IsString(field) && i < N_ITEMS(services); i++) {
         if (strcmp(field->valuestring, services[i]) == 0) {
             *ret = (uint8_t)i;
             return 0;
         }
     }
-    return fail(reader, name, "expected \"available\", \"guaranteed\", \"maximum\" or \"variable\"");
+    return json_reader_fail(reader, name, "expected \"available\", \"guaranteed\", \"maximum\" or \"variable\"");
 }
 
 static int hex_digit(char digit) {
@@ -102,23 +58,24 @@ static int hex_digit(char digit) {
     return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
 }
 
-static int read_hex(const struct reader *reader, const cJSON *object, uint8_t ret[32]) {
+static int read_hex(const struct json_reader *reader, const cJSON *object, uint8_t ret[32]) {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "key"));
     if (!text || strlen(text) != 64)
-        return fail(reader, "key", "expected 64 hexadecimal digits");
+        return json_reader_fail(reader, "key", "expected 64 hexadecimal digits");
     for (size_t i = 0; i < 32; i++) {
         int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
         if (high < 0 || low < 0)
-            return fail(reader, "key", "expected 64 hexadecimal digits");
+            return json_reader_fail(reader, "key", "expected 64 hexadecimal digits");
         ret[i] = (uint8_t)(high << 4 | low);
     }
     return 0;
 }
 
-static int read_times(const struct reader *reader, const cJSON *object, int64_t *ret_from_us, int64_t *ret_until_us) {
+static int read_times(const struct json_reader *reader, const cJSON *object, int64_t *ret_from_us,
+                      int64_t *ret_until_us) {
     uint64_t from_ms, until_ms;
-    int status = read_number(reader, object, "from", MAX_EXACT_NUMBER / 1000, &from_ms);
-    status = status ? status : read_number(reader, object, "until", MAX_EXACT_NUMBER / 1000, &until_ms);
+    int status = json_reader_number(reader, object, "from", JSON_READER_MAX_EXACT / 1000, &from_ms);
+    status = status ? status : json_reader_number(reader, object, "until", JSON_READER_MAX_EXACT / 1000, &until_ms);
     if (status)
         return status;
     *ret_from_us = (int64_t)from_ms * 1000;
@@ -126,13 +83,13 @@ static int read_times(const struct reader *reader, const cJSON *object, int64_t 
     return 0;
 }
 
-static int read_key(const struct reader *reader, const cJSON *object, void *item) {
+static int read_key(const struct json_reader *reader, const cJSON *object, void *item) {
     static const char *const names[] = {"sender", "receiver", "epoch", "key", "from", "until"};
     struct signal_key *key = item;
     uint64_t sender, receiver;
-    int status = check_names(reader, object, names, N_ITEMS(names));
-    status = status ? status : read_number(reader, object, "sender", UINT16_MAX, &sender);
-    status = status ? status : read_number(reader, object, "receiver", UINT16_MAX, &receiver);
+    int status = json_reader_names(reader, object, names, N_ITEMS(names));
+    status = status ? status : json_reader_number(reader, object, "sender", UINT16_MAX, &sender);
+    status = status ? status : json_reader_number(reader, object, "receiver", UINT16_MAX, &receiver);
     status = status ? status : read_octet(reader, object, "epoch", UINT8_MAX, &key->epoch);
     status = status ? status : read_hex(reader, object, key->key);
     status = status ? status : read_times(reader, object, &key->from_us, &key->until_us);
@@ -142,34 +99,36 @@ static int read_key(const struct reader *reader, const cJSON *object, void *item
     key->receiver = (uint16_t)receiver;
     return sender && receiver && sender != receiver
                ? 0
-               : fail(reader, "sender", "expected two different elements from 1 to 65535");
+               : json_reader_fail(reader, "sender", "expected two different elements from 1 to 65535");
 }
 
-static int read_hop(const struct reader *reader, const cJSON *object, void *item) {
+static int read_hop(const struct json_reader *reader, const cJSON *object, void *item) {
     static const char *const names[] = {"prefix", "element", "shim_address"};
     struct signal_hop *hop = item;
     uint64_t element;
-    int status = check_names(reader, object, names, N_ITEMS(names));
+    int status = json_reader_names(reader, object, names, N_ITEMS(names));
     status = status ? status : read_prefix(reader, object, "prefix", true, &hop->prefix);
-    status = status ? status : read_number(reader, object, "element", UINT16_MAX, &element);
+    status = status ? status : json_reader_number(reader, object, "element", UINT16_MAX, &element);
     status = status ? status : read_prefix(reader, object, "shim_address", false, &hop->shim);
     if (status)
         return status;
     hop->element = (uint16_t)element;
-    return element ? 0 : fail(reader, "element", "expected an element from 1 to 65535");
+    return element ? 0 : json_reader_fail(reader, "element", "expected an element from 1 to 65535");
 }
 
-static int read_authorisation(const struct reader *reader, const cJSON *object, void *item) {
+static int read_authorisation(const struct json_reader *reader, const cJSON *object, void *item) {
     static const char *const names[] = {"prefix",         "guaranteed_bps", "available_bps", "preemption_priority",
                                         "delay_priority", "services",       "from",          "until"};
     struct signal_authorisation *authorisation = item;
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, "services"), *service;
-    int status = check_names(reader, object, names, N_ITEMS(names));
+    int status = json_reader_names(reader, object, names, N_ITEMS(names));
     status = status ? status : read_prefix(reader, object, "prefix", true, &authorisation->prefix);
-    status =
-        status ? status : read_number(reader, object, "guaranteed_bps", MAX_RATE_BPS, &authorisation->guaranteed_bps);
-    status =
-        status ? status : read_number(reader, object, "available_bps", MAX_RATE_BPS, &authorisation->available_bps);
+    status = status ? status
+                    : json_reader_number(reader, object, "guaranteed_bps", JSON_READER_MAX_RATE_BPS,
+                                         &authorisation->guaranteed_bps);
+    status = status ? status
+                    : json_reader_number(reader, object, "available_bps", JSON_READER_MAX_RATE_BPS,
+                                         &authorisation->available_bps);
     status = status ? status
                     : read_octet(reader, object, "preemption_priority", UINT8_MAX, &authorisation->preemption_priority);
     status = status ? status : read_octet(reader, object, "delay_priority", UINT8_MAX, &authorisation->delay_priority);
@@ -179,7 +138,7 @@ static int read_authorisation(const struct reader *reader, const cJSON *object, 
     if (!list)
         authorisation->services = 0xf;
     else if (!cJSON_IsArray(list))
-        return fail(reader, "services", "expected an array");
+        return json_reader_fail(reader, "services", "expected an array");
     cJSON_ArrayForEach(service, list) {
         uint8_t number = 0;
         status = read_service(reader, service, "services", &number);
@@ -190,17 +149,17 @@ static int read_authorisation(const struct reader *reader, const cJSON *object, 
     return 0;
 }
 
-static int read_selector(const struct reader *reader, const cJSON *object, struct decide_selector *ret) {
+static int read_selector(const struct json_reader *reader, const cJSON *object, struct decide_selector *ret) {
     static const char *const names[] = {"source_prefix", "destination_prefix", "protocol",
                                         "source_port",   "destination_port",   "dscp"};
     const cJSON *protocol = cJSON_GetObjectItemCaseSensitive(object, "protocol");
     uint64_t source_port, destination_port, dscp;
-    int status = check_names(reader, object, names, N_ITEMS(names));
+    int status = json_reader_names(reader, object, names, N_ITEMS(names));
     status = status ? status : read_prefix(reader, object, "source_prefix", false, &ret->source);
     status = status ? status : read_prefix(reader, object, "destination_prefix", false, &ret->destination);
-    status = status ? status : read_number(reader, object, "source_port", UINT16_MAX, &source_port);
-    status = status ? status : read_number(reader, object, "destination_port", UINT16_MAX, &destination_port);
-    status = status ? status : read_number(reader, object, "dscp", 63, &dscp);
+    status = status ? status : json_reader_number(reader, object, "source_port", UINT16_MAX, &source_port);
+    status = status ? status : json_reader_number(reader, object, "destination_port", UINT16_MAX, &destination_port);
+    status = status ? status : json_reader_number(reader, object, "dscp", 63, &dscp);
     if (status)
         return status;
     ret->dscp_plus_one = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(object, "dscp")) ? (uint8_t)(dscp + 1) : 0;
@@ -213,43 +172,51 @@ static int read_selector(const struct reader *reader, const cJSON *object, struc
     else if (cJSON_IsString(protocol) && strcmp(protocol->valuestring, "udp") == 0)
         ret->protocol = IPPROTO_UDP;
     else
-        return fail(reader, "selector.protocol", "expected \"tcp\" or \"udp\"");
+        return json_reader_fail(reader, "selector.protocol", "expected \"tcp\" or \"udp\"");
     return 0;
 }
 
-static int read_ask(const struct reader *reader, const cJSON *object, void *item) {
+static int read_ask(const struct json_reader *reader, const cJSON *object, void *item) {
     static const char *const names[] = {"selector",       "guaranteed_bps",  "available_bps", "preemption_priority",
                                         "delay_priority", "burst_tolerance", "service"};
     const cJSON *selector = cJSON_GetObjectItemCaseSensitive(object, "selector");
     const cJSON *service = cJSON_GetObjectItemCaseSensitive(object, "service");
     struct signal_ask *ask = item;
-    int status = check_names(reader, object, names, N_ITEMS(names));
+    int status = json_reader_names(reader, object, names, N_ITEMS(names));
     if (!status && selector)
         status = read_selector(reader, selector, &ask->selector);
-    status = status ? status : read_number(reader, object, "guaranteed_bps", MAX_RATE_BPS, &ask->guaranteed_bps);
-    status = status ? status : read_number(reader, object, "available_bps", MAX_RATE_BPS, &ask->available_bps);
+    status = status
+                 ? status
+                 : json_reader_number(reader, object, "guaranteed_bps", JSON_READER_MAX_RATE_BPS, &ask->guaranteed_bps);
+    status = status
+                 ? status
+                 : json_reader_number(reader, object, "available_bps", JSON_READER_MAX_RATE_BPS, &ask->available_bps);
     status = status ? status : read_octet(reader, object, "preemption_priority", UINT8_MAX, &ask->preemption_priority);
     status = status ? status : read_octet(reader, object, "delay_priority", UINT8_MAX, &ask->delay_priority);
     status = status ? status : read_octet(reader, object, "burst_tolerance", 15, &ask->burst_tolerance);
     if (!status && service)
         status = read_service(reader, service, "service", &ask->service);
     if (!status && !ask->guaranteed_bps && !ask->available_bps)
-        status = fail(reader, "available_bps", "an ask without any rate");
+        status = json_reader_fail(reader, "available_bps", "an ask without any rate");
     return status;
 }
 
-static int read_link(const struct reader *reader, const cJSON *object, void *item) {
+static int read_link(const struct json_reader *reader, const cJSON *object, void *item) {
     static const char *const names[] = {"interface", "explicit_bps", "guaranteed_bps", "rate_bps"};
     struct signal_file_link *link = item;
     const char *interface = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "interface"));
-    int status = check_names(reader, object, names, N_ITEMS(names));
-    status = status ? status : read_number(reader, object, "explicit_bps", MAX_RATE_BPS, &link->explicit_bps);
-    status = status ? status : read_number(reader, object, "guaranteed_bps", MAX_RATE_BPS, &link->guaranteed_bps);
-    status = status ? status : read_number(reader, object, "rate_bps", MAX_RATE_BPS, &link->rate_bps);
+    int status = json_reader_names(reader, object, names, N_ITEMS(names));
+    status = status ? status
+                    : json_reader_number(reader, object, "explicit_bps", JSON_READER_MAX_RATE_BPS, &link->explicit_bps);
+    status =
+        status ? status
+               : json_reader_number(reader, object, "guaranteed_bps", JSON_READER_MAX_RATE_BPS, &link->guaranteed_bps);
+    status =
+        status ? status : json_reader_number(reader, object, "rate_bps", JSON_READER_MAX_RATE_BPS, &link->rate_bps);
     if (status)
         return status;
     if (!interface || !interface[0] || strlen(interface) >= sizeof(link->interface))
-        return fail(reader, "interface", "expected the name of an interface");
+        return json_reader_fail(reader, "interface", "expected the name of an interface");
     strcpy(link->interface, interface);
     link->has_explicit = cJSON_HasObjectItem(object, "explicit_bps");
     link->has_guaranteed = cJSON_HasObjectItem(object, "guaranteed_bps");
@@ -259,7 +226,7 @@ static int read_link(const struct reader *reader, const cJSON *object, void *ite
 static int read_policy(char *error, const cJSON *object, struct signal_policy *ret) {
     static const char *const names[] = {"unauthorised", "free_bps",      "hold_ms",  "commitment_ms", "idle_ms",
                                         "renew_ms",     "renew_packets", "retry_ms", "tries",         "legacy_ms"};
-    const struct reader reader = {.error = error, .place = "policy"};
+    const struct json_reader reader = {.error = error, .error_size = SIGNAL_FILE_ERROR_LEN, .place = "policy"};
     const struct {
         const char *name;
         uint64_t *value;
@@ -268,16 +235,17 @@ static int read_policy(char *error, const cJSON *object, struct signal_policy *r
                      {"retry_ms", &ret->retry_us}, {"legacy_ms", &ret->legacy_us}};
     const cJSON *unauthorised;
     uint64_t packets, tries;
-    int status = object ? check_names(&reader, object, names, N_ITEMS(names)) : 0;
+    int status = object ? json_reader_names(&reader, object, names, N_ITEMS(names)) : 0;
     if (!object || status)
         return status;
     for (size_t i = 0; !status && i < N_ITEMS(durations); i++) {
-        status = read_number(&reader, object, durations[i].name, MAX_DURATION_MS, durations[i].value);
+        status = json_reader_number(&reader, object, durations[i].name, MAX_DURATION_MS, durations[i].value);
         *durations[i].value *= 1000;
     }
-    status = status ? status : read_number(&reader, object, "free_bps", MAX_RATE_BPS, &ret->free_bps);
-    status = status ? status : read_number(&reader, object, "renew_packets", 1e6, &packets);
-    status = status ? status : read_number(&reader, object, "tries", 100, &tries);
+    status =
+        status ? status : json_reader_number(&reader, object, "free_bps", JSON_READER_MAX_RATE_BPS, &ret->free_bps);
+    status = status ? status : json_reader_number(&reader, object, "renew_packets", 1e6, &packets);
+    status = status ? status : json_reader_number(&reader, object, "tries", 100, &tries);
     if (status)
         return status;
     ret->renew_packets = (uint32_t)packets;
@@ -286,32 +254,32 @@ static int read_policy(char *error, const cJSON *object, struct signal_policy *r
     ret->drop_unauthorised = cJSON_IsString(unauthorised) && strcmp(unauthorised->valuestring, "drop") == 0;
     if (unauthorised && !ret->drop_unauthorised &&
         !(cJSON_IsString(unauthorised) && strcmp(unauthorised->valuestring, "free") == 0))
-        return fail(&reader, "unauthorised", "expected \"free\" or \"drop\"");
+        return json_reader_fail(&reader, "unauthorised", "expected \"free\" or \"drop\"");
     return 0;
 }
 
 static int read_shim(char *error, const cJSON *object, struct signal_policy *ret) {
     static const char *const names[] = {"ipv4", "ipv6"};
-    const struct reader reader = {.error = error, .place = "shim"};
-    int status = object ? check_names(&reader, object, names, N_ITEMS(names)) : 0;
+    const struct json_reader reader = {.error = error, .error_size = SIGNAL_FILE_ERROR_LEN, .place = "shim"};
+    int status = object ? json_reader_names(&reader, object, names, N_ITEMS(names)) : 0;
     if (!object || status)
         return status;
     status = read_prefix(&reader, object, "ipv4", false, &ret->shim4);
     status = status ? status : read_prefix(&reader, object, "ipv6", false, &ret->shim6);
     if (!status && ret->shim4.family && (ret->shim4.family != AF_INET || ret->shim4.bits != 32))
-        status = fail(&reader, "ipv4", "expected an IPv4 address");
+        status = json_reader_fail(&reader, "ipv4", "expected an IPv4 address");
     if (!status && ret->shim6.family && (ret->shim6.family != AF_INET6 || ret->shim6.bits != 128))
-        status = fail(&reader, "ipv6", "expected an IPv6 address");
+        status = json_reader_fail(&reader, "ipv6", "expected an IPv6 address");
     return status;
 }
 
 /* An array of objects; *ret_items grows to what was read. */
 static int read_list(char *error, const cJSON *root, const char *name, size_t item_size, size_t most,
-                     int (*read)(const struct reader *, const cJSON *, void *), void **ret_items, size_t *ret_n) {
+                     int (*read)(const struct json_reader *, const cJSON *, void *), void **ret_items, size_t *ret_n) {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, name), *object;
     size_t n = list ? (size_t)cJSON_GetArraySize(list) : 0, index = 0;
     char place[48];
-    const struct reader reader = {.error = error, .place = place};
+    const struct json_reader reader = {.error = error, .error_size = SIGNAL_FILE_ERROR_LEN, .place = place};
     if (!list)
         return 0;
     if (!cJSON_IsArray(list) || n > most) {
@@ -381,7 +349,7 @@ int signal_file_parse(const char *text, size_t length, struct signal_file *ret, 
     static const char *const names[] = {"element",        "policy", "shim",         "keys", "next_hops",
                                         "authorisations", "asks",   "default_asks", "links"};
     struct signal_file file = {0};
-    const struct reader reader = {.error = error, .place = "file"};
+    const struct json_reader reader = {.error = error, .error_size = SIGNAL_FILE_ERROR_LEN, .place = "file"};
     const char *end = NULL;
     cJSON *root = cJSON_ParseWithLengthOpts(text, length, &end, 0);
     uint64_t element = 0;
@@ -391,8 +359,8 @@ int signal_file_parse(const char *text, size_t length, struct signal_file *ret, 
         snprintf(error, SIGNAL_FILE_ERROR_LEN, "not JSON near octet %zu", end ? (size_t)(end - text) : (size_t)0);
         return -EINVAL;
     }
-    status = check_names(&reader, root, names, N_ITEMS(names));
-    status = status ? status : read_number(&reader, root, "element", UINT16_MAX, &element);
+    status = json_reader_names(&reader, root, names, N_ITEMS(names));
+    status = status ? status : json_reader_number(&reader, root, "element", UINT16_MAX, &element);
     file.policy.element = (uint16_t)element;
 #define OBJECT(name) cJSON_GetObjectItemCaseSensitive(root, name)
 #define LIST(name, field, most, read)                                                                                  \

@@ -297,18 +297,6 @@ static void note_end(struct streams *streams, struct in_topic *topic, int partit
     streams->synced = true;
 }
 
-static void read_traceparent(const rd_kafka_message_t *message, char *ret, size_t size) {
-    rd_kafka_headers_t *headers;
-    const void *value;
-    size_t length;
-
-    ret[0] = '\0';
-    if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR &&
-        rd_kafka_header_get_last(headers, "traceparent", &value, &length) == RD_KAFKA_RESP_ERR_NO_ERROR && value &&
-        length < size)
-        snprintf(ret, size, "%.*s", (int)length, (const char *)value);
-}
-
 static void hand_out(struct streams *streams, const rd_kafka_message_t *message) {
     struct streams_record record = {.value = message->payload, .length = message->len};
     struct in_topic *topic = topic_of(streams, message, &record.topic);
@@ -328,7 +316,7 @@ static void hand_out(struct streams *streams, const rd_kafka_message_t *message)
         return;
     }
     snprintf(key, sizeof(key), "%.*s", (int)message->key_len, (const char *)message->key);
-    read_traceparent(message, traceparent, sizeof(traceparent));
+    streams_client_traceparent(message, traceparent, sizeof(traceparent));
     record.key = key;
     record.traceparent = traceparent;
     streams->counts.read_records++;

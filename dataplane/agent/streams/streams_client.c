@@ -69,3 +69,15 @@ rd_kafka_t *streams_make_client(rd_kafka_type_t type, const char *bootstrap, con
     }
     return client;
 }
+
+void streams_client_traceparent(const rd_kafka_message_t *message, char *ret, size_t size) {
+    rd_kafka_headers_t *headers;
+    const void *value;
+    size_t length;
+
+    ret[0] = '\0';
+    if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR &&
+        rd_kafka_header_get_last(headers, "traceparent", &value, &length) == RD_KAFKA_RESP_ERR_NO_ERROR && value &&
+        length < size)
+        snprintf(ret, size, "%.*s", (int)length, (const char *)value);
+}

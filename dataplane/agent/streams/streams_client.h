@@ -13,3 +13,6 @@ struct streams_callbacks {
 /* A consumer or producer for the broker at `bootstrap`; connects in the background. NULL when a setting is refused. */
 rd_kafka_t *streams_make_client(rd_kafka_type_t type, const char *bootstrap, const char *node,
                                 const struct streams_callbacks *callbacks);
+
+/* The record's header `traceparent`; "" without one. */
+void streams_client_traceparent(const rd_kafka_message_t *message, char *ret, size_t size);
