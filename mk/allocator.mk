@@ -6,13 +6,13 @@ LONG += link-control-experiments
 .PHONY: loads-library lint-loads
 loads-library: $(BUILD)/allocator/libloads.so
 
-$(BUILD)/allocator/libloads.so: services/chart/allocator/loads.c $(BUILD)/.packages
+$(BUILD)/allocator/libloads.so: dataplane/lib/loads/loads.c $(BUILD)/.packages
 	@mkdir -p $(@D)
 	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Wconversion -Werror -fPIC -shared -o $@ $<
 
 lint-loads: $(BUILD)/.packages
-	@clang-format-19 --dry-run --Werror services/chart/allocator/loads.c
-	@cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,performance,portability services/chart/allocator
+	@clang-format-19 --dry-run --Werror dataplane/lib/loads/loads.c
+	@cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,performance,portability dataplane/lib/loads
 
 .PHONY: link-control-experiments
 link-control-experiments: setup ## rate control, fairness, overlay, two paths, premium and classes; var/NAME

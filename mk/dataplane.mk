@@ -2,23 +2,34 @@
 SETUP += dataplane
 LINT += lint-dataplane
 UNIT += unit-dataplane
-LONG += signal-experiments throughput-grid-in-band
+LONG += fuzz-dataplane signal-experiments throughput-grid-in-band
+
+DATAPLANE := $(MAKE) -C dataplane BUILD=$(BUILD)
 
 ##@ Data plane
-.PHONY: dataplane lint-dataplane unit-dataplane verify verify-dataplane signal-experiments throughput-grid-in-band
+.PHONY: dataplane lint-dataplane unit-dataplane fuzz-dataplane fuzz verify verify-dataplane
+.PHONY: signal-experiments throughput-grid-in-band
 dataplane: packages proto
-	@$(MAKE) -C dataplane BUILD=$(BUILD) all
+	@$(DATAPLANE) all
 
 lint-dataplane: dataplane
-	@$(MAKE) -C dataplane BUILD=$(BUILD) lint
+	@$(DATAPLANE) lint
 
 unit-dataplane: dataplane
-	@$(MAKE) -C dataplane BUILD=$(BUILD) unit
+	@$(DATAPLANE) unit fuzz-corpus
+
+fuzz-dataplane: dataplane ## fuzz what the agent reads of the authority (FUZZ_SECONDS, 60)
+	@$(DATAPLANE) fuzz
+
+fuzz: ## fuzz every parser of outside bytes, one after the other (FUZZ_SECONDS each, 600)
+	@for part in qos sensors tunnel dataplane; do \
+	    FUZZ_SECONDS=$${FUZZ_SECONDS:-600} $(MAKE) fuzz-$$part || exit 1; \
+	done
 
 verify: verify-dataplane
 
 verify-dataplane: dataplane ## load every BPF program and print its instruction count and run-once times (also: make verify)
-	@$(MAKE) -C dataplane BUILD=$(BUILD) verify
+	@$(DATAPLANE) verify
 
 signal-experiments: setup ## in-band signals: cost, abuse, timing, cells (8 minutes); results in var/signal-*
 	@for name in signal-cost signal-abuse signal-timing signal-cells; do \

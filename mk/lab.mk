@@ -4,8 +4,6 @@ LINT += lint-lab
 UNIT += unit-lab
 LONG += throughput-grid fair-share
 
-LAB_C := $(wildcard lab/linkem/*.[ch] lab/linkem/tests/*.[ch] lab/tools/*.[ch])
-
 ##@ Lab
 .PHONY: lab lint-lab unit-lab throughput-grid fair-share
 lab: $(BUILD)/.packages ## build the link emulator and the traffic tools of the lab
@@ -13,8 +11,8 @@ lab: $(BUILD)/.packages ## build the link emulator and the traffic tools of the 
 	@$(MAKE) -C lab/tools BUILD=$(BUILD) all
 
 lint-lab: $(BUILD)/.packages
-	@clang-format-19 --dry-run --Werror $(LAB_C)
-	@cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,performance,portability --inline-suppr lab/linkem lab/tools
+	@$(MAKE) -C lab/linkem BUILD=$(BUILD) lint
+	@$(MAKE) -C lab/tools BUILD=$(BUILD) lint
 
 unit-lab: $(BUILD)/.packages
 	@$(MAKE) -C lab/linkem BUILD=$(BUILD) unit

@@ -13,7 +13,7 @@ lint-qos: packages python
 	@$(VENV)/bin/ruff format --check dataplane/lib/qos
 
 unit-qos: packages python proto
-	@$(QOS) all unit
+	@$(QOS) all unit fuzz-corpus
 
 probe-qos: packages ## run the codec in a BPF program once and print what a signal costs (root)
 	@$(QOS) probe

@@ -4,7 +4,7 @@ LINT += lint-sensors
 UNIT += unit-sensors
 LONG += fuzz-sensors
 
-SENSORS := $(MAKE) -C sensors OUT=$(BUILD)/sensors PYTHON=$(PYTHON)
+SENSORS := $(MAKE) -C sensors BUILD=$(BUILD) PYTHON=$(PYTHON)
 
 ##@ Sensors
 .PHONY: sensors lint-sensors unit-sensors fuzz-sensors
@@ -12,7 +12,7 @@ sensors: packages ## build the sensor programs into build/sensors
 	@$(SENSORS) all
 
 lint-sensors: packages
-	@$(SENSORS) format-check tidy
+	@$(SENSORS) lint
 
 unit-sensors: sensors
 	@$(SENSORS) unit fuzz-corpus

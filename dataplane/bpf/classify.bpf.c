@@ -7,7 +7,7 @@
  * with a mark and a class from the program `signal`, which runs first. The verdict is always to go on. */
 #include "packet.bpf.h"
 
-#include "../agent/htb_classes.h"
+#include "lib/htb/htb_classes.h"
 #include "marks.h"
 
 char LICENSE[] SEC("license") = "GPL";

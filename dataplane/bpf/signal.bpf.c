@@ -18,7 +18,7 @@
 #include "signal_sockopt.bpf.h"
 #include "signal_write.bpf.h"
 
-#include "../agent/htb_classes.h"
+#include "lib/htb/htb_classes.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "../agent/caps.h"
-#include "../lib/events/events.h"
+#include "lib/caps/caps.h"
+#include "lib/events/events.h"
 #include "options.h"
 #include "proxy.h"
 #include "queue.h"

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../agent/metrics.h"
+#include "lib/metrics/metrics.h"
 #include "sockets.h"
 
 #define CONNECTION_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)

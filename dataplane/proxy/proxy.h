@@ -13,10 +13,10 @@
 
 #include <sys/epoll.h>
 
-#include "../lib/events/events.h"
 #include "connection.h"
 #include "counters.h"
 #include "flow.h"
+#include "lib/events/events.h"
 #include "options.h"
 #include "pump.h"
 #include "queue.h"

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../agent/metrics.h"
+#include "lib/metrics/metrics.h"
 #include "proxy.h"
 #include "sockets.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "../agent/metrics.h"
+#include "lib/metrics/metrics.h"
 #include "loop.h"
 #include "state.h"
 

@@ -2,7 +2,7 @@
 #ifndef ITM_LOOP_H
 #define ITM_LOOP_H
 
-#include "../lib/events/events.h"
+#include "lib/events/events.h"
 
 /* An event's data: one of these plus an index. */
 #define TAG_TUN TAG(1)

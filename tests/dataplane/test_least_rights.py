@@ -1,7 +1,7 @@
 """Agents of one kernel with exactly three capabilities from their start, as containers have: they share trinity.
 
 They cannot find each other's programs by id (that needs CAP_SYS_ADMIN), so the descriptors are handed from one to the
-other (dataplane/agent/trinity_share.h).
+other (dataplane/agent/grants/trinity_share.h).
 """
 
 from __future__ import annotations

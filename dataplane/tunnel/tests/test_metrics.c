@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "../agent/metrics.h"
+#include "lib/metrics/metrics.h"
 
 static void render(FILE *out, void *context) {
     (void)context;

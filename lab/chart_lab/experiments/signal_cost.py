@@ -1,8 +1,8 @@
 """`signal-cost`: what in-band signalling costs a packet, and a bulk transfer over veth with the programs attached.
 
-The first two figures come from the kernel's test run (dataplane/tests/signal_cost.c): a packet of data of a flow with a
-rate, and a signal that an element on the way verifies and signs anew. Beside them stand the least median of several
-stretches and the same two tags in a C program: a machine may change its speed meanwhile.
+The first two figures come from the kernel's test run (dataplane/bpf/tests/signal_cost.c): a packet of data of a flow
+with a rate, and a signal that an element on the way verifies and signs anew. Beside them stand the least median of
+several stretches and the same two tags in a C program: a machine may change its speed meanwhile.
 """
 
 from __future__ import annotations

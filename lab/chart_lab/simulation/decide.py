@@ -1,4 +1,4 @@
-"""What an agent decides, by its own code: dataplane/agent/decide*.c as a shared library (`make decide-library`).
+"""What an agent decides, by its own code: dataplane/agent/grants/decide*.c as a shared library (`make decide-library`).
 
 The declarations are read from decide.h itself, so that a changed struct is a changed struct here too.
 """
@@ -17,7 +17,7 @@ from cffi import FFI
 from chart.v1 import flow_grant_pb2, grant_status_pb2, link_rate_pb2
 
 ROOT = Path(__file__).parents[3]
-HEADER = ROOT / "dataplane" / "agent" / "decide.h"
+HEADER = ROOT / "dataplane" / "agent" / "grants" / "decide.h"
 LIBRARY = ROOT / "build" / "simulate" / "libdecide.so"
 SINK = "int(const struct decide_status *, void *)"
 

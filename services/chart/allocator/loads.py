@@ -1,7 +1,8 @@
 """Load reports as numbers. A replica takes ten thousand reports a second with ten numbers for each of ten links: as
 messages of protobuf each number becomes an object of Python, which costs more than all of link rate control.
 
-`make loads-library` builds loads.c, which reads a report's octets straight into numbers; without it protobuf does.
+`make loads-library` builds dataplane/lib/loads, which reads a report's octets straight into numbers; without it
+protobuf does.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class LoadReport:
 
 
 class _Library:
-    """loads.c with room for one report."""
+    """The library with room for one report."""
 
     def __init__(self, path: Path) -> None:
         self._ffi = FFI()

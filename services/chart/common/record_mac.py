@@ -2,7 +2,7 @@
 
 "v1 <node> <epoch> <hex>": over label, topic, key and value, each with its length. A stolen certificate or password of
 the broker then writes nobody else's facts: the node in the header must be the one that the record's key names, and only
-that node and the checking services hold its key. The agent's side is dataplane/agent/authority_record.c.
+that node and the checking services hold its key. The agent's side is dataplane/agent/authority/authority_record.c.
 """
 
 from __future__ import annotations

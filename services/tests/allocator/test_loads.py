@@ -1,4 +1,4 @@
-"""Load reports are read by loads.c as protobuf would read them."""
+"""Load reports are read by dataplane/lib/loads as protobuf would read them."""
 
 from __future__ import annotations
 

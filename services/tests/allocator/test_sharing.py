@@ -1,5 +1,5 @@
 """What is available is divided among users first and then among each user's flows: the allocator's control loop with
-the agents' own decisions (dataplane/agent/decide.c), over any users, flows and links.
+the agents' own decisions (dataplane/agent/grants/decide.c), over any users, flows and links.
 """
 
 from __future__ import annotations

@@ -1,0 +1,32 @@
+/* The node's key and certificate: made here, signed by the authority, kept in two files of the state directory (0600).
+ * The private key never leaves the machine. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define AUTHORITY_PATH_LEN 256
+
+struct authority_identity {
+    char key_file[AUTHORITY_PATH_LEN];
+    char certificate_file[AUTHORITY_PATH_LEN];
+    /* The key that a renewal is asked for with, until its certificate came. */
+    char new_key_file[AUTHORITY_PATH_LEN];
+    /* Microseconds since the epoch; 0: no certificate. */
+    int64_t not_before_us;
+    int64_t not_after_us;
+};
+
+/* Sets the paths and reads the certificate when there is one. 0 or -ENAMETOOLONG. */
+int authority_identity_open(struct authority_identity *identity, const char *state_dir);
+bool authority_identity_valid(const struct authority_identity *identity, int64_t now_us);
+/* Half of the certificate's life is over. */
+bool authority_identity_due(const struct authority_identity *identity, int64_t now_us);
+/* Make a fresh P-256 key and a signing request (PEM, *ret_csr to be freed). 0 or negative errno. */
+int authority_identity_request(struct authority_identity *identity, const char *name, char **ret_csr);
+/* Keep the certificate that the authority gave for the last request. 0, -EBADMSG (not for our key) or negative errno.
+ */
+int authority_identity_keep(struct authority_identity *identity, const char *certificate_pem);
+/* The one-time token of a file, without white space; file NULL: none. False: there is no token. */
+bool authority_identity_token(const char *file, char *ret, size_t size);

@@ -1,0 +1,300 @@
+/* See authority_state.h. */
+#include "authority/authority_state.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define RATE_MAX_BPS 10000000000000ull
+
+void authority_state_init(struct authority_state *state, const char *node) {
+    memset(state, 0, sizeof(*state));
+    snprintf(state->node, sizeof(state->node), "%s", node);
+}
+
+void authority_pair_wipe(struct authority_pair *pair) {
+    explicit_bzero(pair->epochs, sizeof(pair->epochs));
+    pair->n_epochs = 0;
+}
+
+void authority_state_wipe_keys(struct authority_state *state) {
+    for (size_t i = 0; i < state->n_pairs; i++)
+        authority_pair_wipe(&state->pairs[i]);
+}
+
+void authority_state_free(struct authority_state *state) {
+    authority_state_wipe_keys(state);
+    free(state->hops);
+    free(state->elements);
+    free(state->senders);
+    free(state->authorisations);
+    memset(state, 0, sizeof(*state));
+}
+
+static int fail(char error[AUTHORITY_ERROR_LEN], const char *what) {
+    snprintf(error, AUTHORITY_ERROR_LEN, "%s", what);
+    return -EINVAL;
+}
+
+static bool get_text(const cJSON *object, const char *name, char *ret, size_t size) {
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (!cJSON_IsString(field) || strlen(field->valuestring) >= size)
+        return false;
+    snprintf(ret, size, "%s", field->valuestring);
+    return true;
+}
+
+static bool get_number(const cJSON *object, const char *name, double most, int64_t *ret) {
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (!cJSON_IsNumber(field) || !(field->valuedouble >= 0 && field->valuedouble <= most))
+        return false;
+    *ret = (int64_t)field->valuedouble;
+    return true;
+}
+
+#define MOMENT_MAX 9e15
+
+/* Grow an array of items by one and return the new last place. */
+static void *more(void **array, size_t *n, size_t size) {
+    void *grown = realloc(*array, (*n + 1) * size);
+    if (!grown)
+        return NULL;
+    *array = grown;
+    memset((char *)grown + *n * size, 0, size);
+    return (char *)grown + (*n)++ * size;
+}
+
+static int take_hop(struct authority_state *state, const cJSON *item) {
+    struct authority_hop hop = {0};
+    struct decide_prefix prefix;
+    size_t i = 0;
+    const cJSON *next = cJSON_GetObjectItemCaseSensitive(item, "next_element");
+    if (!get_text(item, "prefix", hop.prefix, sizeof(hop.prefix)) || decide_parse_prefix(hop.prefix, &prefix))
+        return -EINVAL;
+    if (!cJSON_IsNull(next) && !get_text(item, "next_element", hop.next_element, sizeof(hop.next_element)))
+        return -EINVAL;
+    while (i < state->n_hops && strcmp(state->hops[i].prefix, hop.prefix) != 0)
+        i++;
+    if (!*hop.next_element) {
+        if (i < state->n_hops)
+            state->hops[i] = state->hops[--state->n_hops];
+        return 0;
+    }
+    if (i == state->n_hops && !more((void **)&state->hops, &state->n_hops, sizeof(hop)))
+        return -ENOMEM;
+    state->hops[i] = hop;
+    return 0;
+}
+
+static int take_element(struct authority_state *state, const cJSON *item) {
+    struct authority_element element = {0};
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(item, "id");
+    int64_t number = 0;
+    size_t i = 0;
+    if (!get_text(item, "element", element.name, sizeof(element.name)) ||
+        (!cJSON_IsNull(id) && !get_number(item, "id", UINT16_MAX, &number)))
+        return -EINVAL;
+    element.id = (uint16_t)number;
+    while (i < state->n_elements && strcmp(state->elements[i].name, element.name) != 0)
+        i++;
+    if (!element.id) {
+        /* Enrolled no more: nothing of it is believed from now on. */
+        if (i < state->n_elements)
+            state->elements[i] = state->elements[--state->n_elements];
+        return 0;
+    }
+    if (i == state->n_elements && !more((void **)&state->elements, &state->n_elements, sizeof(element)))
+        return -ENOMEM;
+    state->elements[i] = element;
+    return 0;
+}
+
+static int take_sender(struct authority_state *state, const cJSON *item) {
+    char(*name)[AUTHORITY_NAME_LEN];
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= AUTHORITY_NAME_LEN)
+        return -EINVAL;
+    name = more((void **)&state->senders, &state->n_senders, sizeof(*state->senders));
+    if (!name)
+        return -ENOMEM;
+    snprintf(*name, sizeof(*name), "%s", item->valuestring);
+    return 0;
+}
+
+static int each(struct authority_state *state, const cJSON *root, const char *name,
+                int (*take)(struct authority_state *, const cJSON *), char error[AUTHORITY_ERROR_LEN]) {
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, name);
+    const cJSON *item;
+    if (!cJSON_IsArray(array)) {
+        snprintf(error, AUTHORITY_ERROR_LEN, "%s is missing", name);
+        return -EINVAL;
+    }
+    cJSON_ArrayForEach(item, array) {
+        int status = take(state, item);
+        if (status) {
+            snprintf(error, AUTHORITY_ERROR_LEN, "an entry of %s cannot be used", name);
+            return status;
+        }
+    }
+    return 0;
+}
+
+int authority_take_next_hops(struct authority_state *state, const char *text, char error[AUTHORITY_ERROR_LEN]) {
+    cJSON *root = cJSON_Parse(text);
+    int64_t revision;
+    int status;
+    if (!root || !get_number(root, "revision", MOMENT_MAX, &revision)) {
+        cJSON_Delete(root);
+        return fail(error, "not an answer with a revision");
+    }
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "full")))
+        state->n_hops = state->n_elements = 0;
+    state->n_senders = 0;
+    status = each(state, root, "next_hops", take_hop, error);
+    status = status ? status : each(state, root, "elements", take_element, error);
+    status = status ? status : each(state, root, "senders", take_sender, error);
+    /* After a fault everything is asked for again. */
+    state->hops_revision = status ? 0 : revision;
+    cJSON_Delete(root);
+    return status;
+}
+
+static int take_authorisation(struct authority_state *state, const cJSON *item) {
+    static const char *const names[] = {"available", "guaranteed", "maximum", "variable"};
+    struct authority_authorisation one = {.value.available_bps = RATE_MAX_BPS};
+    char address[64], service[16];
+    int64_t rate, priority, delay, until;
+    size_t i = 0;
+    if (!get_text(item, "id", one.id, sizeof(one.id)))
+        return -EINVAL;
+    while (i < state->n_authorisations && strcmp(state->authorisations[i].id, one.id) != 0)
+        i++;
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "removed"))) {
+        if (i < state->n_authorisations)
+            state->authorisations[i] = state->authorisations[--state->n_authorisations];
+        return 0;
+    }
+    if (!get_text(item, "client_address", address, sizeof(address)) ||
+        decide_parse_prefix(address, &one.value.prefix) || !get_text(item, "service", service, sizeof(service)) ||
+        !get_number(item, "max_guaranteed_bps", (double)RATE_MAX_BPS, &rate) ||
+        !get_number(item, "max_priority", UINT8_MAX, &priority) || !get_number(item, "delay_class", 7, &delay) ||
+        !get_number(item, "expires_at_us", MOMENT_MAX, &until))
+        return -EINVAL;
+    /* Whoever may ask for a service may ask for the available rate too. */
+    one.value.services = 1;
+    for (size_t s = 0; s < sizeof(names) / sizeof(names[0]); s++)
+        if (strcmp(service, names[s]) == 0)
+            one.value.services |= (uint8_t)(1u << s);
+    one.value.guaranteed_bps = (uint64_t)rate;
+    one.value.preemption_priority = (uint8_t)priority;
+    one.value.delay_priority = (uint8_t)delay;
+    one.value.until_us = until;
+    if (i == state->n_authorisations && !more((void **)&state->authorisations, &state->n_authorisations, sizeof(one)))
+        return -ENOMEM;
+    state->authorisations[i] = one;
+    return 0;
+}
+
+int authority_take_authorisations(struct authority_state *state, const char *text, char error[AUTHORITY_ERROR_LEN]) {
+    cJSON *root = cJSON_Parse(text);
+    const cJSON *unauthorised = cJSON_GetObjectItemCaseSensitive(root, "unauthorised");
+    char action[8] = "";
+    int64_t revision, free_bps = 0;
+    int status;
+    if (!root || !get_number(root, "revision", MOMENT_MAX, &revision) ||
+        !get_text(unauthorised, "action", action, sizeof(action)) ||
+        !get_number(unauthorised, "available_bps", (double)RATE_MAX_BPS, &free_bps)) {
+        cJSON_Delete(root);
+        return fail(error, "not an answer with a revision and what is unauthorised");
+    }
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "full")))
+        state->n_authorisations = 0;
+    status = each(state, root, "authorisations", take_authorisation, error);
+    state->drop_unauthorised = strcmp(action, "drop") == 0;
+    state->free_bps = (uint64_t)free_bps;
+    state->authorisations_revision = status ? 0 : revision;
+    cJSON_Delete(root);
+    return status;
+}
+
+static bool take_epoch(struct authority_epoch *epoch, cJSON *item, int64_t ahead_us) {
+    cJSON *key = cJSON_GetObjectItemCaseSensitive(item, "key");
+    uint8_t octets[36];
+    int64_t number, generation;
+    bool good = cJSON_IsString(key) && strlen(key->valuestring) == 44 && key->valuestring[43] == '=' &&
+                EVP_DecodeBlock(octets, (const unsigned char *)key->valuestring, 44) == 33 &&
+                get_number(item, "epoch", UINT8_MAX, &number) &&
+                get_number(item, "generation", MOMENT_MAX, &generation) &&
+                get_number(item, "sign_from_us", MOMENT_MAX, &epoch->sign_from_us) &&
+                get_number(item, "expires_at_us", MOMENT_MAX, &epoch->expires_at_us);
+    if (good) {
+        memcpy(epoch->key, octets, sizeof(epoch->key));
+        epoch->epoch = (uint8_t)number;
+        epoch->generation = (uint64_t)generation;
+        epoch->sign_from_us -= ahead_us;
+        epoch->expires_at_us -= ahead_us;
+    }
+    explicit_bzero(octets, sizeof(octets));
+    return good;
+}
+
+/* Also of an answer that is of no use otherwise: it may hold keys all the same. */
+static void wipe_and_delete(cJSON *root) {
+    cJSON *epochs = cJSON_GetObjectItemCaseSensitive(root, "epochs"), *item;
+    cJSON_ArrayForEach(item, epochs) {
+        cJSON *key = cJSON_GetObjectItemCaseSensitive(item, "key");
+        if (cJSON_IsString(key))
+            explicit_bzero(key->valuestring, strlen(key->valuestring));
+    }
+    cJSON_Delete(root);
+}
+
+static int take_key_set(struct authority_pair *pair, cJSON *root, int64_t ahead_us, char error[AUTHORITY_ERROR_LEN]) {
+    cJSON *epochs = cJSON_GetObjectItemCaseSensitive(root, "epochs");
+    struct authority_epoch fresh[AUTHORITY_EPOCHS] = {0};
+    int n = cJSON_IsArray(epochs) ? cJSON_GetArraySize(epochs) : 0;
+    int64_t renew_at_us;
+    bool good = n >= 1 && n <= AUTHORITY_EPOCHS && get_number(root, "renew_at_us", MOMENT_MAX, &renew_at_us);
+    for (int i = 0; good && i < n; i++)
+        good = take_epoch(&fresh[i], cJSON_GetArrayItem(epochs, i), ahead_us);
+    if (good) {
+        memcpy(pair->epochs, fresh, sizeof(fresh));
+        pair->n_epochs = (size_t)n;
+        pair->renew_at_us = renew_at_us - ahead_us;
+    }
+    explicit_bzero(fresh, sizeof(fresh));
+    return good ? 0 : fail(error, "the keys cannot be read");
+}
+
+int authority_take_keys(struct authority_pair *pair, const char *text, int64_t now_us,
+                        char error[AUTHORITY_ERROR_LEN]) {
+    cJSON *root = cJSON_Parse(text);
+    int64_t sender, receiver, server_us;
+    int status;
+    if (!root || !get_number(root, "sender_id", UINT16_MAX, &sender) ||
+        !get_number(root, "receiver_id", UINT16_MAX, &receiver) || !get_number(root, "now_us", MOMENT_MAX, &server_us))
+        status = fail(error, "the keys name no elements");
+    else
+        status = take_key_set(pair, root, server_us - now_us, error);
+    if (!status) {
+        pair->sender_id = (uint16_t)sender;
+        pair->receiver_id = (uint16_t)receiver;
+    }
+    wipe_and_delete(root);
+    return status;
+}
+
+int authority_take_stream_keys(struct authority_pair *pair, const char *text, int64_t now_us,
+                               char error[AUTHORITY_ERROR_LEN]) {
+    cJSON *root = cJSON_Parse(text);
+    int64_t server_us;
+    int status = root && get_number(root, "now_us", MOMENT_MAX, &server_us)
+                     ? take_key_set(pair, root, server_us - now_us, error)
+                     : fail(error, "the stream keys cannot be read");
+    wipe_and_delete(root);
+    return status;
+}

@@ -1,0 +1,136 @@
+/* The agent's side of the BPF programs: the grants go down, flows and counters come up (Brassil et al., The CHART
+ * System, section 5, "Trinity"; the programs are dataplane/bpf, their maps are dataplane/bpf/maps.h).
+ *
+ * Declarative: datapath_apply takes the whole table of grants every time and changes only what differs, so a caller
+ * never has to remember what it told the kernel. Errors are negative errno. Not safe for threads. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "grants/decide.h"
+
+struct agent;
+struct agent_module;
+struct datapath;
+
+/* The part of the agent that opens the datapath and walks the flows, and what it opened. */
+extern const struct agent_module datapath_module;
+struct datapath *datapath_of(const struct agent *agent);
+
+struct datapath_options {
+    /* The processes whose flows CHART handles: a cgroup v2 directory. */
+    const char *cgroup_path;
+    /* Congestion control a flow goes back to; NULL: the one it had. */
+    const char *default_control;
+    /* UDP port of the sensors' responders: what goes to or from it is probes, not demand; 0: none. */
+    uint16_t sensor_port;
+    /* Rates may come in band: attach looks for them and the flow table has its full size. */
+    bool signalling;
+    /* Lock file and what --cleanup needs. */
+    const char *state_dir;
+};
+
+/* Counted by the classifier on one interface since it was attached; octets of IP, one figure per HTB class. */
+struct datapath_link_counters {
+    uint64_t expedited_bytes;
+    uint64_t explicit_rate_bytes;
+    uint64_t legacy_bytes;
+    uint64_t background_bytes;
+    /* Grants with packets here within the last full 100 ms, and flows without a grant (estimate). */
+    uint32_t active_grants;
+    uint32_t legacy_flows;
+};
+
+/* A TCP flow of this node's processes: one that a grant matches or whose rate was agreed in band, or a plain one that
+ * has sent CHART_PLAIN_FLOW_BYTES. */
+struct datapath_flow {
+    char request_id[DECIDE_ID_LEN];
+    /* As the sender sees it, "10.0.0.1:5001" or "[fe80::1]:5001". */
+    char local[64];
+    char remote[64];
+    char control[16];
+    bool sending;
+    /* Its rate was agreed in band; then request_id may be empty. */
+    bool in_band;
+    uint64_t cookie;
+    uint64_t rate_bps;
+    uint64_t pacing_bytes_per_s;
+    uint32_t cwnd_packets;
+    uint32_t rtt_us;
+    uint32_t min_rtt_us;
+    uint64_t sent_bytes;
+    uint64_t delivered_bytes;
+    uint64_t retransmitted_packets;
+    /* Segments of any kind, and the octets of a TCP header now. */
+    uint32_t sent_packets;
+    uint32_t header_bytes;
+    uint8_t dscp;
+};
+
+static inline bool datapath_flow_is_plain(const struct datapath_flow *flow) {
+    return !flow->request_id[0] && !flow->in_band;
+}
+
+int datapath_open(const struct datapath_options *options, struct datapath **ret);
+/* Every flow back on its own control, every program detached, the maps cleared. */
+void datapath_close(struct datapath *datapath);
+
+/* Make the kernel's grants equal `grants`, whose links it does not look at. What is left of a lease at now_us
+ * (microseconds since the epoch) goes by the kernel's own clock from then on. ret_errors (may be NULL) has one entry
+ * per grant: 0 or why it is not in the kernel. Returns 0, or the first error. Call it again before leases end. */
+int datapath_apply(struct datapath *datapath, const struct decide_applied *grants, size_t n_grants, int64_t now_us,
+                   int *ret_errors);
+
+/* The mode that policy or rate file asks for; it waits while the local off switch holds. OFF and OBSERVE give every
+ * flow back to its own control at once; OBSERVE goes on counting. */
+int datapath_set_mode(struct datapath *datapath, enum decide_mode mode);
+/* `chart-agent --off` and `--on`. */
+int datapath_switch(struct datapath *datapath, bool off);
+bool datapath_is_off(const struct datapath *datapath);
+/* The mode in force. */
+enum decide_mode datapath_mode(const struct datapath *datapath);
+
+/* Rate in force, active flows and octets of one grant; -ENOENT when the kernel does not have it. */
+int datapath_observe(struct datapath *datapath, const char *request_id, struct decide_observed *ret);
+
+/* The grants that the kernel has, one per call: start with *cursor 0. NULL after the last. */
+const struct decide_applied *datapath_next_grant(const struct datapath *datapath, size_t *cursor);
+
+/* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
+int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
+int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);
+int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret);
+
+/* Octets in front of the IP header: Ethernet has them, TUN and other bare IP devices do not. */
+uint32_t datapath_link_header_bytes(uint32_t ifindex);
+
+/* For the program `signal`, before it is loaded: the maps it shares with trinity and attach. */
+struct bpf_map;
+int datapath_share_maps(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *usage,
+                        struct bpf_map *flows, struct bpf_map *signal_flows);
+
+/* What agents of one kernel share. */
+struct trinity;
+const struct trinity *datapath_trinity(const struct datapath *datapath);
+
+/* For the program `police`, before it is loaded: what holds on this node, its selectors and its rates. */
+int datapath_share_grants(const struct datapath *datapath, struct bpf_map *rates, struct bpf_map *node_config,
+                          struct bpf_map *selectors);
+
+/* Walk the node's TCP flows once: engage running flows whose grant is new, give back those whose rate ended, refresh
+ * the counts. Called by the agent once a second and by datapath_apply when a selector changed. */
+int datapath_reconcile(struct datapath *datapath);
+
+/* Flows found by the last walk. The table belongs to `datapath` and lives until the next walk. */
+size_t datapath_flows(struct datapath *datapath, const struct datapath_flow **ret);
+/* Mean smoothed RTT of the sending flows of one grant at the last walk; 0: none. */
+uint32_t datapath_grant_rtt_us(const struct datapath *datapath, const char *request_id);
+/* How long ago packets of a grant left through an interface, in epochs of 100 ms (0: in the present one), or -ENOENT.
+ */
+int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex);
+
+/* Take away what a killed agent left in the kernel and in the state folder; no agent may be running on it. Returns the
+ * number of things removed or a negative errno. */
+int datapath_cleanup(const struct datapath_options *options);

@@ -1,0 +1,115 @@
+/* See datapath.h. This file: the classifier on the node's links and its counters. */
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <limits.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/kernel.h"
+#include "core/log.h"
+#include "grants/datapath_state.h"
+
+#define ETHERNET_HEADER_BYTES 14
+
+static struct datapath_link *find_link(struct datapath *datapath, uint32_t ifindex) {
+    for (size_t i = 0; i < datapath->n_links; i++)
+        if (datapath->links[i].ifindex == ifindex)
+            return &datapath->links[i];
+    return NULL;
+}
+
+uint32_t datapath_link_header_bytes(uint32_t ifindex) {
+    struct ifreq request = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    uint32_t bytes = 0;
+    if (fd < 0)
+        return 0;
+    if (if_indextoname(ifindex, request.ifr_name) && ioctl(fd, SIOCGIFHWADDR, &request) == 0 &&
+        (request.ifr_hwaddr.sa_family == ARPHRD_ETHER || request.ifr_hwaddr.sa_family == ARPHRD_LOOPBACK))
+        bytes = ETHERNET_HEADER_BYTES;
+    close(fd);
+    return bytes;
+}
+
+int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
+    struct chart_link counters = {.link_header_bytes = datapath_link_header_bytes(ifindex)};
+    if (find_link(datapath, ifindex))
+        return 0;
+    if (datapath->n_links == CHART_LINKS_MAX)
+        return -ENOSPC;
+    if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex, &counters, BPF_ANY))
+        return -errno;
+    int fd = kernel_link_tc(bpf_program__fd(datapath->classify->progs.classify), ifindex, false, false);
+    if (fd < 0) {
+        log_error("cannot attach the classifier to interface %u: %s", ifindex, strerror(-fd));
+        bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);
+        return fd;
+    }
+    datapath->links[datapath->n_links++] = (struct datapath_link){.ifindex = ifindex, .link_fd = fd};
+    return 0;
+}
+
+int datapath_detach_link(struct datapath *datapath, uint32_t ifindex) {
+    struct datapath_link *link = find_link(datapath, ifindex);
+    if (!link)
+        return -ENOENT;
+    close(link->link_fd);
+    bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);
+    *link = datapath->links[--datapath->n_links];
+    return 0;
+}
+
+void datapath_detach_links(struct datapath *datapath) {
+    while (datapath->n_links)
+        datapath_detach_link(datapath, datapath->links[0].ifindex);
+}
+
+static uint64_t epoch_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return ((uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec) / CHART_EPOCH_NS;
+}
+
+static uint32_t active_before(const uint64_t *slots, uint64_t epoch) {
+    uint64_t slot = slots[(epoch - 1) & 3];
+    return slot >> 16 == epoch - 1 ? (uint32_t)(slot & 0xffff) : 0;
+}
+
+int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex) {
+    const struct datapath_entry *entry = datapath_find(datapath, request_id);
+    uint64_t last, epoch = epoch_now();
+
+    if (!entry)
+        return -ENOENT;
+    struct chart_grant_link key = {.grant = entry->number, .ifindex = ifindex};
+    if (bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.grant_epochs), &key, &last))
+        return -ENOENT;
+    if (last >= epoch)
+        return 0;
+    return epoch - last < INT_MAX ? (int)(epoch - last) : INT_MAX;
+}
+
+int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret) {
+    struct chart_link link;
+    if (!find_link(datapath, ifindex))
+        return -ENOENT;
+    if (bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex, &link))
+        return -errno;
+    uint64_t epoch = epoch_now();
+    *ret = (struct datapath_link_counters){
+        .expedited_bytes = link.expedited_bytes,
+        .explicit_rate_bytes = link.explicit_rate_bytes,
+        .legacy_bytes = link.legacy_bytes,
+        .background_bytes = link.background_bytes,
+        .active_grants = active_before((const uint64_t *)link.active_grants, epoch),
+        .legacy_flows = active_before((const uint64_t *)link.legacy_flows, epoch),
+    };
+    return 0;
+}

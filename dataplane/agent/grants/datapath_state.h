@@ -1,0 +1,53 @@
+/* What the files of the datapath share. */
+#pragma once
+
+#include "attach.skel.h"
+#include "classify.skel.h"
+#include "grants/datapath.h"
+#include "grants/trinity.h"
+#include "maps.h"
+
+struct datapath_entry {
+    struct decide_applied grant;
+    struct chart_selector selector;
+    uint64_t number;
+    bool used;
+    bool keep;
+    /* Found by the last walk. */
+    uint32_t flows;
+    uint64_t rtt_sum_us;
+    uint32_t rtt_flows;
+};
+
+struct datapath_link {
+    uint32_t ifindex;
+    int link_fd;
+};
+
+struct datapath {
+    struct trinity trinity;
+    struct chart_attach *attach;
+    struct chart_classify *classify;
+    int cgroup_link_fd;
+    int walk_link_fd;
+    struct chart_node_config config;
+    /* What policy or rate file asks for, the local off switch, and what follows of both. */
+    enum decide_mode wanted_mode;
+    bool off;
+    enum decide_mode mode;
+    uint64_t next_number;
+    /* Grants, most CHART_SELECTORS_MAX. */
+    struct datapath_entry *entries;
+    struct datapath_link links[CHART_LINKS_MAX];
+    size_t n_links;
+    struct datapath_flow *flows;
+    size_t n_flows, flows_size;
+    /* Flows without a grant that the last walk took off trinity. */
+    size_t walk_given_back;
+};
+
+struct datapath_entry *datapath_find(const struct datapath *datapath, const char *request_id);
+struct datapath_entry *datapath_find_number(const struct datapath *datapath, uint64_t number);
+int datapath_write_config(struct datapath *datapath);
+int datapath_enter_mode(struct datapath *datapath, enum decide_mode mode);
+void datapath_detach_links(struct datapath *datapath);

@@ -1,0 +1,203 @@
+/* What is told about grants: a status when something changed, the same again every DECIDE_REFRESH_US (decide.h). */
+#include "grants/decide_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct telling {
+    struct decide *decide;
+    int64_t now_us;
+    int (*sink)(const struct decide_status *status, void *context);
+    void *context;
+    int taken;
+};
+
+/* Returns 1 when the grant's flows began or fell idle. */
+static int note_observed(const struct decide *decide, struct grant_entry *grant, const struct decide_observed *observed,
+                         int64_t now_us) {
+    bool was_newcomer = decide_is_newcomer(grant, now_us);
+
+    /* A handshake is traffic too: a link counts it, and its rate may be here before the first octets. */
+    if (observed->sent_bytes != grant->observed.sent_bytes || (observed->packets && !grant->observed.packets)) {
+        if (!grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US) {
+            grant->active_since_us = now_us;
+            was_newcomer = false; /* when it stops being one has to be planned */
+        }
+        grant->moved_at_us = now_us;
+    } else if (decide_is_idle(grant, now_us)) {
+        decide_note_flows(decide, grant, now_us);
+    }
+    grant->observed = *observed;
+    return was_newcomer != decide_is_newcomer(grant, now_us);
+}
+
+int decide_set_result(struct decide *decide, const char *request_id, int error, const struct decide_observed *observed,
+                      int64_t now_us) {
+    struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    if (!grant)
+        return 0;
+    if (error == 0 && (!grant->have_result || grant->result != 0))
+        grant->applied_at_us = now_us;
+    grant->have_result = true;
+    grant->result = error;
+    return observed ? note_observed(decide, grant, observed, now_us) : 0;
+}
+
+int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,
+                        int64_t now_us) {
+    struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    return grant ? note_observed(decide, grant, observed, now_us) : 0;
+}
+
+/* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */
+static enum decide_state enforced_state(const struct telling *telling, const struct grant_entry *grant, char *reason) {
+    const struct decide_link *link = decide_find_link(telling->decide, grant->own_link_id);
+    bool young = grant->told_state == DECIDE_NONE && telling->now_us < grant->first_seen_us + DECIDE_GRACE_US;
+    const char *missing = NULL;
+    uint64_t available;
+    int64_t until;
+
+    if (grant->selector_error[0]) {
+        snprintf(reason, DECIDE_REASON_LEN, "%s", grant->selector_error);
+        return DECIDE_FAILED;
+    }
+    if (!link || !link->ifindex) {
+        if (young)
+            return DECIDE_NONE;
+        snprintf(reason, DECIDE_REASON_LEN, "this node has no link %.80s", grant->own_link_id);
+        return DECIDE_FAILED;
+    }
+    if (!link->up) {
+        snprintf(reason, DECIDE_REASON_LEN, "link %.80s is down", grant->own_link_id);
+        return DECIDE_FAILED;
+    }
+    if (!grant->desired || !grant->have_result)
+        return DECIDE_NONE;
+    if (grant->result != 0) {
+        if (grant->result == -ENOSPC)
+            snprintf(reason, DECIDE_REASON_LEN, "this node has no room for another grant");
+        else
+            snprintf(reason, DECIDE_REASON_LEN, "the kernel refused it: %.100s", strerror(-grant->result));
+        return DECIDE_FAILED;
+    }
+    if (grant->sending && grant->gr_bps + grant->ar_bps == 0) {
+        if (young)
+            return DECIDE_NONE;
+        if (grant->with_available_rate &&
+            !decide_path_rate(telling->decide, grant, telling->now_us, &available, &until, &missing))
+            snprintf(reason, DECIDE_REASON_LEN, "link %.80s has no fresh rate", missing);
+        else
+            snprintf(reason, DECIDE_REASON_LEN, "the rate of the path is 0");
+        return DECIDE_FAILED;
+    }
+    return DECIDE_APPLIED;
+}
+
+static enum decide_state present_state(const struct telling *telling, const struct grant_entry *grant, char *reason) {
+    enum decide_mode mode = decide_mode(telling->decide);
+
+    reason[0] = '\0';
+    if (grant->released || telling->now_us >= grant->valid_until_us) {
+        bool told = grant->told_state != DECIDE_NONE;
+
+        if (told)
+            snprintf(reason, DECIDE_REASON_LEN, grant->released ? "released" : "its validity ended");
+        return told ? DECIDE_REMOVED : DECIDE_NONE;
+    }
+    if (telling->now_us < grant->valid_from_us)
+        return DECIDE_NONE;
+    if (mode != DECIDE_MODE_ENFORCE) {
+        snprintf(reason, DECIDE_REASON_LEN, "enforcement is %s on this node%s",
+                 mode == DECIDE_MODE_OFF ? "off" : "observe", telling->decide->local_off ? ", switched off there" : "");
+        return DECIDE_OBSERVED;
+    }
+    return enforced_state(telling, grant, reason);
+}
+
+static bool rate_moved(uint64_t told_bps, uint64_t now_bps) {
+    uint64_t difference = told_bps > now_bps ? told_bps - now_bps : now_bps - told_bps;
+
+    return difference * 10 > told_bps;
+}
+
+static bool due(const struct telling *telling, const struct grant_entry *grant, enum decide_state state,
+                const char *reason) {
+    int64_t age_us = telling->now_us - grant->told_at_us;
+
+    if (state == DECIDE_NONE)
+        return false;
+    if (grant->resend || state != grant->told_state)
+        return true;
+    if (state == DECIDE_REMOVED)
+        return false;
+    if (grant->generation != grant->told_generation || strcmp(reason, grant->told_reason) != 0)
+        return true;
+    if (age_us >= DECIDE_REFRESH_US)
+        return true;
+    if (age_us < DECIDE_RATE_CHANGE_US)
+        return false;
+    return grant->observed.sent_bytes != grant->told_sent_bytes ||
+           rate_moved(grant->told_rate_bps, grant->observed.kernel_rate_bps);
+}
+
+static int tell_one(const char *key, void *value, void *context) {
+    struct telling *telling = context;
+    struct grant_entry *grant = value;
+    char reason[DECIDE_REASON_LEN];
+    enum decide_state state = present_state(telling, grant, reason);
+    struct decide_status status = {.request_id = key,
+                                   .generation = grant->generation,
+                                   .state = state,
+                                   .reason = reason,
+                                   .traceparent = grant->traceparent,
+                                   .applied_at_us = state == DECIDE_APPLIED ? grant->applied_at_us : 0};
+
+    if (!grant->desired) {
+        grant->have_result = false;
+        grant->observed.kernel_rate_bps = 0;
+        grant->observed.matching_flows = 0;
+    }
+    status.observed = grant->observed;
+    if (due(telling, grant, state, reason) && telling->sink(&status, telling->context) >= 0) {
+        telling->taken++;
+        grant->told_state = state;
+        grant->told_generation = grant->generation;
+        grant->told_rate_bps = grant->observed.kernel_rate_bps;
+        grant->told_sent_bytes = grant->observed.sent_bytes;
+        memcpy(grant->told_reason, reason, sizeof(reason));
+        grant->told_at_us = telling->now_us;
+        grant->resend = false;
+    }
+    if (!grant->released && telling->now_us < grant->valid_until_us)
+        return 0;
+    if (!grant->removed_at_us)
+        grant->removed_at_us = telling->now_us;
+    /* Until it would have ended anyway it is remembered which generation was released. */
+    if (telling->now_us < grant->valid_until_us)
+        return 0;
+    /* An end that could not be told yet is kept until it is. */
+    if (grant->told_state != DECIDE_NONE &&
+        (grant->told_state != DECIDE_REMOVED || telling->now_us < grant->removed_at_us + DECIDE_FORGET_US))
+        return 0;
+    decide_free_grant(grant);
+    return 1;
+}
+
+int decide_statuses(struct decide *decide, int64_t now_us,
+                    int (*sink)(const struct decide_status *status, void *context), void *context) {
+    struct telling telling = {.decide = decide, .now_us = now_us, .sink = sink, .context = context};
+
+    strmap_sweep(&decide->grants, tell_one, &telling);
+    return telling.taken;
+}
+
+void decide_undelivered(struct decide *decide, const char *request_id) {
+    struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    if (grant)
+        grant->resend = true;
+}

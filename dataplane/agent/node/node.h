@@ -1,0 +1,139 @@
+/* The stream side of the agent as one module: what the streams say becomes what the datapath and the links' queues do,
+ * and what they count becomes streams and metrics again.
+ *
+ *   node.c         the module: records in, decisions, apply, statuses, timers
+ *   node_links.c   the node's links: interfaces, HTB, classifier, samples
+ *   node_report.c  link loads, node state, flow records
+ *   node_metrics.c Prometheus and --status
+ *
+ * Without --bootstrap there are no streams and another module applies grants (--rate-file); links, loads and metrics go
+ * on. */
+#pragma once
+
+#include "core/options.h"
+#include "export/records.h"
+#include "grants/datapath.h"
+#include "grants/decide.h"
+#include "lib/metrics/metrics.h"
+#include "links/htb.h"
+#include "links/load.h"
+#include "streams/messages.h"
+#include "streams/streams.h"
+
+struct agent_module;
+struct cJSON;
+extern const struct agent_module node_module;
+
+#define NODE_REASON_LEN 160
+#define NODE_MAX_FAULTS 16
+#define NODE_VERSION "0.1.0"
+
+struct node_link {
+    bool used;
+    /* Given on the command line, so a topology record cannot take it away. */
+    bool fixed;
+    bool stated;
+    char id[DECIDE_ID_LEN];
+    char interface_name[IF_NAMESIZE];
+    uint64_t option_capacity_bps;
+    uint64_t stated_capacity_bps;
+    struct netlink_interface interface;
+    struct htb_link htb;
+    bool classified;
+    char fault[NODE_REASON_LEN];
+    bool have_before;
+    struct load_sample before;
+    struct link_load load;
+    /* The grants' part of the load, as last noted. */
+    uint64_t in_use_bps;
+    uint64_t rtt_sum_us;
+    uint32_t rtt_count;
+    uint32_t active_grants;
+    uint32_t active_users;
+    uint32_t active_senders;
+    /* Who shares what is available in band. */
+    uint32_t in_band_flows;
+    uint32_t in_band_users;
+    uint64_t total_sent_bytes;
+    uint64_t total_explicit_rate_bytes;
+    uint64_t total_dropped_packets;
+};
+
+struct node {
+    struct agent *agent;
+    const struct agent_options *options;
+    struct datapath *datapath;
+    struct decide *decide;
+    struct streams *streams;
+    struct metrics *metrics;
+    struct netlink netlink;
+    struct records records;
+    struct load_activity activity;
+    /* Who sends, as last noted; `users` names those with several flows on a link (an index of `links`), and their names
+     * stand in `user_names`. */
+    struct load_sender *senders;
+    size_t senders_size;
+    size_t n_senders;
+    struct load_user_flows users[DECIDE_USERS_MAX];
+    size_t n_users;
+    char *user_names;
+
+    struct node_link links[AGENT_LINKS_MAX];
+    /* Whether they were looked at: before, nothing is known of an interface, and saying "down" would cost every request
+     * on the link its rate. */
+    bool looked;
+
+    /* Decisions. */
+    bool dirty;
+    int told_mode;
+    int64_t opened_at_us;
+    int64_t connected_at_us;
+    int64_t next_decision_us;
+    int64_t applied_at_us;
+    int *grant_errors;
+    size_t grant_errors_size;
+    const struct decide_applied *applied;
+    size_t n_applied;
+
+    /* Reports. */
+    char instance[40];
+    char kernel_release[65];
+    uint64_t load_sequence;
+    int64_t load_at_us;
+    int64_t noted_at_us;
+    uint64_t state_hash;
+    int64_t state_at_us;
+    bool state_resend;
+    uint64_t refused_signals; /* as told last */
+
+    /* Counted for metrics. */
+    uint64_t applies;
+    uint64_t apply_errors;
+    uint64_t bad_records;
+    uint64_t statuses_sent;
+};
+
+/* What the datapath knows of a grant, with what its classifier saw of it; 0 or a negative errno. */
+int node_observe(struct node *node, const struct decide_applied *grant, struct decide_observed *ret);
+
+/* node_links.c */
+void node_links_open(struct node *node);
+void node_links_close(struct node *node);
+/* A topology record about a link of this node; interface "" removes it. */
+void node_links_stated(const struct messages_link *link, void *context);
+/* Look at every interface, bring HTB and classifier to what the mode wants, tell decide. Once a second and on change.
+ */
+void node_links_refresh(struct node *node, int64_t now_us);
+/* Follow the legacy share and take the counters: fills link->load but for the grants' part. */
+void node_links_sample(struct node *node, int64_t now_us);
+uint64_t node_link_capacity_bps(const struct node_link *link);
+
+/* node_report.c */
+void node_report_loads(struct node *node, int64_t now_us);
+void node_report_state(struct node *node, int64_t now_us);
+void node_report_flows(struct node *node, int64_t now_us);
+int node_report_record(const struct flow_record *record, void *context);
+
+/* node_metrics.c */
+int node_metrics_open(struct node *node);
+void node_status(void *state, struct cJSON *object);

@@ -1,0 +1,249 @@
+/* The links of the node: from configuration and topology to interfaces with a queue and a classifier; see node.h. */
+#include "node/node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/options.h"
+#include "signal/signal_source.h"
+#include "signal/signal_tables.h"
+
+uint64_t node_link_capacity_bps(const struct node_link *link) {
+    return link->option_capacity_bps ? link->option_capacity_bps : link->stated_capacity_bps;
+}
+
+static void set_fault(struct node_link *link, const char *what, const char *why) {
+    char text[NODE_REASON_LEN];
+
+    snprintf(text, sizeof(text), "link %.60s %s: %s", link->id, what, why);
+    memcpy(link->fault, text, sizeof(text));
+}
+
+static struct node_link *find_link(struct node *node, const char *id) {
+    for (int i = 0; i < AGENT_LINKS_MAX; i++)
+        if (node->links[i].used && strcmp(node->links[i].id, id) == 0)
+            return &node->links[i];
+    return NULL;
+}
+
+static struct node_link *add_link(struct node *node, const char *id, const char *interface) {
+    if (strlen(id) >= DECIDE_ID_LEN || strlen(interface) >= IF_NAMESIZE)
+        return NULL;
+    for (int i = 0; i < AGENT_LINKS_MAX; i++) {
+        struct node_link *link = &node->links[i];
+
+        if (link->used)
+            continue;
+        *link = (struct node_link){.used = true};
+        strcpy(link->id, id);
+        strcpy(link->interface_name, interface);
+        return link;
+    }
+    return NULL;
+}
+
+/* Give the interface back: no queue and no classifier of ours. */
+static void release_interface(struct node *node, struct node_link *link) {
+    int err = htb_remove(&node->netlink, &link->htb);
+
+    if (err)
+        log_warning("link %s: its HTB stays: %s", link->id, strerror(-err));
+    if (link->classified)
+        datapath_detach_link(node->datapath, link->interface.ifindex);
+    link->classified = false;
+    link->have_before = false;
+}
+
+void node_links_open(struct node *node) {
+    for (size_t i = 0; i < node->options->n_links; i++) {
+        const struct agent_link_option *option = &node->options->links[i];
+        struct node_link *link = add_link(node, option->id, option->interface);
+
+        if (!link)
+            continue;
+        link->fixed = true;
+        link->option_capacity_bps = option->capacity_bps;
+    }
+}
+
+void node_links_close(struct node *node) {
+    for (int i = 0; i < AGENT_LINKS_MAX; i++)
+        if (node->links[i].used)
+            release_interface(node, &node->links[i]);
+}
+
+void node_links_stated(const struct messages_link *stated, void *context) {
+    struct node *node = context;
+    struct node_link *link = find_link(node, stated->id);
+
+    if (!*stated->interface) {
+        if (link && !link->fixed) {
+            log_info("link %s is no longer in the topology", link->id);
+            release_interface(node, link);
+            link->used = false;
+        }
+        return;
+    }
+    if (!link)
+        link = add_link(node, stated->id, stated->interface);
+    if (!link) {
+        log_warning("link %s cannot be taken: too many links or a name too long", stated->id);
+        return;
+    }
+    if (!link->fixed && strcmp(link->interface_name, stated->interface) != 0 &&
+        strlen(stated->interface) < IF_NAMESIZE) {
+        release_interface(node, link);
+        link->interface = (struct netlink_interface){0};
+        strcpy(link->interface_name, stated->interface);
+    }
+    link->stated_capacity_bps = stated->capacity_bps;
+}
+
+static uint64_t legacy_share_bps(const struct node *node, const struct node_link *link, int64_t now_us) {
+    const struct decide_link_rate *rate = decide_link_rate(node->decide, link->id, now_us);
+
+    /* 0 would mean "not known". */
+    if (!rate)
+        return 0;
+    return rate->legacy_share_bps ? rate->legacy_share_bps : 1;
+}
+
+static void look_at_interface(struct node *node, struct node_link *link) {
+    struct netlink_interface interface = {0};
+    int err = netlink_interface(&node->netlink, 0, link->interface_name, &interface);
+
+    if (interface.ifindex != link->interface.ifindex && link->interface.ifindex) {
+        /* The interface went, or one of the same name came: queue and classifier went with it. */
+        link->htb.installed = false;
+        link->classified = false;
+        link->have_before = false;
+    }
+    link->interface = interface;
+    if (err)
+        set_fault(link, "has no interface", strerror(-err));
+}
+
+static void classify(struct node *node, struct node_link *link) {
+    int err;
+
+    if (link->classified || !link->interface.ifindex)
+        return;
+    err = datapath_attach_link(node->datapath, link->interface.ifindex);
+    if (err) {
+        set_fault(link, "has no classifier", strerror(-err));
+        return;
+    }
+    link->classified = true;
+    link->have_before = false;
+}
+
+static void shape(struct node *node, struct node_link *link, bool wanted, int64_t now_us) {
+    uint64_t capacity_bps = node_link_capacity_bps(link);
+    bool current = link->htb.installed && link->htb.capacity_bps == capacity_bps &&
+                   link->htb.ifindex == link->interface.ifindex && link->htb.mtu == link->interface.mtu;
+    int err;
+
+    if (wanted ? current || !link->interface.ifindex : !link->htb.installed)
+        return;
+    if (!wanted) {
+        err = htb_remove(&node->netlink, &link->htb);
+        log_info("link %s: HTB removed", link->id);
+    } else {
+        err = htb_install(&node->netlink, &link->interface, capacity_bps, legacy_share_bps(node, link, now_us), now_us,
+                          &link->htb);
+        if (!err)
+            log_info("link %s: HTB on %s at 0.99 of %llu bit/s", link->id, link->interface_name,
+                     (unsigned long long)capacity_bps);
+    }
+    link->have_before = false;
+    if (err)
+        set_fault(link, "has no HTB", err == -EBUSY ? "the interface has a queue that is not ours" : strerror(-err));
+}
+
+void node_links_refresh(struct node *node, int64_t now_us) {
+    struct decide_link links[AGENT_LINKS_MAX];
+    bool enforce = datapath_mode(node->datapath) == DECIDE_MODE_ENFORCE;
+    size_t n = 0;
+
+    memset(links, 0, sizeof(links));
+    for (int i = 0; i < AGENT_LINKS_MAX; i++) {
+        struct node_link *link = &node->links[i];
+        uint64_t capacity_bps = node_link_capacity_bps(link);
+
+        if (!link->used)
+            continue;
+        link->fault[0] = '\0';
+        look_at_interface(node, link);
+        if (link->interface.ifindex && !capacity_bps)
+            set_fault(link, "has no capacity", "neither --link nor topology says");
+        classify(node, link);
+        shape(node, link, enforce && capacity_bps, now_us);
+        memcpy(links[n].id, link->id, sizeof(links[n].id));
+        links[n].ifindex = link->interface.ifindex;
+        links[n].up = link->interface.up;
+        links[n].capacity_bps = capacity_bps;
+        n++;
+    }
+    node->looked = true;
+    if (decide_set_links(node->decide, links, n) > 0)
+        node->dirty = true;
+}
+
+static void take_sample(struct node *node, struct node_link *link, struct load_sample *ret) {
+    *ret = (struct load_sample){.link_header_bytes = link->interface.link_header_bytes};
+    if (link->classified)
+        ret->have_classifier = datapath_link_counters(node->datapath, link->interface.ifindex, &ret->classifier) == 0;
+    if (link->htb.installed)
+        ret->have_htb = htb_read(&node->netlink, link->interface.ifindex, &ret->htb) == 0;
+    if (!ret->have_htb) {
+        struct netlink_interface interface;
+
+        if (netlink_interface(&node->netlink, link->interface.ifindex, NULL, &interface) == 0) {
+            ret->interface_packets = interface.sent_packets;
+            ret->interface_bytes = interface.sent_bytes;
+            ret->interface_dropped = interface.dropped_packets;
+        }
+    }
+}
+
+/* What reservations leaves to the flows that ask in band here, and what they hold of it. */
+static void follow_lease(const struct node *node, struct node_link *link, int64_t now_us) {
+    int64_t until_us = 0;
+    uint64_t lease_bps = decide_in_band_lease(node->decide, link->id, now_us, &until_us);
+    struct signal_load load;
+
+    signal_source_lease(link->interface.ifindex, lease_bps, until_us);
+    signal_source_load(link->interface.ifindex, &load);
+    link->load.in_band_committed_bps = load.held_bps;
+    link->in_band_flows = load.flows;
+    link->in_band_users = load.users;
+}
+
+void node_links_sample(struct node *node, int64_t now_us) {
+    for (int i = 0; i < AGENT_LINKS_MAX; i++) {
+        struct node_link *link = &node->links[i];
+        struct load_sample sample;
+
+        if (!link->used)
+            continue;
+        link->load = (struct link_load){.link_id = link->id};
+        if (!link->interface.ifindex)
+            continue;
+        if (htb_follow(&node->netlink, &link->htb, legacy_share_bps(node, link, now_us), now_us) < 0)
+            link->htb.installed = false;
+        take_sample(node, link, &sample);
+        if (link->have_before && link->before.have_htb == sample.have_htb)
+            load_difference(&link->before, &sample, &link->load);
+        link->before = sample;
+        link->have_before = true;
+        link->load.active_flows = sample.classifier.active_grants;
+        link->load.legacy_flows = sample.classifier.legacy_flows;
+        if (node->streams)
+            follow_lease(node, link, now_us);
+        link->total_sent_bytes += link->load.sent_bytes;
+        link->total_explicit_rate_bytes += link->load.explicit_rate_bytes;
+        link->total_dropped_packets += link->load.dropped_packets;
+    }
+}

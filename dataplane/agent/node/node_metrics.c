@@ -1,0 +1,153 @@
+/* What the node shows of itself: Prometheus text (names chart_agent_<noun>_<unit>) and `chart-agent --status`; see
+ * node.h. */
+#include "node/node.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/loop.h"
+#include "core/options.h"
+
+static void metric(FILE *out, const char *name, const char *type, const char *help) {
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void single(FILE *out, const char *name, const char *type, const char *help, uint64_t value) {
+    metric(out, name, type, help);
+    fprintf(out, "%s %" PRIu64 "\n", name, value);
+}
+
+struct link_metric {
+    const char *name;
+    const char *type;
+    const char *help;
+    uint64_t (*value)(const struct node_link *link);
+};
+
+static uint64_t sent(const struct node_link *link) {
+    return link->total_sent_bytes;
+}
+
+static uint64_t explicit_rate(const struct node_link *link) {
+    return link->total_explicit_rate_bytes;
+}
+
+static uint64_t dropped(const struct node_link *link) {
+    return link->total_dropped_packets;
+}
+
+static uint64_t queue(const struct node_link *link) {
+    return link->load.queue_bytes;
+}
+
+static uint64_t in_use(const struct node_link *link) {
+    return link->load.guaranteed_in_use_bps;
+}
+
+static uint64_t active(const struct node_link *link) {
+    return link->load.active_flows;
+}
+
+static const struct link_metric link_metrics[] = {
+    {"chart_agent_link_sent_bytes_total", "counter", "IP octets that left the link", sent},
+    {"chart_agent_link_explicit_rate_bytes_total", "counter", "IP octets of flows under a grant", explicit_rate},
+    {"chart_agent_link_dropped_packets_total", "counter", "Packets that the link's queue dropped", dropped},
+    {"chart_agent_link_queue_bytes", "gauge", "Backlog of the link's queue", queue},
+    {"chart_agent_link_guaranteed_in_use_bps", "gauge", "Guaranteed rate of the grants that move data", in_use},
+    {"chart_agent_link_active_grants", "gauge", "Grants that moved data in the last interval", active},
+};
+
+static void render_links(FILE *out, const struct node *node) {
+    for (size_t m = 0; m < sizeof(link_metrics) / sizeof(link_metrics[0]); m++) {
+        metric(out, link_metrics[m].name, link_metrics[m].type, link_metrics[m].help);
+        for (int i = 0; i < AGENT_LINKS_MAX; i++)
+            if (node->links[i].used)
+                fprintf(out, "%s{link=\"%s\"} %" PRIu64 "\n", link_metrics[m].name, node->links[i].id,
+                        link_metrics[m].value(&node->links[i]));
+    }
+}
+
+static void render_streams(FILE *out, const struct node *node) {
+    struct streams_counts counts = streams_counts(node->streams);
+
+    single(out, "chart_agent_broker_connected_ratio", "gauge", "1 when the broker answers",
+           streams_connected(node->streams));
+    single(out, "chart_agent_streams_synced_ratio", "gauge", "1 when every stream was read to its end once",
+           streams_synced(node->streams));
+    single(out, "chart_agent_read_records_total", "counter", "Records read", counts.read_records);
+    single(out, "chart_agent_unreadable_records_total", "counter", "Records that could not be used",
+           counts.unreadable_records + node->bad_records);
+    single(out, "chart_agent_delivered_records_total", "counter", "Records that the broker acknowledged",
+           counts.delivered_records);
+    single(out, "chart_agent_dropped_records_total", "counter", "Records given up", counts.dropped_records);
+    single(out, "chart_agent_waiting_records", "gauge", "Records that wait for the broker", counts.waiting_records);
+    single(out, "chart_agent_broker_disconnects_total", "counter", "Times the broker went away", counts.disconnects);
+}
+
+static void render(FILE *out, void *context) {
+    const struct node *node = context;
+    struct decide_counts counts = decide_counts(node->decide);
+
+    metric(out, "chart_agent_build_info", "gauge", "Version and node");
+    fprintf(out, "chart_agent_build_info{version=\"%s\",node=\"%s\"} 1\n", NODE_VERSION, node->options->node);
+    single(out, "chart_agent_enforcement_mode", "gauge", "1 off, 2 observe, 3 enforce", datapath_mode(node->datapath));
+    single(out, "chart_agent_known_grants", "gauge", "Grants whose path leaves from this node", counts.grants);
+    single(out, "chart_agent_applied_grants", "gauge", "Grants in force in the kernel", node->n_applied);
+    single(out, "chart_agent_link_rate_nodes", "gauge", "Nodes whose link rates are known", counts.link_rate_nodes);
+    single(out, "chart_agent_applies_total", "counter", "Times the table of grants was applied", node->applies);
+    single(out, "chart_agent_apply_errors_total", "counter", "Grants that the kernel refused", node->apply_errors);
+    single(out, "chart_agent_sent_statuses_total", "counter", "Grant statuses written", node->statuses_sent);
+    render_links(out, node);
+    if (node->streams)
+        render_streams(out, node);
+}
+
+static const char *not_ready(void *context) {
+    const struct node *node = context;
+
+    if (node->streams && !streams_synced(node->streams))
+        return "the streams were not read yet";
+    return NULL;
+}
+
+int node_metrics_open(struct node *node) {
+    const struct metrics_source source = {.render = render, .not_ready = not_ready, .context = node};
+
+    return metrics_open(node->options->metrics_listen, &source, &node->metrics);
+}
+
+static cJSON *link_status(const struct node *node, const struct node_link *link) {
+    const struct decide_link_rate *rate = decide_link_rate(node->decide, link->id, agent_now_us());
+    cJSON *object = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(object, "id", link->id);
+    cJSON_AddStringToObject(object, "interface", link->interface_name);
+    cJSON_AddBoolToObject(object, "up", link->interface.up);
+    cJSON_AddNumberToObject(object, "capacity_bps", (double)node_link_capacity_bps(link));
+    cJSON_AddBoolToObject(object, "htb", link->htb.installed);
+    cJSON_AddBoolToObject(object, "classifier", link->classified);
+    cJSON_AddNumberToObject(object, "queue_bytes", (double)link->load.queue_bytes);
+    if (rate) {
+        cJSON_AddNumberToObject(object, "available_bps", (double)rate->available_bps);
+        cJSON_AddNumberToObject(object, "legacy_share_bps", (double)rate->legacy_share_bps);
+    }
+    if (link->fault[0])
+        cJSON_AddStringToObject(object, "fault", link->fault);
+    return object;
+}
+
+void node_status(void *state, struct cJSON *object) {
+    const struct node *node = state;
+    cJSON *links = cJSON_AddArrayToObject(object, "links");
+
+    cJSON_AddNumberToObject(object, "known_grants", (double)decide_counts(node->decide).grants);
+    cJSON_AddNumberToObject(object, "applied_grants", (double)node->n_applied);
+    if (node->streams) {
+        cJSON_AddBoolToObject(object, "broker_connected", streams_connected(node->streams));
+        cJSON_AddBoolToObject(object, "streams_synced", streams_synced(node->streams));
+    }
+    for (int i = 0; i < AGENT_LINKS_MAX; i++)
+        if (node->links[i].used)
+            cJSON_AddItemToArray(links, link_status(node, &node->links[i]));
+}

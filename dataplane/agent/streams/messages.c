@@ -1,0 +1,174 @@
+/* Records to decisions; see messages.h. The way out stands in messages_out.c. */
+#include "streams/messages.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chart/v1/flow_grant.pb-c.h"
+#include "chart/v1/link_rate.pb-c.h"
+#include "chart/v1/policy.pb-c.h"
+#include "chart/v1/topology.pb-c.h"
+
+#define MAX_PORT 65535
+
+/* The selector, or in `error` why not: the grant then fails on this node with that reason. */
+static void read_selector(const Chart__V1__FlowSelector *from, struct decide_selector *ret, char *error, size_t size) {
+    error[0] = '\0';
+    *ret = (struct decide_selector){0};
+    if (!from)
+        snprintf(error, size, "the grant has no selector");
+    else if (decide_parse_prefix(from->source_prefix, &ret->source))
+        snprintf(error, size, "source_prefix \"%.50s\" is no address or prefix", from->source_prefix);
+    else if (decide_parse_prefix(from->destination_prefix, &ret->destination))
+        snprintf(error, size, "destination_prefix \"%.50s\" is no address or prefix", from->destination_prefix);
+    else if (ret->source.family && ret->destination.family && ret->source.family != ret->destination.family)
+        snprintf(error, size, "source_prefix and destination_prefix are of two address families");
+    else if (from->protocol > UINT8_MAX || from->source_port > MAX_PORT || from->destination_port > MAX_PORT ||
+             from->dscp_plus_one > 64)
+        snprintf(error, size, "protocol, port or DSCP of the selector is out of range");
+    if (error[0])
+        return;
+    ret->protocol = (uint8_t)from->protocol;
+    ret->source_port = (uint16_t)from->source_port;
+    ret->destination_port = (uint16_t)from->destination_port;
+    ret->dscp_plus_one = (uint8_t)from->dscp_plus_one;
+    ret->cgroup_id = from->cgroup_id;
+}
+
+static int take_grant(const struct messages_intake *intake, const struct streams_record *record) {
+    char error[DECIDE_REASON_LEN];
+    Chart__V1__FlowGrant *message;
+    struct decide_grant grant;
+    int changed;
+
+    if (!record->value)
+        return decide_remove_grant(intake->decide, record->key, record->traceparent, intake->now_us);
+    message = chart__v1__flow_grant__unpack(NULL, record->length, record->value);
+    if (!message)
+        return -EBADMSG;
+    grant = (struct decide_grant){.request_id = record->key,
+                                  .generation = message->generation,
+                                  .selector_error = error,
+                                  .link_ids = (const char *const *)message->link_ids,
+                                  .n_link_ids = message->n_link_ids,
+                                  .guaranteed_bps = message->guaranteed_bps,
+                                  .maximum_bps = message->maximum_bps,
+                                  .delay_priority = message->delay_priority,
+                                  .burst_tolerance = message->burst_tolerance,
+                                  .valid_from_us = message->valid_from_us,
+                                  .valid_until_us = message->valid_until_us,
+                                  .with_available_rate = message->with_available_rate,
+                                  .user = message->user};
+    read_selector(message->selector, &grant.selector, error, sizeof(error));
+    changed = decide_put_grant(intake->decide, &grant, record->traceparent, intake->now_us);
+    chart__v1__flow_grant__free_unpacked(message, NULL);
+    return changed == -EINVAL ? -EBADMSG : changed;
+}
+
+/* Users with several flows on the link `number` of the record, after the `n` that there are; how many there are then.
+ */
+static size_t read_users(const Chart__V1__LinkRate *from, size_t number, struct decide_user_flows *users, size_t n) {
+    for (size_t i = 0; i < from->n_user_flows && n < DECIDE_USERS_MAX; i++)
+        users[n++] = (struct decide_user_flows){
+            .user = from->user_flows[i]->user, .rate = (uint32_t)number, .flows = from->user_flows[i]->flows};
+    return n;
+}
+
+static int take_link_rates(const struct messages_intake *intake, const struct streams_record *record) {
+    struct decide_user_flows users[DECIDE_USERS_MAX];
+    struct decide_link_rate *rates;
+    Chart__V1__LinkRates *message;
+    size_t n = 0, n_users = 0;
+    int changed;
+
+    if (!record->value)
+        return decide_remove_link_rates(intake->decide, record->key);
+    message = chart__v1__link_rates__unpack(NULL, record->length, record->value);
+    if (!message)
+        return -EBADMSG;
+    rates = calloc(message->n_links ? message->n_links : 1, sizeof(*rates));
+    if (!rates) {
+        chart__v1__link_rates__free_unpacked(message, NULL);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < message->n_links; i++) {
+        const Chart__V1__LinkRate *from = message->links[i];
+
+        if (strlen(from->link_id) >= sizeof(rates[n].link_id))
+            continue;
+        strcpy(rates[n].link_id, from->link_id);
+        rates[n].available_bps = from->available_bps;
+        rates[n].explicit_rate_capacity_bps = from->explicit_rate_capacity_bps;
+        rates[n].legacy_share_bps = from->legacy_share_bps;
+        rates[n].active_users = from->active_users;
+        rates[n].gr_lease_bps = from->gr_lease_bps;
+        rates[n].gr_lease_until_us = from->gr_lease_until_us;
+        n_users = read_users(from, n, users, n_users);
+        n++;
+    }
+    changed = decide_put_link_rates(intake->decide, record->key, message->generation, message->valid_until_us, rates, n,
+                                    users, n_users, intake->now_us);
+    free(rates);
+    chart__v1__link_rates__free_unpacked(message, NULL);
+    return changed;
+}
+
+static int take_policy(const struct messages_intake *intake, const struct streams_record *record) {
+    Chart__V1__Policy *message;
+    int changed;
+
+    if (!record->value)
+        return decide_remove_policy(intake->decide, record->key);
+    message = chart__v1__policy__unpack(NULL, record->length, record->value);
+    if (!message)
+        return -EBADMSG;
+    /* A policy that says nothing of enforcement leaves the word to the default. */
+    if (message->enforcement == CHART__V1__ENFORCEMENT_MODE__ENFORCEMENT_MODE_UNSPECIFIED)
+        changed = decide_remove_policy(intake->decide, record->key);
+    else
+        changed = decide_put_policy(intake->decide, record->key, (enum decide_mode)message->enforcement);
+    chart__v1__policy__free_unpacked(message, NULL);
+    return changed == -EINVAL ? -EBADMSG : changed;
+}
+
+static int take_topology(const struct messages_intake *intake, const struct streams_record *record) {
+    const char *colon = strchr(record->key, ':');
+    struct messages_link link = {.id = record->key, .interface = ""};
+    Chart__V1__TopologyEntity *message;
+
+    /* Only links that leave from here matter; a node's key has no colon. */
+    if (!colon || strncmp(record->key, intake->node, (size_t)(colon - record->key)) != 0 ||
+        intake->node[colon - record->key] != '\0')
+        return 0;
+    if (!record->value) {
+        intake->link(&link, intake->context);
+        return 1;
+    }
+    message = chart__v1__topology_entity__unpack(NULL, record->length, record->value);
+    if (!message)
+        return -EBADMSG;
+    if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_LINK) {
+        link.interface = message->link->interface;
+        link.capacity_bps = message->link->capacity_bps;
+        intake->link(&link, intake->context);
+    }
+    chart__v1__topology_entity__free_unpacked(message, NULL);
+    return 1;
+}
+
+int messages_take(const struct messages_intake *intake, const struct streams_record *record) {
+    switch (record->topic) {
+    case STREAMS_TOPOLOGY:
+        return take_topology(intake, record);
+    case STREAMS_POLICY:
+        return take_policy(intake, record);
+    case STREAMS_LINK_RATE:
+        return take_link_rates(intake, record);
+    case STREAMS_FLOW_GRANT:
+        return take_grant(intake, record);
+    default:
+        return -EINVAL;
+    }
+}

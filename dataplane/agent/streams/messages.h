@@ -1,0 +1,72 @@
+/* Between the records of the streams (protobuf, proto/chart/v1) and the agent's own structs. */
+#pragma once
+
+#include "export/records.h"
+#include "grants/decide.h"
+#include "links/load.h"
+#include "signal/signal_source.h"
+#include "streams/streams.h"
+
+/* A link that operators stated for this node; interface "" and capacity 0 when the record removes it. */
+struct messages_link {
+    const char *id;
+    const char *interface;
+    uint64_t capacity_bps;
+};
+
+struct messages_intake {
+    struct decide *decide;
+    const char *node;
+    int64_t now_us;
+    /* A link of this node appeared, changed or was removed. */
+    void (*link)(const struct messages_link *link, void *context);
+    void *context;
+};
+
+/* Take one record in. 1: it may change what is applied, 0: it does not, -EBADMSG: it cannot be read, or another
+ * negative errno. */
+int messages_take(const struct messages_intake *intake, const struct streams_record *record);
+
+struct messages_load_report {
+    const char *node;
+    uint64_t sequence;
+    int64_t interval_end_us;
+    uint32_t interval_us;
+    const struct link_load *loads;
+    size_t n_loads;
+    /* Users with several flows on a link. */
+    const struct load_user_flows *users;
+    size_t n_users;
+};
+
+struct messages_interface {
+    const char *link_id;
+    const char *interface;
+    uint32_t ifindex;
+    uint32_t mtu;
+    bool up;
+    uint64_t capacity_bps;
+};
+
+struct messages_node_state {
+    const char *node;
+    const char *agent_version;
+    const char *kernel_release;
+    const char *agent_instance;
+    const struct messages_interface *interfaces;
+    size_t n_interfaces;
+    const char *const *capabilities;
+    size_t n_capabilities;
+    const char *const *faults;
+    size_t n_faults;
+    const struct signal_refused *refused;
+    size_t n_refused;
+    enum decide_mode enforcement;
+    int64_t reported_at_us;
+};
+
+/* Pack and send under the stream's key. 0, -ENOMEM or -ENOBUFS. */
+int messages_send_status(struct streams *streams, const char *node, const struct decide_status *status);
+int messages_send_loads(struct streams *streams, const struct messages_load_report *report);
+int messages_send_node_state(struct streams *streams, const struct messages_node_state *state);
+int messages_send_flow_record(struct streams *streams, const struct flow_record *record);

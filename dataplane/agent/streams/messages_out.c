@@ -1,0 +1,164 @@
+/* What the agent says, packed and sent; see messages.h. */
+#include "streams/messages.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <protobuf-c/protobuf-c.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chart/v1/flow_record.pb-c.h"
+#include "chart/v1/grant_status.pb-c.h"
+#include "chart/v1/link_load.pb-c.h"
+#include "chart/v1/node_state.pb-c.h"
+
+static int send_message(struct streams *streams, enum streams_out topic, const char *key,
+                        const ProtobufCMessage *message, const char *traceparent) {
+    size_t length = protobuf_c_message_get_packed_size(message);
+    uint8_t *buffer = malloc(length ? length : 1);
+    int err;
+
+    if (!buffer)
+        return -ENOMEM;
+    protobuf_c_message_pack(message, buffer);
+    err = streams_send(streams, topic, key, buffer, length, traceparent);
+    free(buffer);
+    return err;
+}
+
+int messages_send_status(struct streams *streams, const char *node, const struct decide_status *status) {
+    Chart__V1__GrantStatus message = CHART__V1__GRANT_STATUS__INIT;
+    char key[2 * DECIDE_ID_LEN + 1];
+
+    message.request_id = (char *)status->request_id;
+    message.node = (char *)node;
+    message.generation = status->generation;
+    message.state = (Chart__V1__GrantState)status->state;
+    message.reason = (char *)status->reason;
+    message.applied_at_us = status->applied_at_us;
+    message.kernel_rate_bps = status->observed.kernel_rate_bps;
+    message.matching_flows = status->observed.matching_flows;
+    message.sent_bytes = status->observed.sent_bytes;
+    message.delivered_bytes = status->observed.delivered_bytes;
+    message.counted_at_us = status->observed.counted_at_us;
+    snprintf(key, sizeof(key), "%s,%s", status->request_id, node);
+    return send_message(streams, STREAMS_GRANT_STATUS, key, &message.base, status->traceparent);
+}
+
+static void fill_load(Chart__V1__LinkLoad *message, const struct link_load *load) {
+    chart__v1__link_load__init(message);
+    message->link_id = (char *)load->link_id;
+    message->sent_bytes = load->sent_bytes;
+    message->explicit_rate_bytes = load->explicit_rate_bytes;
+    message->legacy_bytes = load->legacy_bytes;
+    message->dropped_packets = load->dropped_packets;
+    message->queue_bytes = load->queue_bytes;
+    message->explicit_rate_queue_bytes = load->explicit_rate_queue_bytes;
+    message->active_flows = load->active_flows;
+    message->legacy_flows = load->legacy_flows;
+    message->users = load->users;
+    message->guaranteed_in_use_bps = load->guaranteed_in_use_bps;
+    message->in_band_committed_bps = load->in_band_committed_bps;
+    message->rtt_us = load->rtt_us;
+}
+
+int messages_send_loads(struct streams *streams, const struct messages_load_report *report) {
+    Chart__V1__LinkLoadReport message = CHART__V1__LINK_LOAD_REPORT__INIT;
+    Chart__V1__LinkLoad *loads = calloc(report->n_loads ? report->n_loads : 1, sizeof(*loads));
+    Chart__V1__LinkLoad **pointers = calloc(report->n_loads ? report->n_loads : 1, sizeof(Chart__V1__LinkLoad *));
+    Chart__V1__UserFlows users[DECIDE_USERS_MAX], *user_pointers[DECIDE_USERS_MAX];
+    int err = -ENOMEM;
+
+    if (loads && pointers) {
+        for (size_t i = 0; i < report->n_users && i < DECIDE_USERS_MAX; i++) {
+            chart__v1__user_flows__init(&users[i]);
+            users[i].user = (char *)report->users[i].user;
+            users[i].link = report->users[i].link;
+            users[i].flows = report->users[i].flows;
+            user_pointers[message.n_user_flows++] = &users[i];
+        }
+        message.user_flows = user_pointers;
+        for (size_t i = 0; i < report->n_loads; i++) {
+            fill_load(&loads[i], &report->loads[i]);
+            pointers[i] = &loads[i];
+        }
+        message.node = (char *)report->node;
+        message.sequence = report->sequence;
+        message.interval_end_us = report->interval_end_us;
+        message.interval_us = report->interval_us;
+        message.n_links = report->n_loads;
+        message.links = pointers;
+        err = send_message(streams, STREAMS_LINK_LOAD, report->node, &message.base, NULL);
+    }
+    free(pointers);
+    free(loads);
+    return err;
+}
+
+int messages_send_node_state(struct streams *streams, const struct messages_node_state *state) {
+    Chart__V1__NodeState message = CHART__V1__NODE_STATE__INIT;
+    size_t n = state->n_interfaces;
+    Chart__V1__NodeInterface *interfaces = calloc(n ? n : 1, sizeof(*interfaces));
+    Chart__V1__NodeInterface **pointers = calloc(n ? n : 1, sizeof(Chart__V1__NodeInterface *));
+    Chart__V1__RefusedSignals refused[SIGNAL_REFUSED_MAX], *refused_pointers[SIGNAL_REFUSED_MAX];
+    int err = -ENOMEM;
+
+    if (interfaces && pointers) {
+        for (size_t i = 0; i < n; i++) {
+            chart__v1__node_interface__init(&interfaces[i]);
+            interfaces[i].link_id = (char *)state->interfaces[i].link_id;
+            interfaces[i].interface = (char *)state->interfaces[i].interface;
+            interfaces[i].ifindex = state->interfaces[i].ifindex;
+            interfaces[i].mtu = state->interfaces[i].mtu;
+            interfaces[i].up = state->interfaces[i].up;
+            interfaces[i].capacity_bps = state->interfaces[i].capacity_bps;
+            pointers[i] = &interfaces[i];
+        }
+        for (size_t i = 0; i < state->n_refused && i < SIGNAL_REFUSED_MAX; i++) {
+            chart__v1__refused_signals__init(&refused[i]);
+            refused[i].reason = (char *)state->refused[i].reason;
+            refused[i].count = state->refused[i].count;
+            refused_pointers[i] = &refused[i];
+        }
+        message.n_refused_signals = state->n_refused;
+        message.refused_signals = refused_pointers;
+        message.node = (char *)state->node;
+        message.agent_version = (char *)state->agent_version;
+        message.kernel_release = (char *)state->kernel_release;
+        message.agent_instance = (char *)state->agent_instance;
+        message.n_interfaces = n;
+        message.interfaces = pointers;
+        message.n_capabilities = state->n_capabilities;
+        message.capabilities = (char **)state->capabilities;
+        message.n_faults = state->n_faults;
+        message.faults = (char **)state->faults;
+        message.enforcement = (Chart__V1__EnforcementMode)state->enforcement;
+        message.reported_at_us = state->reported_at_us;
+        err = send_message(streams, STREAMS_NODE_STATE, state->node, &message.base, NULL);
+    }
+    free(pointers);
+    free(interfaces);
+    return err;
+}
+
+int messages_send_flow_record(struct streams *streams, const struct flow_record *record) {
+    Chart__V1__FlowRecord message = CHART__V1__FLOW_RECORD__INIT;
+
+    message.node = (char *)record->node;
+    message.request_id = (char *)record->request_id;
+    message.source_address = (char *)record->source_address;
+    message.destination_address = (char *)record->destination_address;
+    message.protocol = IPPROTO_TCP;
+    message.source_port = record->source_port;
+    message.destination_port = record->destination_port;
+    message.started_at_us = record->started_at_us;
+    message.ended_at_us = record->ended_at_us;
+    message.sent_bytes = record->sent_bytes;
+    message.delivered_bytes = record->delivered_bytes;
+    message.retransmitted_bytes = record->retransmitted_bytes;
+    message.min_rtt_us = record->min_rtt_us;
+    message.final = record->final;
+    message.dscp_plus_one = record->dscp + 1u;
+    return send_message(streams, STREAMS_FLOW_RECORD, record->node, &message.base, NULL);
+}

@@ -1,0 +1,253 @@
+/* The authority's client: answers, tables, the code of a record, key and certificate files. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "authority/authority.h"
+#include "authority/authority_identity.h"
+#include "authority/authority_replicas.h"
+#include "authority/authority_report.h"
+#include "authority/authority_state.h"
+
+#define HOPS                                                                                                           \
+    "{\"revision\": 7, \"full\": true, \"next_hops\": [{\"prefix\": \"10.1.0.2/32\", \"next_element\": \"bravo\"},"    \
+    "{\"prefix\": \"10.1.0.3/32\", \"next_element\": \"bravo\"}], \"elements\": [{\"element\": \"alpha\", \"id\": 1}," \
+    "{\"element\": \"bravo\", \"id\": 2}, {\"element\": \"charlie\", \"id\": 3}], \"senders\": [\"charlie\"]}"
+/* 0x00 to 0x1f. */
+#define KEY "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+static struct authority_state state;
+static char error[AUTHORITY_ERROR_LEN];
+
+static int open_state(void **context) {
+    (void)context;
+    authority_state_init(&state, "alpha");
+    return authority_take_next_hops(&state, HOPS, error) || !authority_state_pairs(&state);
+}
+
+static int close_state(void **context) {
+    (void)context;
+    authority_state_free(&state);
+    return 0;
+}
+
+static struct authority_pair *pair_of(const char *sender) {
+    for (size_t i = 0; i < state.n_pairs; i++)
+        if (strcmp(state.pairs[i].sender, sender) == 0)
+            return &state.pairs[i];
+    fail_msg("no pair of %s", sender);
+    return NULL;
+}
+
+static void take_keys(struct authority_pair *pair, int from, int to) {
+    char text[600];
+    snprintf(text, sizeof(text),
+             "{\"sender_id\": %d, \"receiver_id\": %d, \"now_us\": 1000000, \"renew_at_us\": 3000000, \"epochs\": ["
+             "{\"epoch\": 1, \"generation\": 1, \"key\": \"" KEY "\", \"sign_from_us\": 0, \"expires_at_us\": 5000000},"
+             "{\"epoch\": 2, \"generation\": 2, \"key\": \"" KEY "\", \"sign_from_us\": 2000000, \"expires_at_us\": "
+             "9000000}]}",
+             from, to);
+    assert_int_equal(authority_take_keys(pair, text, 11000000, error), 0);
+}
+
+static void next_hops_make_pairs(void **context) {
+    (void)context;
+    assert_int_equal(state.n_hops, 2);
+    assert_int_equal(state.n_pairs, 2);
+    assert_string_equal(pair_of("alpha")->receiver, "bravo");
+    assert_string_equal(pair_of("charlie")->receiver, "alpha");
+    /* Changes: one next hop goes, bravo is enrolled no more. */
+    assert_int_equal(authority_take_next_hops(&state,
+                                              "{\"revision\": 8, \"full\": false, \"next_hops\": [{\"prefix\": "
+                                              "\"10.1.0.2/32\", \"next_element\": null}], \"elements\": "
+                                              "[{\"element\": \"bravo\", \"id\": null}], \"senders\": []}",
+                                              error),
+                     0);
+    assert_int_equal(state.n_hops, 1);
+    take_keys(pair_of("alpha"), 1, 2);
+    assert_true(authority_state_pairs(&state));
+    assert_int_equal(state.n_pairs, 0);
+    /* The place that the keys stood in holds none. */
+    static const struct authority_epoch nothing[AUTHORITY_EPOCHS];
+    assert_memory_equal(state.pairs[0].epochs, nothing, sizeof(nothing));
+}
+
+static void an_answer_with_a_fault_is_asked_for_again(void **context) {
+    (void)context;
+    assert_int_equal(authority_take_next_hops(&state, "{\"revision\": 9}", error), -EINVAL);
+    assert_int_equal(state.hops_revision, 0);
+    assert_int_equal(authority_take_next_hops(&state, "[]", error), -EINVAL);
+    assert_int_equal(authority_take_next_hops(&state, "", error), -EINVAL);
+    static const char *const bad[] = {"{}", "{\"revision\": 1, \"unauthorised\": {\"action\": \"free\"}}", "nul"};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(authority_take_authorisations(&state, bad[i], error), -EINVAL);
+    struct authority_pair *pair = pair_of("alpha");
+    take_keys(pair, 1, 2);
+    assert_int_equal(authority_take_keys(pair,
+                                         "{\"sender_id\": 1, \"receiver_id\": 2, \"now_us\": 1, \"renew_at_us\": 2, "
+                                         "\"epochs\": [{\"epoch\": 1, \"generation\": 1, \"key\": \"AAEC\", "
+                                         "\"sign_from_us\": 0, \"expires_at_us\": 5}]}",
+                                         1, error),
+                     -EINVAL);
+    /* What was sound before stays. */
+    assert_int_equal(pair->n_epochs, 2);
+}
+
+static void keys_are_moved_to_the_local_clock_and_handed_over(void **context) {
+    struct signal_file tables;
+    (void)context;
+    struct authority_pair *sending = pair_of("alpha"), *receiving = pair_of("charlie");
+    take_keys(sending, 1, 2);
+    take_keys(receiving, 3, 1);
+    /* The local clock is 10 s ahead. */
+    assert_int_equal(sending->epochs[1].sign_from_us, 12000000);
+    assert_int_equal(sending->renew_at_us, 13000000);
+    assert_int_equal(authority_signing_epoch(sending, 11900000)->epoch, 1);
+    assert_int_equal(authority_signing_epoch(sending, 12000000)->epoch, 2);
+    assert_null(authority_signing_epoch(sending, 19000000));
+    assert_int_equal(authority_state_tables(&state, &tables), 0);
+    assert_int_equal(tables.policy.element, 1);
+    assert_int_equal(tables.n_hops, 2);
+    assert_int_equal(tables.hops[0].element, 2);
+    assert_int_equal(tables.n_keys, 4);
+    for (size_t i = 0; i < tables.n_keys; i++) {
+        const struct signal_key *key = &tables.keys[i];
+        assert_int_equal(key->key[31], 0x1f);
+        /* Accepted at once, signed with from its time on. */
+        assert_true(key->receiver == 1 ? key->from_us <= 2 : key->from_us >= 10000000);
+    }
+    signal_file_free(&tables);
+}
+
+static void authorisations_come_and_go(void **context) {
+    struct signal_file tables;
+    (void)context;
+    assert_int_equal(
+        authority_take_authorisations(
+            &state,
+            "{\"revision\": 3, \"full\": true, \"unauthorised\": {\"action\": \"drop\", \"available_bps\": 5},"
+            "\"authorisations\": [{\"id\": \"A\", \"client_address\": \"2001:db8::1\", \"service\": \"guaranteed\","
+            "\"max_guaranteed_bps\": 1000000, \"max_priority\": 7, \"delay_class\": 2, \"expires_at_us\": 77},"
+            "{\"id\": \"B\", \"client_address\": \"10.0.0.1\", \"service\": \"available\", \"max_guaranteed_bps\": 0,"
+            "\"max_priority\": 0, \"delay_class\": 0, \"expires_at_us\": 78}]}",
+            error),
+        0);
+    assert_int_equal(state.n_authorisations, 2);
+    assert_int_equal(authority_state_tables(&state, &tables), 0);
+    assert_true(tables.policy.drop_unauthorised);
+    assert_int_equal(tables.authorisations[0].services, 3);
+    assert_int_equal(tables.authorisations[0].prefix.bits, 128);
+    assert_int_equal(tables.authorisations[1].prefix.bits, 32);
+    signal_file_free(&tables);
+    assert_int_equal(authority_take_authorisations(
+                         &state,
+                         "{\"revision\": 4, \"full\": false, \"unauthorised\": {\"action\": \"free\", "
+                         "\"available_bps\": 9}, \"authorisations\": [{\"id\": \"A\", \"removed\": true}]}",
+                         error),
+                     0);
+    assert_int_equal(state.n_authorisations, 1);
+    assert_string_equal(state.authorisations[0].id, "B");
+}
+
+static void the_code_of_a_record_is_that_of_the_services(void **context) {
+    uint8_t key[32];
+    char mac[AUTHORITY_MAC_LEN];
+    (void)context;
+    for (int i = 0; i < 32; i++)
+        key[i] = (uint8_t)i;
+    assert_true(authority_record_mac("alpha", 7, key, "chart.node-state.v1", "alpha", "hello", 5, mac));
+    assert_string_equal(mac, "v1 alpha 7 d79fce3a480aa114216f9b9b36885d69f9c6e7b046b338f10f174383456a170d");
+    /* Nothing is signed without an authority. */
+    assert_false(authority_sign_record("chart.node-state.v1", "alpha", "hello", 5, mac));
+}
+
+static void a_failed_signal_is_reported_once_for_its_sender(void **context) {
+    struct authority_reports reports = {.state = &state, .now_us = 1};
+    struct chart_signal signal = {.qos = {.version = CHART_QOS_VERSION}, .sender = 3, .epoch = 1, .sequence = 7};
+    struct chart_signal_report report = {
+        .flow = {.family = 4, .protocol = 6, .source = {10, 1, 0, 3}, .destination = {10, 1, 0, 1}}};
+    char body[AUTHORITY_REPORT_LEN];
+    (void)context;
+    chart_signal_pack(report.signal, &signal);
+    assert_true(authority_report_want(&reports, &report));
+    assert_false(authority_report_want(&reports, &report));
+    reports.now_us += AUTHORITY_REPORT_EVERY_US;
+    assert_true(authority_report_want(&reports, &report));
+    assert_int_equal(reports.n_waiting, 2);
+    authority_report_body(&report, body);
+    /* "CH", version 1, family 4, protocol 6; then the signal. */
+    assert_non_null(strstr(body, "\"packet\": \"Q0gBBAYAAAA"));
+    /* Of this node itself, of nobody. */
+    for (uint16_t sender = 0; sender < 10; sender += 9) {
+        signal.sender = sender ? sender : 1;
+        chart_signal_pack(report.signal, &signal);
+        assert_false(authority_report_want(&reports, &report));
+    }
+}
+
+static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **context) {
+    char directory[] = "/tmp/chart-authority-XXXXXX", *csr = NULL, name[AUTHORITY_PATH_LEN];
+    struct authority_identity identity;
+    struct stat info;
+    (void)context;
+    assert_non_null(mkdtemp(directory));
+    assert_int_equal(authority_identity_open(&identity, directory), 0);
+    assert_false(authority_identity_valid(&identity, 1));
+    assert_true(authority_identity_due(&identity, 1));
+    assert_int_equal(authority_identity_request(&identity, "alpha", &csr), 0);
+    assert_non_null(strstr(csr, "BEGIN CERTIFICATE REQUEST"));
+    free(csr);
+    assert_int_equal(stat(identity.new_key_file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(authority_identity_keep(&identity, "junk"), -EBADMSG);
+    snprintf(name, sizeof(name), "%s", identity.new_key_file);
+    unlink(name);
+    rmdir(directory);
+}
+
+static void replicas_are_taken_apart(void **context) {
+    static const char *const bad[] = {"",
+                                      "https://",
+                                      "http://a:1",
+                                      "https://a:1,",
+                                      "a,https:/",
+                                      "https://a:1,,b",
+                                      ",https://a:1",
+                                      "https://a:1,http://b:2",
+                                      "https://1,https://2,https://3,https://4,https://5,https://6,https://7,"
+                                      "https://8,https://9"};
+    char bases[AUTHORITY_REPLICAS_MAX][AUTHORITY_URL_LEN];
+    (void)context;
+    assert_int_equal(authority_replicas("https://a:1", bases), 1);
+    assert_string_equal(bases[0], "https://a:1");
+    assert_int_equal(authority_replicas("https://a:1,https://[::1]:2", bases), 2);
+    assert_string_equal(bases[0], "https://a:1");
+    assert_string_equal(bases[1], "https://[::1]:2");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(authority_replicas(bad[i], bases), -EINVAL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(next_hops_make_pairs, open_state, close_state),
+        cmocka_unit_test_setup_teardown(an_answer_with_a_fault_is_asked_for_again, open_state, close_state),
+        cmocka_unit_test_setup_teardown(keys_are_moved_to_the_local_clock_and_handed_over, open_state, close_state),
+        cmocka_unit_test_setup_teardown(authorisations_come_and_go, open_state, close_state),
+        cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
+        cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
+        cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
+        cmocka_unit_test(replicas_are_taken_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
