@@ -25,6 +25,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCTION = ("services/chart", "clients/python/chart_client")
 PACKAGES = {"chart": "services", "chart_client": "clients/python"}
+AGENT = Path("dataplane/agent")
+
+# The guaranteed rate of a request on its way from POST to the BPF map: files of these folders whose code (not its
+# comments or strings) says one of its names. It is `guaranteed_bps` in the body, the messages and the grant,
+# `granted_bps` where it is decided, `gr_bps` in the map. Not on the way is what only tells of rates that are in force
+# (states, statuses, records, callbacks), and the other ways of a rate into the kernel: in band, rate files, offload.
+RATE_WAY = ("services/chart/gateway", "services/chart/reservations", "dataplane/agent", "dataplane/bpf")
+RATE_FILES_MOST = 22
+RATE_NAMES = frozenset({"guaranteed_bps", "granted_bps", "gr_bps"})
+NOT_ON_THE_WAY = re.compile(r"signal|authority|ratefile|control|report|status|observed|notices|offload|metrics")
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -107,3 +117,60 @@ def in_circles(graph: Mapping[str, set[str]]) -> list[str]:
         return seen
 
     return sorted(node for node in graph if node in reached(node))
+
+
+def words_of_python(text: str) -> set[str]:
+    """Identifiers, keywords of calls included; no strings, no comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def words_of_c(text: str) -> set[str]:
+    """Identifiers; no strings, no comments."""
+    code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.DOTALL)
+    return set(re.findall(r"[A-Za-z_]\w*", code))
+
+
+def files_of_the_rate() -> list[Path]:
+    """See RATE_WAY."""
+    found = []
+    for path in tracked(*(f"{folder}/*.{end}" for folder in RATE_WAY for end in ("py", "c", "h"))):
+        if is_test(path) or "fuzz" in path.parts or NOT_ON_THE_WAY.search("/".join(path.parts[3:]) or path.name):
+            continue
+        text = (ROOT / path).read_text()
+        if RATE_NAMES & (words_of_python(text) if path.suffix == ".py" else words_of_c(text)):
+            found.append(path)
+    return found
+
+
+def main() -> int:
+    """Exit status: 0 every goal is met, 1 not."""
+    parser = argparse.ArgumentParser(description="Count what the source tree looks like.")
+    parser.add_argument("--out", type=Path, default=ROOT / "var/house/report.json")
+    parser.add_argument("--list", action="store_true", help="also print the files that were counted")
+    arguments = parser.parse_args()
+    python = [path for path in tracked("*.py") if path.suffix == ".py"]
+    production = [path for path in python if str(path).startswith(PRODUCTION) and not is_test(path)]
+    bench = [path for path in python if path.is_relative_to("lab/chart_lab") or is_test(path)]
+    circles = in_circles(python_imports(production)) + in_circles(rooms_included(AGENT))
+    rate = files_of_the_rate()
+    banned = words.found(ROOT)
+    figures = [
+        {"name": "production_python_lines", "value": lines(production), "unit": "lines", "goal": None},
+        {"name": "bench_python_lines", "value": lines(bench), "unit": "lines", "goal": None},
+        {"name": "circular_imports", "value": len(circles), "unit": "modules", "goal": "<= 0"},
+        {"name": "files_rate_post_to_map", "value": len(rate), "unit": "files", "goal": f"<= {RATE_FILES_MOST}"},
+        {"name": "banned_words", "value": len(banned), "unit": "places", "goal": "<= 0"},
+    ]
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    report = {"command": "make lint", "figures": [{**figure, "peer": None} for figure in figures]}
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    for figure in figures:
+        print(f"house: {figure['name']} {figure['value']}" + (f" (goal {figure['goal']})" if figure["goal"] else ""))
+    for what in (*circles, *banned, *(rate if arguments.list else ())):
+        print(f"  {what}")
+    return int(bool(circles or banned or len(rate) > RATE_FILES_MOST))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
