@@ -1,11 +1,6 @@
 # What is tried against the authority, with figures. It measures, so it runs by itself and not in `make test`.
 LONG += threat-test fuzz-authority
 UNIT += fuzz-authority-corpus
-LINT += lint-dependencies
-
-.PHONY: lint-dependencies
-lint-dependencies: packages # known weaknesses of what is locked, where a registry answers
-	@deploy/audit
 
 .PHONY: threat-test fuzz fuzz-authority fuzz-authority-corpus
 threat-test: packages python proto ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json
