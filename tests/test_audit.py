@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-import audit
 import pytest
+
+import audit
 
 LOCK = "alembic==1.20.1 \\\n    --hash=sha256:00\nuvicorn[standard]==0.54.0 \\\n    --hash=sha256:00\n"
 
@@ -71,7 +72,8 @@ def test_a_registry_without_audits_is_told() -> None:
 
 def test_findings_of_govulncheck_are_told_once_each() -> None:
     finding = {"finding": {"osv": "GO-2026-1", "trace": [{"module": "example.org/a", "version": "v1"}]}}
-    stream = "\n".join(json.dumps(one, indent=1) for one in ({"SBOM": {"modules": [{}, {}]}}, finding, finding))
+    inventory = {"SBOM": {"modules": [{}, {}]}}
+    stream = "\n".join([json.dumps(inventory, indent=1), json.dumps(finding, indent=1), json.dumps(finding)])
     answer = audit.read_govulncheck(stream, "", "deploy/vault", failed=False)
     assert answer.packages == 2
     assert [str(weak) for weak in answer.weaknesses] == ["example.org/a (GO-2026-1)"]
