@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from chart.common.records import Record, StreamUnavailable
 
 if TYPE_CHECKING:
-    from chart.common.streams import Subscription
+    from chart.common.subscription import Subscription
 
 READY_LIMIT_S = 30.0
 

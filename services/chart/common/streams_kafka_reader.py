@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from confluent_kafka import (
@@ -42,7 +42,8 @@ from chart.common.records import (
 )
 
 if TYPE_CHECKING:
-    from chart.common.streams_kafka import KafkaBroker
+    from chart.common.catalogue import Catalogue
+    from chart.common.record_check import RecordCheck
 
 # Fetched records held at a time; more wait in librdkafka, which stops fetching when its own queue is full.
 BATCH_RECORDS = 1000
@@ -59,12 +60,24 @@ RETRY_S = 0.1
 _log = structlog.get_logger("chart.streams")
 
 
+class Source(Protocol):
+    """What a subscription needs of the broker that made it."""
+
+    bootstrap: str
+    catalogue: Catalogue
+    record_check: RecordCheck | None
+
+    async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
+        """Write the dead letter of a record that cannot be read."""
+        ...
+
+
 class KafkaSubscription:
     """See `Subscription` in streams.py."""
 
     def __init__(
         self,
-        broker: KafkaBroker,
+        broker: Source,
         topics: tuple[str, ...],
         group: str | None,
         start: Start,

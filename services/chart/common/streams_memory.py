@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from chart.common.catalogue import Catalogue
-    from chart.common.streams import Subscription
+    from chart.common.subscription import Subscription
 
 
 class MemoryStreams(ABC):
