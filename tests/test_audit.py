@@ -72,7 +72,7 @@ def test_a_registry_without_audits_is_told() -> None:
 
 def test_findings_of_govulncheck_are_told_once_each() -> None:
     finding = {"finding": {"osv": "GO-2026-1", "trace": [{"module": "example.org/a", "version": "v1"}]}}
-    inventory = {"SBOM": {"modules": [{}, {}]}}
+    inventory: dict[str, object] = {"SBOM": {"modules": [{}, {}]}}
     stream = "\n".join([json.dumps(inventory, indent=1), json.dumps(finding, indent=1), json.dumps(finding)])
     answer = audit.read_govulncheck(stream, "", "deploy/vault", failed=False)
     assert answer.packages == 2
