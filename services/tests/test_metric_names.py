@@ -1,4 +1,4 @@
-"""Rules of the whole source: what may import what, and how metrics are named."""
+"""How metrics are named, in the whole source."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 SOURCES = Path(__file__).parents[1] / "chart"
-SERVICES = (
-    "registry",
-    "reservations",
-    "allocator",
-    "archiver",
-    "gateway",
-    "sensor_pod",
-    "inference",
-    "authority",
-    "tunnels",
-)
 METRIC_KINDS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
 # The unit, or what is counted; "total" for counters. Base units, as Prometheus wants them, and bit/s for rates.
 METRIC_NAME = re.compile(r"chart_[a-z]+(?:_[a-z0-9]+)+")
@@ -33,49 +20,6 @@ def modules() -> Iterator[Path]:
     for path in sorted(SOURCES.rglob("*.py")):
         if "v1" not in path.relative_to(SOURCES).parts:
             yield path
-
-
-def imports(path: Path) -> Iterator[str]:
-    package = ".".join(("chart", *path.relative_to(SOURCES).parts[:-1]))
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")
-                base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def folder_of(module: str) -> str | None:
-    """The part of chart that a module belongs to; None outside of it."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[0] == "chart" else None
-
-
-def test_production_does_not_import_the_lab() -> None:
-    wrong = [
-        f"{path.relative_to(SOURCES)} imports {module}"
-        for path in modules()
-        for module in imports(path)
-        if module.partition(".")[0] in ("chart_lab", "support")
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("service", [*SERVICES, "common", "maintenance"])
-def test_a_service_imports_only_common_generated_code_and_itself(service: str) -> None:
-    allowed = {"common", "v1", service}
-    wrong = [
-        f"{path.relative_to(SOURCES)} imports {module}"
-        for path in modules()
-        if path.relative_to(SOURCES).parts[0] == service
-        for module in imports(path)
-        if (folder := folder_of(module)) is not None and folder not in allowed
-    ]
-    assert not wrong, "\n".join(wrong)
 
 
 def metrics() -> Iterator[tuple[Path, str, str]]:
