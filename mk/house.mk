@@ -1,5 +1,5 @@
 # Rules of the whole repository: known weaknesses of locked dependencies, unused code, who imports whom.
-LINT += lint-dependencies lint-unused lint-imports
+LINT += lint-dependencies lint-unused lint-unused-c lint-unused-web lint-imports
 PYTHON_SOURCES += tools
 
 GOVULNCHECK := $(BUILD)/tools/govulncheck
@@ -18,12 +18,18 @@ lint-dependencies: python packages # known weaknesses of every lock; says what w
 PRODUCTION := services/chart clients/python/chart_client lab/chart_lab deploy migrations dataplane/lib/qos tools
 DISTRIBUTIONS := services clients/python lab
 
-.PHONY: lint-unused lint-imports
+.PHONY: lint-unused lint-unused-c lint-unused-web lint-imports
 lint-unused: python proto
 	@$(VENV)/bin/vulture
 	@$(VENV)/bin/vulture $(PRODUCTION)
 	@for folder in $(DISTRIBUTIONS); do \
 	    (cd $$folder && $(VENV)/bin/deptry --no-ansi . 2>&1) >$(BUILD)/deptry.log || { cat $(BUILD)/deptry.log; exit 1; }; done
+
+lint-unused-c: packages
+	@tools/unused-c
+
+lint-unused-web: web/node_modules/.installed
+	@cd web && npx knip
 
 # Who may import whom, and no circles: the contracts stand in pyproject.toml.
 lint-imports: python proto
