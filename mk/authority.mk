@@ -1,10 +1,5 @@
 # What is tried against the authority, with figures. It measures, so it runs by itself and not in `make test`.
 LONG += threat-test
-LINT += lint-dependencies
-
-.PHONY: lint-dependencies
-lint-dependencies: packages # known weaknesses of what is locked, where a registry answers
-	@deploy/audit
 
 .PHONY: threat-test
 threat-test: packages python proto ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json

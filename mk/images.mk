@@ -1,4 +1,6 @@
-# Container images, and what runs them. Not part of `make test`: they need Docker (Debian's docker.io is installed).
+# Container images, and what runs them. They need Docker (Debian's docker.io is installed), so compose is tried in
+# `make verify-all`, where an engine answers or can be started.
+LONG += verify-compose
 IMAGES_SYFT := $(BUILD)/tools/syft
 IMAGES_VERSION = $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' services/pyproject.toml))
 
@@ -11,7 +13,7 @@ images-down: ## stop the Docker engine that `make images` started
 	@deploy/images/engine down $(BUILD)/docker
 
 ##@ Compose
-.PHONY: compose-up compose-down compose-test
+.PHONY: compose-up compose-down compose-test verify-compose
 compose-up: $(BUILD)/.packages-compose ## start the whole platform with Docker (LAYERS=observability adds Prometheus and Grafana)
 	@deploy/compose/compose build
 	@deploy/compose/compose up -d
@@ -23,6 +25,10 @@ compose-down: ## stop what `make compose-up` started; streams and database stay
 compose-test: $(VENV)/.installed images $(BUILD)/.packages-compose ## the whole platform with Docker: up, the demo's request, upgrade from the previous version under load, down
 	@previous=$$(deploy/compose/previous $(BUILD) $(IMAGES_VERSION)) && \
 	    $(PYTHON) deploy/compose/compose_test.py --previous "$$previous" --tag $(IMAGES_VERSION) --report $(VAR)/compose/report.json
+
+verify-compose: $(VENV)/.installed
+	@if $(MAKE) $(BUILD)/.packages-compose && deploy/images/engine up $(BUILD)/docker >/dev/null; then \
+	    $(MAKE) compose-test; else $(call left_out,compose-test,no Docker engine answers and none can be started); fi
 
 $(BUILD)/.packages-images: deploy/images/packages.txt deploy/install-packages
 	@mkdir -p $(@D)

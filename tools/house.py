@@ -16,11 +16,18 @@ banned_words
 
 from __future__ import annotations
 
+import argparse
 import ast
+import io
+import json
 import re
 import subprocess
+import sys
+import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+
+import words
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCTION = ("services/chart", "clients/python/chart_client")

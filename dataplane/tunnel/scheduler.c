@@ -120,11 +120,6 @@ static uint32_t next_class(const struct scheduler *scheduler) {
     return chosen;
 }
 
-const struct queued_packet *scheduler_peek(const struct scheduler *scheduler) {
-    uint32_t chosen = next_class(scheduler);
-    return chosen < scheduler->count ? scheduler->classes[chosen].first : NULL;
-}
-
 struct queued_packet *scheduler_take(struct scheduler *scheduler) {
     uint32_t chosen = next_class(scheduler);
     if (chosen == scheduler->count)

@@ -53,9 +53,7 @@ int scheduler_set_weight(struct scheduler *scheduler, uint32_t class_id, uint32_
  * dropped for it, or -EINVAL for a class or size that there is not, -ENOMEM. */
 int scheduler_put(struct scheduler *scheduler, uint32_t class_id, const uint8_t *packet, size_t bytes,
                   const struct offload *offload);
-/* The packet whose turn it is, NULL when all is empty; stays queued. */
-const struct queued_packet *scheduler_peek(const struct scheduler *scheduler);
-/* Takes out what peek returned; the caller frees it. */
+/* Takes out the packet whose turn it is, NULL when all is empty; the caller frees it. */
 struct queued_packet *scheduler_take(struct scheduler *scheduler);
 
 #endif

@@ -29,14 +29,15 @@ from typing import Any
 
 import httpx
 
-from chart_lab.platform import demo, laboratory
-from chart_lab.platform.process_rights import Rights
 from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount
+from chart_lab import demo
+from chart_lab.platform import laboratory
+from chart_lab.platform.process_rights import Rights
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSE = str(ROOT / "platform" / "compose" / "compose")
-BACKUP = str(ROOT / "platform" / "compose" / "backup")
-ENGINE = str(ROOT / "platform" / "images" / "engine")
+COMPOSE = str(ROOT / "deploy" / "compose" / "compose")
+BACKUP = str(ROOT / "deploy" / "compose" / "backup")
+ENGINE = str(ROOT / "deploy" / "images" / "engine")
 PROJECT = "chart-test"
 NODES = ("alpha", "delta")
 CAPACITY_BPS = 1_000_000_000

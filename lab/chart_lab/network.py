@@ -401,11 +401,6 @@ class Lab:
         found, _ = find_link(self.topology, link)
         linkem.command(self.control_socket(found), command="reset")
 
-    def set_spin(self, link: str, spin_us: int) -> None:
-        """How long before a departure the emulator of a link spins instead of sleeping."""
-        found, _ = find_link(self.topology, link)
-        linkem.command(self.control_socket(found), command="link", spin_us=spin_us)
-
     def links_of(self, node: str) -> list[str]:
         """Ids of the directed links that a node transmits into."""
         return [end.link_id for _, end in all_ends(self.topology) if end.node == node]

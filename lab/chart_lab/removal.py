@@ -7,21 +7,45 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from chart_lab import kernel
 from chart_lab.errors import LabError
 from chart_lab.programs import program
-from chart_lab.topology import all_ends
-
-if TYPE_CHECKING:
-    from chart_lab.network import Lab
+from chart_lab.topology import Topology, all_ends
 
 SUPERVISOR_CGROUP = "_supervisor"
 SUPERVISOR_PATIENCE_S = 10.0
 NODE_PATIENCE_S = 5.0
+
+
+class Removable(Protocol):
+    """What of a lab is looked at here; see `chart_lab.network.Lab`."""
+
+    topology: Topology
+
+    @property
+    def cgroup(self) -> Path:
+        """The cgroup of the whole lab."""
+        ...
+
+    def node_cgroup(self, node: str) -> Path:
+        """The cgroup of a node's processes."""
+        ...
+
+    def node_directory(self, node: str) -> Path:
+        """Where a node's processes keep state and logs."""
+        ...
+
+    def processes(self, node: str) -> list[int]:
+        """Ids of the processes that run in a node."""
+        ...
+
+    def exec(self, node: str, command: Sequence[str], *, timeout_s: float = ..., check: bool = ...) -> Any:
+        """Runs a command in a node to its end."""
+        ...
 
 
 def _ask_to_end(running: Callable[[], list[int]], patience_s: float) -> None:
@@ -35,13 +59,13 @@ def _ask_to_end(running: Callable[[], list[int]], patience_s: float) -> None:
         time.sleep(0.02)
 
 
-def end_processes(lab: Lab) -> None:
+def end_processes(lab: Removable) -> None:
     """Asks the supervisor, then whatever else runs in the nodes, to end, so that agents remove what they attached."""
     _ask_to_end(lambda: kernel.cgroup_processes(lab.cgroup / SUPERVISOR_CGROUP), SUPERVISOR_PATIENCE_S)
     _ask_to_end(lambda: [pid for node in lab.topology.nodes for pid in lab.processes(node.name)], NODE_PATIENCE_S)
 
 
-def clean_agents(lab: Lab) -> None:
+def clean_agents(lab: Removable) -> None:
     """Has chart-agent remove what a killed agent left behind outside cgroup and namespace (pinned programs)."""
     try:
         agent = str(program("dataplane/chart-agent"))

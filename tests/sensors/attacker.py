@@ -18,7 +18,7 @@ from pathlib import Path
 
 PORT = 18300
 HEADER = struct.Struct(">IBBHHHIQQQIHH")
-HELLO, WELCOME, ECHO, ECHO_REPLY = 1, 2, 3, 4
+HELLO, ECHO, ECHO_REPLY = 1, 3, 4
 Endpoint = tuple[str, int]
 
 

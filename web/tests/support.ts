@@ -11,7 +11,7 @@ import { expect, type Locator, type Page } from "@playwright/test";
 
 export const BAD_LINK = "bravo:to-charlie";
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
-export const CHART = resolve(ROOT, ".venv/bin/chart");
+const CHART = resolve(ROOT, ".venv/bin/chart");
 export const PYTHON = resolve(ROOT, ".venv/bin/python");
 const BULK = resolve(ROOT, "build/lab/bulk");
 const TUNNEL = resolve(ROOT, "build/dataplane/chart-tunnel");

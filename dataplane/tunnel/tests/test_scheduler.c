@@ -68,9 +68,8 @@ static void test_order_within_a_class(void **unused) {
         scheduler_put(&scheduler, 0, one, 1 + n % 2, NULL);
     }
     for (uint8_t n = 0; n < 200; n++) {
-        const struct queued_packet *next = scheduler_peek(&scheduler);
         struct queued_packet *taken = scheduler_take(&scheduler);
-        assert_ptr_equal(next, taken);
+        assert_non_null(taken);
         assert_int_equal(taken->data[0], n);
         free(taken);
     }

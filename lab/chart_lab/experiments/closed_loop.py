@@ -72,7 +72,6 @@ class LinkSecond:
     end_ns: int
     interval_s: float
     sent_bytes: int
-    explicit_bytes: int
     legacy_bytes: int
     queue_bytes: int
     dropped_packets: int
@@ -286,7 +285,6 @@ class Streams:
                         end_ns=report.interval_end_us * 1000 + self._monotonic,
                         interval_s=report.interval_us / 1e6,
                         sent_bytes=load.sent_bytes,
-                        explicit_bytes=load.explicit_rate_bytes,
                         legacy_bytes=load.legacy_bytes,
                         queue_bytes=load.queue_bytes,
                         dropped_packets=load.dropped_packets,

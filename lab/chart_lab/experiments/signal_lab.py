@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from chart.common.processes import end_process
@@ -229,8 +228,3 @@ def line_topology(names: Sequence[str], **link: Any) -> Topology:
             "links": [{"ends": list(pair), **link} for pair in itertools.pairwise(names)],
         }
     )
-
-
-def log_of(element: Element) -> str:
-    """What an element's agent logged."""
-    return Path(element.directory / "agent.log").read_text()

@@ -22,7 +22,6 @@ from chart.sensor_pod.plan import Declare, Expire, Limits, Preempt, Skip
 from chart.sensor_pod.scheduler import Scheduler
 
 SECOND_US = 1_000_000
-DAY_S = 86_400
 
 
 def configuration(identity: str, period_s: float = 6, **changes: Any) -> Configuration:
@@ -172,7 +171,6 @@ class Day:
     worst_link: str
     skipped: dict[str, int]
     skips_without_reason: int
-    unanswered_one_shots: int
     took_s: float
 
     @property
@@ -259,7 +257,6 @@ def a_day(configurations: int = 10_000, *, seed: int = 1, hours: float = 24, one
         worst_link=worst,
         skipped=dict(world.scheduler.statistics.skipped),
         skips_without_reason=sum(not (skip.reason and skip.detail) for skip in world.skips),
-        unanswered_one_shots=len(world.expired) + sum(len(skip.tickets) for skip in world.skips),
         took_s=took_s,
     )
 

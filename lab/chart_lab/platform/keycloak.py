@@ -51,7 +51,7 @@ def program(settings: PlatformSettings, port: int, public_url: str, secrets: Key
     # Keycloak imports from below its own folder only; everything else it keeps in memory.
     imports = distribution / "data" / "import"
     imports.mkdir(parents=True, exist_ok=True)
-    shutil.copy(repository_root() / "platform" / "keycloak" / "realm.json", imports / "chart-realm.json")
+    shutil.copy(repository_root() / "deploy" / "keycloak" / "realm.json", imports / "chart-realm.json")
     return Program(
         name="keycloak",
         command=(

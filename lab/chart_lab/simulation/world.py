@@ -81,7 +81,6 @@ class World:
         self.limits: dict[str, list[tuple[int, int]]] = {}
         self.links: dict[str, topology_pb2.Link] = {}
         self.agents: dict[str, Agent] = {}
-        self._down: set[str] = set()
         self.checker = Checker(
             lambda: loop.now_us,
             self._admissible_bps,

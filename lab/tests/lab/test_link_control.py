@@ -34,7 +34,7 @@ def joined_run(apart_s: float) -> LoopRun:
     first = account(10, [(4 + apart_s, share), (4 - apart_s, share / 2)])
     second = account(14, [(apart_s, 5.0), (4 - apart_s, share / 2)])
     loads = [
-        LinkSecond(round((10 + tenth / 10) * S), 0.1, int(0.97 * 100e6 / 80), 0, 0, 0, 1 if tenth == 30 else 0, 1)
+        LinkSecond(round((10 + tenth / 10) * S), 0.1, int(0.97 * 100e6 / 80), 0, 0, 1 if tenth == 30 else 0, 1)
         for tenth in range(1, 80)
     ]
     flows = [Flow("source1", "sink1", 5001, end_s=8), Flow("source2", "sink2", 5001, start_s=4, end_s=8)]

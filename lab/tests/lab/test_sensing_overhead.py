@@ -38,7 +38,7 @@ def test_a_goal_is_not_rounded_up() -> None:
 
 
 def test_the_worse_of_real_run_and_day_is_told() -> None:
-    day = Day(10, 5, 0, 50, 100, 50, 0.4, 0.0099, "l", {"budget": 1}, 0, 0, 1.0)
+    day = Day(10, 5, 0, 50, 100, 50, 0.4, 0.0099, "l", {"budget": 1}, 0, 1.0)
     real = experiment.Real(40, 100, 0.55, 0.004, 1.0, 3.0, 9.0, 40, {}, 120)
     found = {figure.name: figure for figure in experiment.figures(real, day)}
     assert found["max_share_of_capacity"].value == 0.0099

@@ -16,7 +16,6 @@ from chart_lab.simulation.processes import Process
 from support import simulated
 
 TOPIC = "chart.link-load.v1"
-STATE = "chart.link-rate.v1"
 
 
 class Bench(simulated.Bench):

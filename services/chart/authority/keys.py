@@ -284,17 +284,6 @@ async def end_keys_of(connection: Connection, node: str, now_us: int) -> int:
     return cursor.rowcount
 
 
-async def generation_of(connection: Connection, sender: str, receiver: str, wire: int, now_us: int) -> int | None:
-    """The generation behind the epoch octet of a signal, among those that are accepted."""
-    cursor = await connection.execute(
-        "SELECT generation FROM key_epoch WHERE sender = %s AND receiver = %s AND expires_at_us > %s"
-        " AND generation %% 256 = %s ORDER BY generation DESC LIMIT 1",
-        (sender, receiver, now_us, wire),
-    )
-    row = await cursor.fetchone()
-    return None if row is None else int(row["generation"])
-
-
 async def receivers_of(connection: Connection, sender: str, now_us: int) -> list[str]:
     """Everyone who holds a key of signals with this sender."""
     cursor = await connection.execute(

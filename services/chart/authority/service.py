@@ -90,12 +90,6 @@ def _check_demand(epochs: Sequence[Epoch], newest: Epoch, now_us: int) -> None:
         )
 
 
-def signing_epoch(epochs: Iterable[Epoch], now_us: int) -> Epoch | None:
-    """What the sender signs with now: the newest whose first use has come; None: nothing may be signed."""
-    usable = [one for one in live(epochs, now_us) if one.sign_from_us <= now_us]
-    return usable[-1] if usable else None
-
-
 @dataclass(frozen=True)
 class Policy:
     """What people of some kind may be given. ``subjects``: ``user/<name>``, ``role/<role>`` or ``*``."""

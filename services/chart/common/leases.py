@@ -12,11 +12,6 @@ def is_valid(valid_until_us: int, now_us: int) -> bool:
     return now_us < valid_until_us
 
 
-def remaining_us(valid_until_us: int, now_us: int) -> int:
-    """Microseconds left, 0 when it has run out."""
-    return max(0, valid_until_us - now_us)
-
-
 def expiry_us(now_us: int, lease_us: int, end_us: int = 0) -> int:
     """When a lease given now ends: after ``lease_us``, but not after ``end_us`` (0: no such end)."""
     until = now_us + lease_us

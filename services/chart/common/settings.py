@@ -29,7 +29,6 @@ class BaseServiceSettings(BaseSettings):
     grpc_listen: str = "127.0.0.1:0"
     http_listen: str = "127.0.0.1:0"
     registry_target: str = "127.0.0.1:18101"
-    allocator_target: str = "127.0.0.1:18102"
     reservations_target: str = "127.0.0.1:18103"
     archiver_target: str = "127.0.0.1:18104"
     inference_target: str = "127.0.0.1:18105"

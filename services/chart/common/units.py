@@ -47,14 +47,6 @@ def format_bps(rate_bps: float) -> str:
     return f"{rate_bps:.0f} bit/s"
 
 
-def format_bytes(size_bytes: float) -> str:
-    """A size for people, powers of 1000: "1.5 MB"."""
-    for factor, unit in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if abs(size_bytes) >= factor:
-            return f"{_three_digits(size_bytes / factor)} {unit}"
-    return f"{size_bytes:.0f} B"
-
-
 def parse_duration_us(text: str) -> int:
     """Microseconds of "100ms", "10s", "5m", "1h", "7d".
 
@@ -79,16 +71,3 @@ def format_duration_us(duration_us: float) -> str:
 def rfc3339(time_us: int) -> str:
     """RFC 3339 in UTC with microseconds of a time since the epoch."""
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def parse_rfc3339_us(text: str) -> int:
-    """Microseconds since the epoch of an RFC 3339 time.
-
-    Raises:
-        ValueError: not a time, or one without a zone.
-    """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        msg = f"{text!r} has no time zone: write it in UTC with a Z, for example 2026-01-31T12:00:00Z"
-        raise ValueError(msg)
-    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,6 +1,6 @@
 """`chart platform`: backup, restore, rehearsals and migrations of an installation.
 
-The distribution of the lab adds what starts and stops the platform of one machine (chart_lab.platform.cli).
+The distribution of the lab adds what starts and stops the platform of one machine (chart_lab.platform_cli).
 """
 
 from __future__ import annotations

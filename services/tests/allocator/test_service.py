@@ -120,7 +120,7 @@ async def test_unchanged_rate_is_renewed_at_half_lease_only(bench: Bench) -> Non
         assert bench.newest().valid_until_us > first.valid_until_us
 
 
-async def test_silent_node_is_not_renewed_and_says_why(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_silent_node_is_not_renewed_and_says_why(bench: Bench) -> None:
     async with bench.allocator() as allocator:
         await bench.reports(1, load())
         first = bench.newest()

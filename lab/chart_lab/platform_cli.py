@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from chart.maintenance.postgres_server import PostgresUnavailableError
+from chart_lab import demo as demonstration
 from chart_lab.errors import LabError
 from chart_lab.experiments.framework import Figure
-from chart_lab.platform import demo as demonstration
 from chart_lab.platform.kafka import KafkaUnavailableError
 from chart_lab.platform.laboratory import LaboratoryError, client, laboratory
 from chart_lab.platform.settings import PlatformSettings
