@@ -57,7 +57,7 @@ def test_command(gateway: Running) -> None:
 
 def test_wrong_usage_is_told(gateway: Running) -> None:
     for arguments, words in (
-        ((), "state what shall change"),
+        ((), "set at least one option"),
         (("--schedule", "tomorrow=5M"), "must be START/END=RATE"),
         (("--schedule", "2026-03-01T09:00Z/=fast"), "not a rate"),
         (("--schedule", "/2026-03-01T09:00Z=5M"), "has no start"),
