@@ -291,7 +291,7 @@ def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Polic
 
 
 def policy(message: policy_pb2.Policy) -> network.Policy:
-    """A policy in force."""
+    """A policy with its revision."""
     return network.Policy(
         id=message.id,
         revision=message.revision,
@@ -322,7 +322,7 @@ def sensing_configuration_message(
 
 
 def sensing_configuration(message: sensing_configuration_pb2.SensingConfiguration) -> network.SensingConfiguration:
-    """A sensing configuration in force."""
+    """A sensing configuration with its revision."""
     return network.SensingConfiguration(
         id=message.id,
         revision=message.revision,

@@ -100,7 +100,7 @@ class Observed:
                 yield record
 
     def flows(self, *, node: str = "", running: bool = False) -> list[Flow]:
-        """The fastest first."""
+        """Highest rate first."""
         found = [
             one for one in self._flows.values() if node in ("", one.record.node) and not (running and one.record.final)
         ]
