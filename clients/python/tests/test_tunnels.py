@@ -29,7 +29,7 @@ def test_client(gateway: Running) -> None:
         assert made.settings is not None
         assert (made.settings.controller, made.target_source) == ("pi", "none")
         assert [one.id for one in client.tunnels.list()] == ["gold"]
-        with pytest.raises(RefusedError, match="cannot be had"):
+        with pytest.raises(RefusedError, match="cannot be reached"):
             client.tunnels.put("gold", target_bps=20, capacity_bps=10)
         client.tunnels.delete("gold")
         with pytest.raises(NotFoundError):

@@ -315,7 +315,7 @@ def _ended(one: Reservation, what: str) -> RefusalError:
     refusal = pb.Refusal(
         code="request-ended",
         detail=f"the request is {name}{': ' + one.reason if one.reason else ''}; it cannot be {what}",
-        suggestions=["ask for a new one; `chart request clone` takes over its values"],
+        suggestions=["create a new request; `chart request clone` copies its values"],
     )
     return RefusalError(refusal)
 

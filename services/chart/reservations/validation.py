@@ -105,7 +105,7 @@ def check_changed(asked: Reservation, of_rate: bool, max_guaranteed_bps: int, no
                 "end_us", "the end is not after the start, or in the past", "release the request to end it now"
             )
         if asked.end_us != FOREVER_US and asked.end_us > now_us + 2 * HORIZON_US:
-            raise invalid("end_us", "more than ten years ahead", "leave it open to keep the rate until it is released")
+            raise invalid("end_us", "more than ten years ahead", "leave it out to keep the rate until released")
 
 
 def node_of(text: str, field: str, network: Network) -> str:
@@ -130,18 +130,20 @@ def _check_service(specification: RateRequestSpecification) -> None:
         service = GUARANTEED if rate_bps else AVAILABLE
         specification.service = service
     if service not in SERVICES:
-        raise invalid("service", f"there is no service {service}", "available", "guaranteed", "maximum", "variable")
+        raise invalid("service", f"{service} is not a service", "available", "guaranteed", "maximum", "variable")
     if service == AVAILABLE and rate_bps:
         raise invalid(
             "guaranteed_bps", "the available service guarantees no rate", 'leave it out, or ask for "guaranteed"'
         )
     if service in (GUARANTEED, VARIABLE) and not rate_bps:
         name = ServiceType.Name(service).removeprefix("SERVICE_TYPE_").lower()
-        raise invalid("guaranteed_bps", f"the {name} service needs a rate", 'state one, or ask for "available"')
+        raise invalid("guaranteed_bps", f"the {name} service needs a rate", 'set one, or use service "available"')
     if service == MAXIMUM and not specification.maximum_bps:
         raise invalid("maximum_bps", "the maximum service needs a maximum rate")
     if service == MAXIMUM and rate_bps:
-        raise invalid("guaranteed_bps", "the maximum service guarantees no rate", 'leave it out, or ask for "variable"')
+        raise invalid(
+            "guaranteed_bps", "the maximum service guarantees no rate", 'leave it out, or use service "variable"'
+        )
 
 
 def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: int) -> None:
@@ -150,19 +152,18 @@ def _check_rates(specification: RateRequestSpecification, max_guaranteed_bps: in
         if rate_bps and not SMALLEST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
             raise _out_of_bounds(
                 name,
-                f"{rate_bps} bit/s is outside of what signalling can carry, {SMALLEST_RATE_BPS} to"
-                f" {LARGEST_RATE_BPS} bit/s",
+                f"{rate_bps} bit/s is outside the range of signalling, {SMALLEST_RATE_BPS} to {LARGEST_RATE_BPS} bit/s",
                 LARGEST_RATE_BPS,
             )
     if max_guaranteed_bps and specification.guaranteed_bps > max_guaranteed_bps:
         raise _out_of_bounds(
             "guaranteed_bps",
-            f"policy lets one request have at most {format_bps(max_guaranteed_bps)}",
+            f"the policy allows one request at most {format_bps(max_guaranteed_bps)}",
             max_guaranteed_bps,
             "above-policy-maximum",
         )
     if specification.minimum_bps > specification.guaranteed_bps:
-        raise invalid("minimum_bps", "the minimum is above the guaranteed rate that is asked for")
+        raise invalid("minimum_bps", "the minimum is above the requested guaranteed rate")
     if specification.maximum_bps and specification.maximum_bps < specification.guaranteed_bps:
         raise invalid("maximum_bps", "the maximum is below the guaranteed rate")
 
@@ -181,7 +182,9 @@ def _check_class(specification: RateRequestSpecification) -> None:
             'for no guarantee at all ask for service "available"',
         )
     if background and specification.preemption_priority:
-        raise invalid("preemption_priority", "background takes from nobody: it has no priority", "leave it out")
+        raise invalid(
+            "preemption_priority", "background requests cannot pre-empt: they have no priority", "leave it out"
+        )
 
 
 def _check_callback_url(url: str) -> None:
@@ -215,12 +218,12 @@ def _avoided(specification: RateRequestSpecification, network: Network, source: 
             raise invalid("avoid", f"{one} is an end of the path")
         if one not in network.nodes and one not in network.links:
             close = difflib.get_close_matches(one, [*network.nodes, *network.links], n=3)
-            raise invalid("avoid", f"{one!r} is no known node or link", *close)
+            raise invalid("avoid", f"{one!r} is not a node or link", *close)
     return frozenset(specification.avoid)
 
 
 def _out_of_bounds(field: str, detail: str, ceiling_bps: int, code: str = "invalid-value") -> RefusalError:
-    error = invalid(field, detail, f"ask for at most {ceiling_bps} bit/s", code=code)
+    error = invalid(field, detail, f"request at most {ceiling_bps} bit/s", code=code)
     error.refusal.floor_bps = SMALLEST_RATE_BPS
     error.refusal.ceiling_bps = ceiling_bps
     return error
@@ -230,7 +233,7 @@ def _check_small_fields(specification: RateRequestSpecification) -> None:
     for name, largest in (("preemption_priority", 255), ("delay_priority", 255), ("burst_tolerance", 15)):
         value = getattr(specification, name)
         if value > largest:
-            raise invalid(name, f"{value} is above the greatest value, {largest}")
+            raise invalid(name, f"{value} is above the highest value, {largest}")
     if len(specification.tags) > MAXIMUM_TAGS:
         raise invalid("tags", f"at most {MAXIMUM_TAGS} tags")
     texts = [("description", specification.description)]
@@ -271,10 +274,10 @@ def _endpoint(text: str, field: str, network: Network) -> tuple[str, str]:
         prefix: Prefix = ipaddress.ip_network(text, strict=False)
     except ValueError:
         close = difflib.get_close_matches(text, network.nodes, n=3) or sorted(network.nodes)[:5]
-        raise invalid(field, f"{text!r} is no known node and no address", *close, code="unknown-node") from None
+        raise invalid(field, f"{text!r} is neither a node nor an address", *close, code="unknown-node") from None
     node = network.node_of(prefix)
     if node is None:
-        raise invalid(field, f"no node has {text} among its addresses", *sorted(network.nodes)[:5], code="unknown-node")
+        raise invalid(field, f"no node has the address {text}", *sorted(network.nodes)[:5], code="unknown-node")
     return node, str(prefix)
 
 
@@ -298,16 +301,16 @@ def _prefix(selector: FlowSelector, field: str) -> str:
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError:
-        raise invalid(f"selector.{field}", f"{text!r} is no prefix in CIDR notation") from None
+        raise invalid(f"selector.{field}", f"{text!r} is not a prefix in CIDR notation") from None
 
 
 def _check_selector(selector: FlowSelector) -> None:
     if selector.protocol > 255:
-        raise invalid("selector.protocol", f"{selector.protocol} is no IP protocol number", "6 (tcp)", "17 (udp)")
+        raise invalid("selector.protocol", f"{selector.protocol} is not an IP protocol number", "6 (tcp)", "17 (udp)")
     for name in ("source_port", "destination_port"):
         port = getattr(selector, name)
         if port > 65_535:
-            raise invalid(f"selector.{name}", f"{port} is no port")
+            raise invalid(f"selector.{name}", f"{port} is not a port")
         if port and not selector.protocol:
             raise invalid("selector.protocol", f"{name} needs a protocol", "tcp", "udp")
         if port and selector.protocol not in PORT_PROTOCOLS:
