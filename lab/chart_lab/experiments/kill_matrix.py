@@ -152,7 +152,7 @@ def _one_run(platform: Platform, lab: Lab, seed: int, kills: int, limit_s: float
 
 
 def run(settings: Settings, report: Report) -> Outcome:
-    """See the module's head."""
+    """Kill every process in turn while applications make requests, and judge what was lost."""
     directory = Path(tempfile.mkdtemp(prefix="chart-kill-"))
     platform = Platform(settings_in(directory))
     kept = settings.out / KEPT_FILE

@@ -56,7 +56,7 @@ SECURITY_HEADERS = {
 
 
 class Envelope:
-    """See the module's head."""
+    """ASGI middleware: request id, span, body limit in bytes, security headers, metrics, problem documents."""
 
     def __init__(self, app: ASGIApp, *, body_limit_bytes: int) -> None:
         self._app = app

@@ -43,7 +43,7 @@ class ListedLoad:
     commitments: Commitments
 
     def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
-        """See `Load`."""
+        """Highest sum of firm commitments at any instant of [start_us, end_us), bit/s; 0 for other kinds."""
         return peak_bps(self.commitments.get(link_id, ()), start_us, end_us) if kind == Kind.FIRM else 0
 
 
