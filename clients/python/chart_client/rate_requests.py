@@ -182,7 +182,7 @@ class RateRequests(Resource):
 
 
 def shortfall(request: RateRequest) -> str:
-    """The first reason why a request is not enforced, in words."""
+    """The first reason why a request is not enforced."""
     if request.lifecycle in _FINAL:
         return f"it is {request.lifecycle.lower()}{': ' + request.reason if request.reason else ''}"
     for confirmation in request.confirmations:

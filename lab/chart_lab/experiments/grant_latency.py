@@ -49,7 +49,7 @@ STAGES = ("to the answer", "to the grant on the stream", "to the last kernel", "
 
 
 def _one(rest: httpx.Client, number: int) -> Timed:
-    """Ask, wait for the confirmation, give back."""
+    """Request a rate, wait for the confirmation, release it."""
     body = {
         "source": "alpha",
         "destination": "delta",

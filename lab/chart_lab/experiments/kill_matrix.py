@@ -1,4 +1,4 @@
-"""Every process killed with -9, one after the other, again and again, while applications ask, change and give back: the
+"""Every process killed with -9, again and again, while applications request, change and release rates: the
 broker, the database, each service, each node's agent and sensor pod.
 
 A kill follows as soon as the victim of the one before runs again, so most of the time something else is still coming

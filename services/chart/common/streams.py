@@ -123,7 +123,7 @@ class Broker(Protocol):
         ...
 
     async def close(self) -> None:
-        """Send what is queued and let go of the broker."""
+        """Send what is queued and close the connections."""
         ...
 
 

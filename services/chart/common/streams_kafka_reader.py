@@ -372,7 +372,7 @@ class KafkaSubscription:
         """Note for the group that this record and those before it in its partition are done. After the share moved to
         another member this has no effect.
 
-        It is sent, not waited for: who waits does not fetch, and who does not fetch is not told of a move of the share
+        It is sent, not waited for: who waits does not fetch, and who does not fetch learns of no move of the share
         and loses its place in the group. Closing waits for those that are on their way.
         """
         if self._group is None or self._consumer is None:

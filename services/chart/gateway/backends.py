@@ -96,7 +96,7 @@ class Backends:
             await channel.wait_for_state_change(state)
 
     async def close(self) -> None:
-        """Let go of all."""
+        """Close all channels."""
         for channel in (*self._channels.values(), *self._others.values()):
             await channel.close(None)
 

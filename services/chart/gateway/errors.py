@@ -134,7 +134,7 @@ def _location(error: Mapping[str, Any]) -> str:
 
 
 def validation_problem(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
-    """The problem of a request that does not fit its schema: the first fault in words, the rest in suggestions."""
+    """The problem of a request that does not fit its schema: the first fault as detail, the others as suggestions."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return ProblemError(
@@ -245,7 +245,7 @@ _DESCRIPTIONS = {
     412: "The revision of the resource differs from If-Match.",
     413: "The body is larger than 1 MB.",
     415: "The body is not declared as application/json.",
-    422: "A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be.",
+    422: "A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be.",
     429: "Too many requests; retry after Retry-After seconds.",
     500: "Internal error of the gateway.",
     503: "A service behind the gateway is unavailable; retry after Retry-After seconds.",

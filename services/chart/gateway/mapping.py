@@ -193,7 +193,7 @@ def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
 
 
 def node(message: topology_pb2.Node, revision: int, state: network.NodeState | None) -> network.Node:
-    """A node with what its agent says."""
+    """A node with the state that its agent reported."""
     position = None
     if message.HasField("map_position"):
         position = network.MapPosition(x=message.map_position.x, y=message.map_position.y)
@@ -216,7 +216,7 @@ def enforcement_name(mode: int) -> network.EnforcementMode:
 
 
 def node_state(message: node_state_pb2.NodeState, *, stale: bool) -> network.NodeState:
-    """What a node's agent says of itself."""
+    """State that a node's agent reported."""
     return network.NodeState(
         enforcement=enforcement_name(message.enforcement),
         agent_version=message.agent_version,

@@ -149,7 +149,7 @@ class Envelope:
             return
 
     def _limited(self, receive: Receive) -> Receive:
-        """The body as it comes, ended when it grows over the limit: what a client declares is not believed."""
+        """The body as it comes, ended when it grows over the limit: the declared length is not relied on."""
         seen_bytes = 0
 
         async def limited() -> Message:

@@ -82,7 +82,7 @@ class Administrator:
         self.ask("PUT", "sys/seal", {})
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connections."""
         self._client.close()
 
 

@@ -107,7 +107,7 @@ def as_load(load: Load | Commitments) -> Load:
 
 
 def free_bps(link: NetworkLink, load: Load | Commitments, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
-    """What may still be committed on a link over the whole interval; 0 when it is over-committed already."""
+    """Free rate of a link over the whole interval, bit/s; 0 when it is over-committed."""
     committed = as_load(load)
     firm = committed.peak_bps(link.id, start_us, end_us)
     soft = committed.peak_bps(link.id, start_us, end_us, Kind.SOFT)

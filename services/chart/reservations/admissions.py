@@ -59,7 +59,7 @@ _log = structlog.get_logger("chart.reservations")
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a job."""
+    """The outcome of a job."""
 
     request: Reservation | None = None
     decision: Decision = field(default_factory=Decision)
@@ -106,7 +106,7 @@ class Admissions:
         self._held: Connection | None = None
 
     async def submit(self, job: Job) -> Result:
-        """Decide a job and store what comes of it.
+        """Decide a job and store the outcome.
 
         Raises:
             RefusalError: it is not to be.
@@ -300,7 +300,7 @@ class _Transaction:
                 one.refused = reading.with_start(one.refused, self._network, listed, asks[0])
 
     async def _claim(self, batch: list[Waiting], again: list[Waiting]) -> list[Waiting]:
-        """Take the idempotency keys; `_without_answered` looks at what came of it. Waits for a call under way with the
+        """Take the idempotency keys; `_without_answered` looks at the outcome. Waits for a call under way with the
         same key at another replica; a second one in this batch comes again.
         """
         claims: dict[tuple[str, str], Waiting] = {}

@@ -109,7 +109,7 @@ class Callbacks:
             await self._deliver(client, notice)
         except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
             # It stays taken for a while and is delivered again.
-            _log.warning("what came of a callback is not stored", request=notice.request_id, reason=str(error))
+            _log.warning("the outcome of a callback is not stored", request=notice.request_id, reason=str(error))
 
     async def _take(self, now_us: int, most: int = AT_ONCE) -> list[Notice]:
         """Notices whose time has come: of each request only the oldest that waits."""
@@ -157,7 +157,7 @@ class Callbacks:
         return f"{parts.hostname} is {hidden[0]}, which is no public address" if hidden else ""
 
     async def _note(self, notice: Notice, error: str) -> None:
-        """Store what came of an attempt, and what it means for the request."""
+        """Store the outcome of an attempt, and what it means for the request."""
         now_us = self._clock.now_us()
         attempts = notice.attempts + 1
         again_us = notices.next_attempt_us(attempts, notice.created_at_us, now_us) if error else 0

@@ -198,7 +198,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     async def ReleaseRateRequest(  # noqa: N802
         self, request: pb.ReleaseRateRequestRequest, context: Any
     ) -> pb.ReleaseRateRequestResponse:
-        """Give a rate back; a request that has ended stays as it is."""
+        """Release a request; one that has ended is left unchanged."""
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
@@ -239,7 +239,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         return await self._callbacks.secret(request.owner, rotate=request.rotate, actor=rpc.actor(context))
 
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.PutQuotaResponse:  # noqa: N802
-        """State what an application may have."""
+        """Set the quota of an application."""
         quota, created = await self._repository.put_quota(
             quotas.checked(request.quota), request.expected_revision, rpc.actor(context)
         )

@@ -112,7 +112,7 @@ def commit(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
 
 
 def release(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
-    """Give the rate back; None when the request has ended already."""
+    """Release the rate; None when the request has ended already."""
     return _end(reservation, LifecycleEvent.RELEASE, "released", now_us, timing)
 
 
@@ -278,7 +278,7 @@ def _revised(reservation: Reservation, now_us: int) -> Reservation:
 
 
 def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: bool = False) -> Reservation:
-    """Enforcement that follows from what the nodes said."""
+    """Enforcement that follows from the nodes' statuses."""
     event, reason = judge(reservation, timed_out=timed_out)
     reason = "; ".join(filter(None, (reservation.service_reason, reason)))
     state = ENFORCEMENT.next(reservation.enforcement, event) if event is not None else None
@@ -297,9 +297,9 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
 
 
 def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[EnforcementEvent | None, str]:
-    """The enforcement event that the nodes' statuses amount to, and the reason in words ("" when all is well).
+    """The enforcement event that the nodes' statuses amount to, and the reason ("" when there is none).
 
-    A node that failed outweighs one that is silent, that outweighs one that only observes.
+    A node that failed outweighs one that has not reported, that outweighs one that only observes.
     """
     failed, silent, watching = [], [], []
     for node in reservation.confirming_nodes:
