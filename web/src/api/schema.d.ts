@@ -4169,7 +4169,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4283,7 +4283,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4372,7 +4372,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4463,7 +4463,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4543,7 +4543,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4646,7 +4646,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4766,7 +4766,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4868,7 +4868,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4975,7 +4975,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5112,7 +5112,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5229,7 +5229,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5346,7 +5346,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5469,7 +5469,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5561,7 +5561,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5659,7 +5659,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5772,7 +5772,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5852,7 +5852,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5953,7 +5953,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6038,7 +6038,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6130,7 +6130,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6265,7 +6265,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6364,7 +6364,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6449,7 +6449,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6541,7 +6541,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6676,7 +6676,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6775,7 +6775,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6867,7 +6867,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6964,7 +6964,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7049,7 +7049,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7141,7 +7141,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7276,7 +7276,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7363,7 +7363,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7455,7 +7455,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7590,7 +7590,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7689,7 +7689,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7774,7 +7774,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7866,7 +7866,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8001,7 +8001,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8091,7 +8091,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8176,7 +8176,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8268,7 +8268,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8403,7 +8403,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8502,7 +8502,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8590,7 +8590,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8673,7 +8673,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8796,7 +8796,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8891,7 +8891,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8979,7 +8979,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9063,7 +9063,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9150,7 +9150,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9230,7 +9230,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9331,7 +9331,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9429,7 +9429,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9525,7 +9525,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9605,7 +9605,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9697,7 +9697,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9832,7 +9832,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9922,7 +9922,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10006,7 +10006,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10094,7 +10094,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10194,7 +10194,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10281,7 +10281,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10373,7 +10373,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10459,7 +10459,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10539,7 +10539,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10629,7 +10629,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10709,7 +10709,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10769,7 +10769,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignIn"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10827,7 +10827,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10908,7 +10908,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10997,7 +10997,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11064,7 +11064,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11215,7 +11215,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11295,7 +11295,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11346,7 +11346,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11397,7 +11397,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` state what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -58,8 +58,7 @@ export function PathsPage() {
         {({ items, more }) =>
           items.length === 0 ? (
             <Empty title={`No estimate of ${metric.label.toLowerCase()} yet`}>
-              Estimates come once sensors have measured some pairs. Configure measurements under
-              Sensing.
+              Estimates come once sensors have measured some pairs. Configure measurements under Sensing.
             </Empty>
           ) : (
             <>
