@@ -39,27 +39,25 @@ struct option_row {
 
 static const struct option_row table[] = {
     {"--interface", "NAME", OTHER(VALUE_INTERFACE, OPTIONS_RUN),
-     "take TCP connections that come in here; may be repeated"},
+     "handle TCP connections arriving on this interface; may be repeated"},
     {"--host", "PREFIX", OTHER(VALUE_HOST, OPTIONS_RUN),
-     "only those from or to these hosts without an agent; may be repeated; default: all"},
-    {"--port", "PORT", NUMBER(NUMBER_PORT, 1, 65535), "own port on loopback, of TCP; default: 18450"},
-    {"--queue", "NUMBER", NUMBER(NUMBER_QUEUE, 0, 65535), "of NFQUEUE, for first packets; default: 18450"},
+     "only connections from or to these hosts; may be repeated; default: all"},
+    {"--port", "PORT", NUMBER(NUMBER_PORT, 1, 65535), "TCP port of the proxy on loopback; default: 18450"},
+    {"--queue", "NUMBER", NUMBER(NUMBER_QUEUE, 0, 65535), "NFQUEUE number for first packets; default: 18450"},
     {"--table", "NUMBER", NUMBER(NUMBER_TABLE, 256, UINT32_MAX),
-     "routing table of its own, also its rule's priority; default: 18450"},
-    {"--mark", "NUMBER", NUMBER(NUMBER_MARK, 1, UINT32_MAX), "packet mark of its own; default: 0x43485052"},
-    {"--no-ipv6", NULL, OTHER(VALUE_NONE, OPTIONS_RUN), "IPv4 alone"},
+     "routing table of the proxy, also the priority of its rule; default: 18450"},
+    {"--mark", "NUMBER", NUMBER(NUMBER_MARK, 1, UINT32_MAX), "packet mark of the proxy; default: 0x43485052"},
+    {"--no-ipv6", NULL, OTHER(VALUE_NONE, OPTIONS_RUN), "IPv4 only"},
     {"--new-ports", NULL, OTHER(VALUE_NONE, OPTIONS_RUN),
-     "connect onward from other ports of the hosts: where connections are tracked (NAT, stateful rules)"},
+     "connect onward from other source ports, needed with connection tracking (NAT, stateful rules)"},
     {"--connections", "N", NUMBER(NUMBER_CONNECTIONS, 1, 65536),
-     "most at a time, what is above goes on without the proxy; default: 4096"},
+     "most connections at a time, others bypass the proxy; default: 4096"},
     {"--buffer-kib", "KIB", NUMBER(NUMBER_BUFFER, 16, 65536),
-     "octets per direction that wait to be sent, beside what is under way; default: 512"},
-    {"--connect-s", "S", NUMBER(NUMBER_CONNECT, 1, 120), "wait so long for the server's answer; default: 10"},
-    {"--idle-s", "S", NUMBER(NUMBER_IDLE, 1, 604800),
-     "reset connections on which nothing passed for so long; default: 7440 (RFC 5382)"},
-    {"--keepalive-s", "S", NUMBER(NUMBER_KEEPALIVE, 1, 32767), "ask silent ends whether they are there; default: 60"},
-    {"--drain-s", "S", NUMBER(NUMBER_DRAIN, 0, 3600),
-     "on SIGTERM let connections end by themselves for so long; default: 5"},
+     "send buffer per direction, in addition to data in flight; default: 512"},
+    {"--connect-s", "S", NUMBER(NUMBER_CONNECT, 1, 120), "timeout for connecting to the server; default: 10"},
+    {"--idle-s", "S", NUMBER(NUMBER_IDLE, 1, 604800), "reset connections idle for this long; default: 7440 (RFC 5382)"},
+    {"--keepalive-s", "S", NUMBER(NUMBER_KEEPALIVE, 1, 32767), "interval of TCP keepalives; default: 60"},
+    {"--drain-s", "S", NUMBER(NUMBER_DRAIN, 0, 3600), "grace period for connections on SIGTERM; default: 5"},
     {"--metrics", "ADDR:PORT", OTHER(VALUE_TEXT, OPTIONS_RUN), "serve Prometheus metrics over HTTP"},
     {"--cleanup", NULL, OTHER(VALUE_NONE, OPTIONS_CLEANUP), "remove rules and routes that a killed proxy left behind"},
     {"--rules", NULL, OTHER(VALUE_NONE, OPTIONS_RULES), "print the rules and routes, change nothing"},
@@ -68,20 +66,19 @@ static const struct option_row table[] = {
 #define N_ROWS (sizeof(table) / sizeof(table[0]))
 
 void options_help(FILE *out) {
-    fputs(
-        "chart-proxy: gives TCP connections of hosts without an agent the explicit rates of this node\n\n"
-        "usage: chart-proxy --interface NAME... [--host PREFIX]... [options]\n"
-        "       chart-proxy --cleanup [--table NUMBER] [--mark NUMBER]\n\n"
-        "Ends the hosts' TCP connections on this node and goes on to where they lead, from the hosts' own addresses.\n"
-        "Onward connections are flows of this node: run it in the cgroup that chart-agent was given. What the proxy\n"
-        "cannot take, and everything when it is dead, goes on as if it were not there.\n\n",
-        out);
+    fputs("chart-proxy: gives TCP connections of hosts without an agent the explicit rates of this node\n\n"
+          "usage: chart-proxy --interface NAME... [--host PREFIX]... [options]\n"
+          "       chart-proxy --cleanup [--table NUMBER] [--mark NUMBER]\n\n"
+          "Terminates the hosts' TCP connections on this node and connects onward from the hosts' own addresses.\n"
+          "Onward connections are flows of this node: run it in the cgroup of chart-agent. Connections that\n"
+          "the proxy cannot handle, and all of them when it is not running, bypass it.\n\n",
+          out);
     for (size_t i = 0; i < N_ROWS; i++) {
         int width = fprintf(out, "  %s%s%s", table[i].name, table[i].argument ? " " : "",
                             table[i].argument ? table[i].argument : "");
         fprintf(out, "%*s%s\n", width < HELP_COLUMN ? HELP_COLUMN - width : 1, "", table[i].help);
     }
-    fputs("\nSignals: TERM and INT end it: no new connections, the rules go, the rest is reset after --drain-s.\n"
+    fputs("\nSignals: TERM and INT stop it: rules are removed, remaining connections are reset after --drain-s.\n"
           "Exit status: 0 done, 1 failed, 2 usage.\n"
           "Privileges: starts as root, keeps only CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE. Runs iptables\n"
           "and ip.\n",

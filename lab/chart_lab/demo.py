@@ -133,7 +133,7 @@ def take_turn(lab: Lab, control: str, duration_s: float) -> Turn:
     """One bulk transfer across the lab; ``chart`` is an ordinary application whose flow has a grant.
 
     Raises:
-        LabError: an end failed; its words are in the message.
+        LabError: an end failed; the message has its output.
     """
     granted = control == "chart"
     account: Account = Transfer(

@@ -1,4 +1,4 @@
-"""What the platform is told of a lab: nodes, both directions of every link, and what the sensors shall measure.
+"""What is registered of a lab: nodes, both directions of every link, and sensing configurations.
 
 The bodies are pure functions of the topology; `register` puts them to the gateway as an operator would over REST.
 """

@@ -252,7 +252,7 @@ def test_explain_names_the_first_cause(lab: Lab, sender: Node, transfer: Transfe
         told = json.loads(sender.run("--explain", f":{PORT}", "--json").stdout)
         return [flow["cause"] for flow in told["flows"]]
 
-    plain = ["no grant matches it: it runs under its own congestion control"]
+    plain = ["no grant matches: the flow uses its default congestion control"]
     assert poll(explained, lambda causes: causes == plain, 5) == plain
     assert sender.status()["flows"] == []
 

@@ -56,7 +56,7 @@ export const UTILISATION_LEVELS = [
   { below: 0.8, color: "#2f9e44", label: "below 80 %" },
   { below: 0.95, color: "#e67700", label: "below 95 %" },
   { below: Infinity, color: "#e03131", label: "full" },
-  { below: -Infinity, color: "#868e96", label: "silent" },
+  { below: -Infinity, color: "#868e96", label: "no report" },
 ] as const;
 const SILENT = "#868e96";
 

@@ -111,5 +111,5 @@ test("a refusal names the field and what would do", async ({ page }) => {
 test("an unknown link says so", async ({ page }) => {
   await signIn(page);
   await page.goto("/links/nowhere%3Ato-nothing");
-  await expect(page.getByRole("heading", { name: "There is no such link" })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Link not found" })).toBeVisible();
 });

@@ -98,7 +98,7 @@ test("a request made in the page is enforced", async ({ page }) => {
         };
         look();
       }, description);
-      await form.getByRole("button", { name: "Ask for this rate" }).click();
+      await form.getByRole("button", { name: "Request this rate" }).click();
       await page.waitForFunction(() => "enforced" in window, undefined, { timeout: 10_000 });
       const [clicked, enforced] = await page.evaluate(() => {
         const state = window as unknown as { clicked: number; enforced: number };
@@ -141,7 +141,7 @@ test("a day of a busy network is one chart without a stall", async ({ page }) =>
   await page.getByRole("option", { name: "Last 24 hours" }).click();
   const chart = page.getByRole("figure", { name: "Rate, last 24 hours" });
   await expect(chart.locator("canvas")).toBeVisible({ timeout: 20_000 });
-  await expect(chart).not.toContainText("nothing heard");
+  await expect(chart).not.toContainText("no data");
   const shown = await page.evaluate(
     () => performance.now() - ((window as unknown as { chosen?: number }).chosen ?? 0),
   );

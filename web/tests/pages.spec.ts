@@ -85,9 +85,9 @@ test("what asks before it does something is accessible in both themes", async ({
 });
 
 const FORMS = [
-  ["/requests?form=true", null, "Ask for a rate"],
-  ["/qos", "New rule", "State a rule"],
-  ["/alerts", "New rule", "State a rule"],
+  ["/requests?form=true", null, "New rate request"],
+  ["/qos", "New rule", "New rule"],
+  ["/alerts", "New rule", "New alert rule"],
 ] as const;
 
 test("forms, palette and signing in are accessible in both themes", async ({ page }) => {
@@ -127,8 +127,8 @@ test("a request is asked for like another one, and released on its page", async 
   try {
     await visit(page, request);
     await expect(page.getByText("application: backup")).toBeVisible();
-    await page.getByRole("button", { name: "Ask for the same" }).click();
-    const form = page.getByRole("dialog", { name: "Ask for a rate" });
+    await page.getByRole("button", { name: "New request like this" }).click();
+    const form = page.getByRole("dialog", { name: "New rate request" });
     await expect(form.getByLabel("Guaranteed rate")).toHaveValue("60 Mb/s");
     await expect(form.getByLabel("Receiver's port")).toHaveValue("5201");
     await expect(form.getByTestId("preview")).toBeVisible();
@@ -154,7 +154,7 @@ test("a rule shows which flows it would match, and is kept once it is saved", as
       const told = async () => (await page.request.get("/v1/flows?running=true")).text();
       await expect.poll(told, { timeout: 120_000 }).toContain(`"destination_port":${port}`);
       await page.getByRole("button", { name: "New rule" }).click();
-      const form = page.getByRole("dialog", { name: "State a rule" });
+      const form = page.getByRole("dialog", { name: "New rule" });
       await form.getByLabel("Application").fill("copies");
       await chooseEnds(page, form);
       const found = form.getByTestId("would-match");
@@ -163,7 +163,7 @@ test("a rule shows which flows it would match, and is kept once it is saved", as
       await form.getByLabel("Receiver's port").fill(String(port));
       await expect(found).toContainText("Would match 1 of the flows");
       await expect(found).toContainText(`:${port}`);
-      await expect(form.getByTestId("rule-preview")).toContainText("There is room for it");
+      await expect(form.getByTestId("rule-preview")).toContainText("This would be granted");
       await form.getByRole("button", { name: "Save the rule" }).click();
       const row = page.getByRole("row", { name: "rule: copies" }).first();
       await expect(row).toContainText("enforced", { timeout: 30_000 });
@@ -204,9 +204,9 @@ test("keys and certificates of enrolled nodes are shown, and that one was taken 
   await page.getByRole("button", { name: "Sign in as operator" }).click();
   const table = (name: string) => page.getByRole("table", { name });
   const certificate = table("Certificates").getByRole("row", { name: "node/charlie" });
-  await expect(table("Signalling keys").getByRole("row", { name: /alpha>bravo/ })).toContainText("holds");
-  await expect(table("Signalling keys").getByRole("row", { name: /charlie>bravo/ })).toContainText("holds");
-  await expect(certificate).toContainText("holds");
+  await expect(table("Signalling keys").getByRole("row", { name: /alpha>bravo/ })).toContainText("valid");
+  await expect(table("Signalling keys").getByRole("row", { name: /charlie>bravo/ })).toContainText("valid");
+  await expect(certificate).toContainText("valid");
   await page.screenshot({ path: info.outputPath("security.png") });
   trustNodes("charlie");
   await expect(certificate).toContainText("revoked", { timeout: 60_000 });

@@ -67,7 +67,7 @@ async function forms(page: Page) {
   await shoot(page, "request-form", "light");
   await page.goto("/qos");
   await page.getByRole("button", { name: "New rule" }).click();
-  const rule = page.getByRole("dialog", { name: "State a rule" });
+  const rule = page.getByRole("dialog", { name: "New rule" });
   await rule.getByLabel("Application").fill("backup");
   await chooseEnds(page, rule);
   await rule.getByLabel("Receiver's port").fill("5201");

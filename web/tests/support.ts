@@ -77,7 +77,7 @@ export async function fillForm(page: Page, megabits: number, port: number, descr
 export async function ask(page: Page, megabits: number, port: number, description: string) {
   const form = await fillForm(page, megabits, port, description);
   await expect(form.getByTestId("preview")).toContainText("would be granted");
-  await form.getByRole("button", { name: "Ask for this rate" }).click();
+  await form.getByRole("button", { name: "Request this rate" }).click();
   const row = page.getByRole("row", { name: description }).first();
   await expect(row).toContainText("enforced");
   return row;

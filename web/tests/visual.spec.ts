@@ -59,10 +59,10 @@ const PAGES: [name: string, path: string, ready: (page: Page) => Promise<void>][
   [
     "overview",
     "/",
-    (page) => expect(page.getByText("Not everything is known")).toBeVisible({ timeout: 20_000 }),
+    (page) => expect(page.getByText("Some data is missing")).toBeVisible({ timeout: 20_000 }),
   ],
   ["requests", "/requests", (page) => expect(page.getByRole("alert")).toBeVisible({ timeout: 20_000 })],
-  ["flows", "/flows", (page) => expect(page.getByText("No flow was told of yet")).toBeVisible()],
+  ["flows", "/flows", (page) => expect(page.getByText("No flow reported yet")).toBeVisible()],
 ];
 
 test("sign in looks as it did", async ({ page }) => {

@@ -34,12 +34,12 @@ _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def token(
-    subject: Annotated[str, typer.Option(help="Whose name it carries.")] = "chart-cli",
+    subject: Annotated[str, typer.Option(help="Subject of the token.")] = "chart-cli",
     role: Annotated[list[str] | None, typer.Option(help="viewer, application, operator, admin; repeatable.")] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a token of a development platform's own issuer."""
+    """Print a token from the development platform's issuer."""
     with reported(as_json=as_json):
         value = development_token(server, subject=subject, roles=tuple(role or ("operator",)))
     if as_json:
@@ -49,7 +49,7 @@ def token(
 
 
 def version(server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
-    """Print the versions of this command and of the gateway, when it answers."""
+    """Print the versions of this command and of the gateway, if reachable."""
     found = {"chart": metadata.version("chart-client"), "gateway": None}
     try:
         with Transport(server, None, timeout_s=5, transport=None) as transport:
@@ -59,7 +59,7 @@ def version(server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) 
     if as_json:
         print_json(found)
     else:
-        typer.echo(f"chart {found['chart']}, gateway {found['gateway'] or 'not reached'}")
+        typer.echo(f"chart {found['chart']}, gateway {found['gateway'] or 'unreachable'}")
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -112,7 +112,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def _add_others(app: typer.Typer, wanted: str | None) -> None:
-    """Sub-commands of other distributions; what several of them have under one name becomes one group."""
+    """Sub-commands of other distributions; those with the same name become one group."""
     groups: dict[str, typer.Typer] = {}
     for entry in sorted(metadata.entry_points(group=GROUP), key=lambda found: (found.name, found.value)):
         if wanted is not None and entry.name != wanted:

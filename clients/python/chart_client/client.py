@@ -36,7 +36,7 @@ EVENT_SILENCE_S = 35.0
 
 
 class Nodes(Resource):
-    """Hosts and network elements."""
+    """Nodes."""
 
     def list(self) -> Iterator[Node]:
         """By id."""
@@ -47,7 +47,7 @@ class Nodes(Resource):
         return self._one(Node, "GET", path_of("nodes", node_id))
 
     def put(self, node_id: str, **fields: Any) -> Node:
-        """State a node: description, addresses, sensor_pod_target, tags, map_position."""
+        """Register or change a node: description, addresses, sensor_pod_target, tags, map_position."""
         return self._one(Node, "PUT", path_of("nodes", node_id), fields)
 
     def delete(self, node_id: str) -> None:
@@ -67,12 +67,12 @@ class Links(Resource):
         return self._one(Link, "GET", path_of("links", link_id))
 
     def put(self, link_id: str, *, to_node: str, capacity_bps: int, **fields: Any) -> Link:
-        """State a link; further fields: delay_us, admission_share, tags."""
+        """Register or change a link; further fields: delay_us, admission_share, tags."""
         body = {"to_node": to_node, "capacity_bps": capacity_bps, **fields}
         return self._one(Link, "PUT", path_of("links", link_id), body)
 
     def capacity(self, link_id: str, *, start: datetime | None = None, until: datetime | None = None) -> LinkCapacity:
-        """What the link has committed over a time, as steps; default: from now on for ever."""
+        """Commitments of a link over a time range, as steps; default: from now on."""
         query = {"from": time_of(start), "until": time_of(until)}
         return LinkCapacity.model_validate(
             self._transport.request("GET", path_of("links", link_id, "capacity"), query=query).json()
@@ -84,7 +84,7 @@ class Links(Resource):
 
 
 class Policies(Resource):
-    """What operators decide."""
+    """Policies."""
 
     def list(self) -> Iterator[Policy]:
         """By id."""
@@ -103,7 +103,7 @@ class Policies(Resource):
         max_guaranteed_bps: int = 0,
         customer_weights: dict[str, int] | None = None,
     ) -> Policy:
-        """Decide a policy; it reaches every agent within 2 s. Weights of tunnels' customers stay when left out."""
+        """Set a policy; it reaches every agent within 2 s. Weights of tunnels' customers stay when left out."""
         body: dict[str, Any] = {
             "enforcement": enforcement,
             "link_controller": link_controller,
@@ -115,7 +115,7 @@ class Policies(Resource):
 
 
 class SensingConfigurations(Resource):
-    """What shall be measured."""
+    """Sensing configurations."""
 
     def list(self, *, source: str | None = None) -> Iterator[SensingConfiguration]:
         """By id."""
@@ -126,16 +126,16 @@ class SensingConfigurations(Resource):
         return self._one(SensingConfiguration, "GET", path_of("sensing-configurations", configuration_id))
 
     def put(self, configuration_id: str, **fields: Any) -> SensingConfiguration:
-        """Have something measured; fields as in `SensingConfiguration`."""
+        """Set a sensing configuration; fields as in `SensingConfiguration`."""
         return self._one(SensingConfiguration, "PUT", path_of("sensing-configurations", configuration_id), fields)
 
     def delete(self, configuration_id: str) -> None:
-        """Measure it no more."""
+        """Remove a sensing configuration; stored results are kept."""
         self._transport.request("DELETE", path_of("sensing-configurations", configuration_id))
 
 
 class Measurements(Resource):
-    """What was measured last."""
+    """Latest measurements."""
 
     def list(
         self, *, source: str | None = None, destination: str | None = None, metric: str | None = None
@@ -156,11 +156,11 @@ class Tunnels(Resource):
         return self._one(Tunnel, "GET", path_of("tunnels", tunnel_id))
 
     def put(self, tunnel_id: str, *, controller: str = "pi", **fields: Any) -> Tunnel:
-        """State what a tunnel shall carry; further fields as in `TunnelSettings`, without the revision."""
+        """Set a tunnel's target and controller; further fields as in `TunnelSettings`, without the revision."""
         return self._one(Tunnel, "PUT", path_of("tunnels", tunnel_id), {"controller": controller, **fields})
 
     def delete(self, tunnel_id: str) -> None:
-        """Control a tunnel no more."""
+        """Stop controlling a tunnel."""
         self._transport.request("DELETE", path_of("tunnels", tunnel_id))
 
 
@@ -230,7 +230,7 @@ class Client:
         until: datetime | None = None,
         avoid: Sequence[str] = (),
     ) -> list[FoundPath]:
-        """Paths between two nodes with what may still be committed on them, that of a request first."""
+        """Paths between two nodes with their free rate; the first is the one that a request gets."""
         query = {"from": time_of(start), "until": time_of(until), "avoid": list(avoid) or None}
         answer = self._transport.request("GET", path_of("paths", source, destination), query=query).json()
         return [FoundPath.model_validate(item) for item in answer["items"]]
@@ -262,7 +262,7 @@ class Client:
         try:
             return {str(name): str(words) for name, words in answer.json()["checks"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
-            return {"gateway": f"answers {answer.status_code} to /readyz; is this CHART's gateway?"}
+            return {"gateway": f"responds {answer.status_code} to /readyz; is this a CHART gateway?"}
 
     def events(self, names: Sequence[str] | None = None, *, resume: bool = True) -> Iterator[Event]:
         """Live events, for ever; goes on where it was when the connection breaks.
@@ -290,7 +290,7 @@ class Client:
                         yield event
             except (httpx.TransportError, errors.UnavailableError) as error:
                 if not resume:
-                    raise errors.UnreachableError(f"the event stream broke: {error}") from error
+                    raise errors.UnreachableError(f"the event stream was interrupted: {error}") from error
             if not resume:
                 return
             time.sleep(pause_s)

@@ -27,19 +27,19 @@ class ProblemError(ChartError):
 
 
 class RefusedError(ProblemError):
-    """The network cannot give what was asked (409, 422): ask for something else."""
+    """The request cannot be granted (409, 422); `problem` says what would be accepted."""
 
 
 class NotAllowedError(ProblemError):
-    """No token, or not one for this (401, 403)."""
+    """No token, or one without the role (401, 403)."""
 
 
 class NotFoundError(ProblemError):
-    """There is no such thing (404)."""
+    """The resource does not exist (404)."""
 
 
 class UnavailableError(ProblemError):
-    """Not now (429, 503): try again later."""
+    """Temporarily refused (429, 503): try again later."""
 
 
 class NotEnforcedError(ChartError):

@@ -21,7 +21,7 @@ class Model(BaseModel):
 
 
 class Confirmation(Model):
-    """What a node on the path said of a grant."""
+    """Status of a grant at one node of its path."""
 
     node: str
     state: str
@@ -110,7 +110,7 @@ class Window(Model):
 
 
 class Preview(Model):
-    """What a request would get."""
+    """What a request would be granted."""
 
     granted: bool
     granted_bps: int
@@ -124,7 +124,7 @@ class Preview(Model):
 
 
 class GrantedRate(Model):
-    """What was granted from a moment on."""
+    """A granted rate and since when."""
 
     start: datetime
     granted_bps: int
@@ -159,7 +159,7 @@ class Receipt(Model):
 
 
 class Callback(Model):
-    """A notice to an application, and what became of it."""
+    """A callback and its delivery."""
 
     id: str
     request_id: str
@@ -196,7 +196,7 @@ class CapacityStep(Model):
 
 
 class LinkCapacity(Model):
-    """What a link has committed over a time."""
+    """Commitments of a link over a time range."""
 
     link_id: str
     capacity_bps: int
@@ -207,7 +207,7 @@ class LinkCapacity(Model):
 
 
 class Quota(Model):
-    """What one application may have at once; None: no bound."""
+    """Quota of one application; None: unlimited."""
 
     application: str
     revision: int
@@ -227,7 +227,7 @@ class MapPosition(Model):
 
 
 class NodeState(Model):
-    """What a node's agent says of itself."""
+    """State that a node's agent reported."""
 
     enforcement: str
     agent_version: str
@@ -238,7 +238,7 @@ class NodeState(Model):
 
 
 class Node(Model):
-    """A host or network element."""
+    """A node."""
 
     id: str
     revision: int
@@ -263,7 +263,7 @@ class LinkLoad(Model):
 
 
 class LinkRate(Model):
-    """What a link's controller tells senders."""
+    """Link rate: fair share and explicit-rate capacity of a link."""
 
     available_bps: int
     explicit_rate_capacity_bps: int
@@ -279,7 +279,7 @@ class MeasuredValue(Model):
 
 
 class LinkMeasured(Model):
-    """What sensors see between the two ends of a link."""
+    """Measurements between the two ends of a link."""
 
     rtt_us: MeasuredValue | None = None
     loss_ratio: MeasuredValue | None = None
@@ -315,7 +315,7 @@ class Policy(Model):
 
 
 class SensingConfiguration(Model):
-    """What shall be measured."""
+    """A sensing configuration."""
 
     id: str
     revision: int
@@ -379,7 +379,7 @@ class TunnelScheduleEntry(Model):
 
 
 class TunnelSettings(Model):
-    """What is stated of a tunnel."""
+    """Settings of a tunnel."""
 
     revision: int
     controller: str
@@ -396,7 +396,7 @@ class TunnelSettings(Model):
 
 
 class TunnelState(Model):
-    """What a tunnel reported last."""
+    """The last report of a tunnel."""
 
     at: datetime
     origin: str
@@ -412,7 +412,7 @@ class TunnelState(Model):
 
 
 class TunnelDecision(Model):
-    """What was decided after one measurement period."""
+    """The controller's decision after one measurement period."""
 
     at: datetime
     rate_bps: int
@@ -447,7 +447,7 @@ class TunnelStep(Model):
 
 
 class Tunnel(Model):
-    """An elastic tunnel; steps and history only when it was asked for alone."""
+    """An elastic tunnel; steps and history only when one tunnel was requested."""
 
     id: str
     rate_bps: int

@@ -1,4 +1,4 @@
-"""Who may ask for what, who changed what, what flows did: authorisations, audit records, flows, keys of nodes."""
+"""Observations and rights: authorisations, audit records, flows, keys of nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Authorisation(Model):
 
 
 class AuditRecord(Model):
-    """Who changed what."""
+    """Audit records."""
 
     id: str
     at: datetime
@@ -41,7 +41,7 @@ class AuditRecord(Model):
 
 
 class Flow(Model):
-    """What a sender told of one of its flows. Rates are means since the record before."""
+    """A flow record of a sender. Rates are means since the previous record."""
 
     node: str
     request_id: str | None = None
@@ -64,14 +64,14 @@ class Flow(Model):
 
 
 class RefusedSignals(Model):
-    """Signals that a node did not take, for one reason, since its agent started."""
+    """Signals that a node refused for one reason, since its agent started."""
 
     reason: str
     count: int
 
 
 class NodeKey(Model):
-    """What a node's agent says of its signalling keys; epoch 0: it has none."""
+    """Signalling keys of a node; epoch 0: no key."""
 
     node: str
     key_epoch: int
@@ -82,10 +82,10 @@ class NodeKey(Model):
 
 
 class Authorisations(Resource):
-    """What addresses may ask for in band."""
+    """Authorisations of addresses for in-band requests."""
 
     def list(self) -> Iterator[Authorisation]:
-        """Those that hold now: one's own, of all owners for operators."""
+        """Valid authorisations: the caller's own; for operators those of all owners."""
         return self._all(Authorisation, path_of("authorisations"))
 
     def create(
@@ -98,7 +98,7 @@ class Authorisations(Resource):
         delay_class: int | None = None,
         duration_s: int | None = None,
     ) -> Authorisation:
-        """Authorise an address (default: the caller's own). What is left out becomes as much as the policy gives."""
+        """Authorise an address (default: the caller's own). Values that are left out are the policy's maximum."""
         stated = {
             "client_address": client_address,
             "service": service,
@@ -111,12 +111,12 @@ class Authorisations(Resource):
         return self._one(Authorisation, "POST", path_of("authorisations"), body)
 
     def delete(self, authorisation_id: str) -> None:
-        """Take one back; flows that run lose it."""
+        """Revoke an authorisation; running flows become best effort."""
         self._transport.request("DELETE", path_of("authorisations", authorisation_id))
 
 
 class Audit(Resource):
-    """Who changed what."""
+    """Audit records."""
 
     def list(
         self, *, subject: str | None = None, actor: str | None = None, action: str | None = None, limit: int = 100
@@ -126,15 +126,15 @@ class Audit(Resource):
         return self._all(AuditRecord, path_of("audit"), **query)
 
     def of_request(self, request_id: str) -> Iterator[AuditRecord]:
-        """What became of a rate request, the newest first."""
+        """Changes of a rate request, newest first."""
         return self._all(AuditRecord, path_of("rate-requests", request_id, "history"))
 
 
 class Flows(Resource):
-    """Flows that senders told of."""
+    """Flows that senders reported."""
 
     def list(self, *, node: str | None = None, running: bool = False, limit: int = 100) -> Iterator[Flow]:
-        """The fastest first; an application sees those of its own requests."""
+        """Highest rate first; an application sees those of its own requests."""
         return self._all(Flow, path_of("flows"), node=node, running=running, limit=limit)
 
 

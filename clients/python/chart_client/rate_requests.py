@@ -1,4 +1,4 @@
-"""Rate requests, what applications are told about them, and what they may have."""
+"""Rate requests, callbacks and quotas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FINAL = frozenset({"RELEASED", "EXPIRED", "CANCELLED"})
 
 
 class RateRequests(Resource):
-    """Ask for a rate, follow it, release it."""
+    """Request a rate, follow it, release it."""
 
     @staticmethod
     def _body(source: str, destination: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class RateRequests(Resource):
         return self._one(RateRequest, "POST", path_of("rate-requests"), body, **headers)
 
     def preview(self, source: str, destination: str, **fields: Any) -> Preview:
-        """What `create` with the same arguments would get; commits nothing."""
+        """What `create` with the same arguments would be granted; commits nothing."""
         return self._one(Preview, "POST", "/v1/rate-requests:preview", self._body(source, destination, fields))
 
     def get(self, request_id: str) -> RateRequest:
@@ -120,7 +120,7 @@ class RateRequests(Resource):
         return self._one(RateRequest, "PATCH", path_of("rate-requests", request_id), self._changes(fields), **headers)
 
     def preview_change(self, request_id: str, **fields: Any) -> Preview:
-        """What `change` would get; changes nothing."""
+        """What `change` would be granted; changes nothing."""
         return self._one(Preview, "POST", path_of("rate-requests", request_id, "preview"), self._changes(fields))
 
     @staticmethod
@@ -128,7 +128,7 @@ class RateRequests(Resource):
         return {name: time_of(value) if isinstance(value, datetime) else value for name, value in fields.items()}
 
     def clone(self, request_id: str, **changes: Any) -> RateRequest:
-        """Ask anew for what a request asked for, with other values where they are given; it starts now."""
+        """Create a request, starting now, with the values of another one and the given changes."""
         asked = self.get(request_id).request
         taken = [
             *("guaranteed_bps", "service", "protocol", "source_port", "destination_port", "dscp", "minimum_bps"),
@@ -144,7 +144,7 @@ class RateRequests(Resource):
         return self._one(Receipt, "GET", path_of("rate-requests", request_id, "receipt"))
 
     def release(self, request_id: str) -> RateRequest:
-        """Give the rate back; its flows go on under the kernel's own congestion control."""
+        """Release a request; its flows continue under the default congestion control."""
         return self._one(RateRequest, "POST", path_of("rate-requests", request_id, "release"))
 
     def wait_enforced(self, request_id: str, *, timeout_s: float = 10.0, period_s: float = 0.02) -> RateRequest:
@@ -171,7 +171,7 @@ class RateRequests(Resource):
             request = newer or request
 
     def newer(self, request: RateRequest, *, wait_s: float = LONGEST_WAIT_S) -> RateRequest | None:
-        """The request once it has changed, waiting at the gateway; None: it has not within the time."""
+        """Wait at the gateway for a change of the request; None when there is none within the time."""
         answer = self._transport.request(
             "GET",
             path_of("rate-requests", request.id),
@@ -182,31 +182,31 @@ class RateRequests(Resource):
 
 
 def shortfall(request: RateRequest) -> str:
-    """The first reason why a request is not enforced, in words."""
+    """The first reason why a request is not enforced."""
     if request.lifecycle in _FINAL:
         return f"it is {request.lifecycle.lower()}{': ' + request.reason if request.reason else ''}"
     for confirmation in request.confirmations:
         if confirmation.state == "FAILED":
-            return f"{confirmation.node} could not apply it: {confirmation.reason or 'no reason given'}"
+            return f"{confirmation.node} could not apply it: {confirmation.reason or 'no reason reported'}"
     for confirmation in request.confirmations:
         if confirmation.state == "OBSERVED":
-            return f"{confirmation.node} only observes: {confirmation.reason or 'its mode does not enforce'}"
+            return f"{confirmation.node} is in mode observe: {confirmation.reason or 'it does not enforce'}"
     applied = {confirmation.node for confirmation in request.confirmations if confirmation.state == "APPLIED"}
     missing = [node for node in request.confirming_nodes if node not in applied]
     if missing:
-        return f"no word yet from {', '.join(missing)}"
-    return request.reason or "no node has to confirm it"
+        return f"no report yet from {', '.join(missing)}"
+    return request.reason or "no node has to confirm the request"
 
 
 class Callbacks(Resource):
-    """What applications were told."""
+    """Callbacks to applications."""
 
     def list(self, *, request: str | None = None, state: str | None = None) -> Iterator[Callback]:
-        """Newest first; DEAD ones were given up."""
+        """Newest first; DEAD: delivery was given up."""
         return self._all(Callback, path_of("callbacks"), request=request, state=state)
 
     def retry(self, callback_id: str) -> Callback:
-        """Send one again."""
+        """Send a callback again."""
         return self._one(Callback, "POST", path_of("callbacks", callback_id, "retry"))
 
     def secret(self, *, replace: bool = False) -> str:
@@ -216,7 +216,7 @@ class Callbacks(Resource):
 
 
 class Quotas(Resource):
-    """What applications may have at once."""
+    """Quotas of applications."""
 
     def list(self) -> Iterator[Quota]:
         """By application."""
@@ -227,9 +227,9 @@ class Quotas(Resource):
         return self._one(Quota, "GET", path_of("quotas", application))
 
     def put(self, application: str = "default", **bounds: int | None) -> Quota:
-        """State one: max_requests, max_total_bps, max_priority, horizon_s; what is left out has no bound."""
+        """Set a quota: max_requests, max_total_bps, max_priority, horizon_s; a limit that is left out is unlimited."""
         return self._one(Quota, "PUT", path_of("quotas", application), bounds)
 
     def delete(self, application: str) -> None:
-        """Remove one."""
+        """Remove a quota; the default quota applies again."""
         self._transport.request("DELETE", path_of("quotas", application))

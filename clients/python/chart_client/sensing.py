@@ -1,4 +1,4 @@
-"""Sensing through the gateway: single runs, reports of pods, estimates, roll-ups, snapshots, alerts."""
+"""Sensing through the gateway: single runs, reports of sensor pods, estimates, roll-ups, snapshots, alerts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Group:
 
 
 class Sensing(_Group):
-    """Pods and what follows from their measurements."""
+    """Sensor pods, single runs, estimates, roll-ups, baselines and changes."""
 
     def run(
         self,
@@ -85,7 +85,7 @@ class Sensing(_Group):
         return [RunResult.model_validate(item) for item in answer["items"]]
 
     def report(self, node: str, *, skips: int = 100) -> SensingReport:
-        """What a node's pod measures, merges and skips, and why."""
+        """What a node's sensor pod measures, merges and skips, and why."""
         path = f"/v1/nodes/{quote(node)}/sensing-report"
         return SensingReport.model_validate(self._transport.request("GET", path, query={"skips": skips}).json())
 
@@ -96,7 +96,7 @@ class Sensing(_Group):
         return self._pages(Estimate, "/v1/estimates", source=source, destination=destination, metric=metric)
 
     def next_pairs(self, metric: str, count: int = 10) -> list[NextPair]:
-        """What should be measured next, best first."""
+        """Pairs to measure next, most useful first."""
         return self._items(NextPair, "/v1/next-pairs", metric=metric, count=count)
 
     def roll_ups(
@@ -116,7 +116,7 @@ class Sensing(_Group):
     def baselines(
         self, *, source: str | None = None, destination: str | None = None, metric: str | None = None
     ) -> list[Baseline]:
-        """What is usual on each path."""
+        """Baseline of each path."""
         return self._items(Baseline, "/v1/baselines", source=source, destination=destination, metric=metric)
 
     def path_changes(
@@ -134,11 +134,11 @@ class Snapshots(_Group):
         return self._items(Snapshot, "/v1/snapshots")
 
     def take(self) -> Snapshot:
-        """Take one now."""
+        """Take a snapshot now."""
         return Snapshot.model_validate(self._transport.request("POST", "/v1/snapshots", body={}).json())
 
     def rows(self, snapshot_id: str = "latest", *, metric: str | None = None) -> Iterator[SnapshotRow]:
-        """Its rows."""
+        """The rows of a snapshot."""
         path = f"/v1/snapshots/{quote(snapshot_id)}"
         first = self._transport.request("GET", path, query={"metric": metric, "limit": 1}).json()
         # By its own id, so that one taken meanwhile does not mix in.
@@ -161,10 +161,10 @@ class Snapshots(_Group):
 
 
 class Alerts(_Group):
-    """Rules, and what fired."""
+    """Alert rules and alerts."""
 
     def list(self, *, firing: bool = False) -> Sequence[Alert]:
-        """The newest first; also those that were resolved, unless only those that fire are wanted."""
+        """Newest first; resolved alerts are included unless only firing ones are wanted."""
         return self._items(Alert, "/v1/alerts", firing=str(firing).lower())
 
     def rules(self) -> Sequence[AlertRule]:
@@ -176,11 +176,11 @@ class Alerts(_Group):
         return AlertRule.model_validate(self._transport.request("GET", f"/v1/alert-rules/{quote(rule_id)}").json())
 
     def put_rule(self, rule_id: str, *, kind: AlertKind, metric: str, **fields: Any) -> AlertRule:
-        """State a rule; further fields: source_node, destination_node, statistic, threshold, for_s, description."""
+        """Set an alert rule; more fields: source_node, destination_node, statistic, threshold, for_s, description."""
         body = {"kind": kind, "metric": metric, **{name: value for name, value in fields.items() if value is not None}}
         answer = self._transport.request("PUT", f"/v1/alert-rules/{quote(rule_id)}", body=body)
         return AlertRule.model_validate(answer.json())
 
     def delete_rule(self, rule_id: str) -> None:
-        """Remove a rule; what it fired is resolved."""
+        """Remove an alert rule; its alerts are resolved."""
         self._transport.request("DELETE", f"/v1/alert-rules/{quote(rule_id)}")

@@ -1,4 +1,4 @@
-"""What the gateway says about sensing: runs, reports of pods, estimates, roll-ups, snapshots, alerts."""
+"""Answers of the gateway about sensing: runs, reports of sensor pods, estimates, roll-ups, snapshots, alerts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunResult(Model):
 
 
 class LinkBudget(Model):
-    """What a pod may send on a link in a minute, and what it sent in the last one."""
+    """Probing budget of a link, bytes per minute, and the bytes sent in the last minute."""
 
     link: str
     capacity_bps: int
@@ -27,7 +27,7 @@ class LinkBudget(Model):
 
 
 class SkippedRun(Model):
-    """A run that was not made, and why."""
+    """A skipped run and its reason."""
 
     at: datetime
     group: str
@@ -37,7 +37,7 @@ class SkippedRun(Model):
 
 
 class SensingReport(Model):
-    """What a pod measures, merges, delays and skips."""
+    """What a sensor pod measures, merges, delays and skips."""
 
     node: str
     configurations: int
@@ -53,7 +53,7 @@ class SensingReport(Model):
 
 
 class Estimate(Model):
-    """What a pair's metric is taken to be, with a 90 % prediction interval."""
+    """An estimate of a pair's metric with a 90 % prediction interval."""
 
     source_node: str
     destination_node: str
@@ -93,7 +93,7 @@ class RollUp(Model):
 
 
 class Baseline(Model):
-    """What is usual on a path since its last change."""
+    """Baseline of a path since its last change."""
 
     source_node: str
     destination_node: str
@@ -143,7 +143,7 @@ class SnapshotRow(Model):
 
 
 class AlertRule(Model):
-    """When somebody is told."""
+    """An alert rule."""
 
     id: str
     revision: int
@@ -158,7 +158,7 @@ class AlertRule(Model):
 
 
 class Alert(Model):
-    """A rule's condition that held long enough on a path."""
+    """An alert: a rule whose condition held for long enough on a path."""
 
     id: str
     rule: str

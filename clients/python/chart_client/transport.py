@@ -84,7 +84,7 @@ class Transport:
                 )
             except httpx.TransportError as error:
                 if remaining == 0:
-                    msg = f"the gateway at {self.server} does not answer: {error or type(error).__name__}"
+                    msg = f"no response from the gateway at {self.server}: {error or type(error).__name__}"
                     raise errors.UnreachableError(msg) from error
                 self._sleep(self._pause_s(remaining, None))
                 continue
@@ -105,7 +105,7 @@ class Transport:
         try:
             return self._http.get(path)
         except httpx.TransportError as error:
-            msg = f"the gateway at {self.server} does not answer: {error or type(error).__name__}"
+            msg = f"no response from the gateway at {self.server}: {error or type(error).__name__}"
             raise errors.UnreachableError(msg) from error
 
     def _pause_s(self, remaining: int, retry_after: str | None) -> float:

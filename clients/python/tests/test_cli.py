@@ -84,7 +84,7 @@ def test_not_enforced_in_time(gateway: Running) -> None:
     arguments = ("request", "create", "--from", "alpha", "--to", "delta", "--rate", "1M", "--wait", "--timeout", "0.1")
     result = chart(*arguments)
     assert result.exit_code == 1
-    assert "no word yet from alpha" in result.stderr
+    assert "no report yet from alpha" in result.stderr
 
 
 def test_network(gateway: Running) -> None:
@@ -192,12 +192,12 @@ def request(confirmation: dict[str, Any] | None = None, **change: Any) -> RateRe
         (request(lifecycle="EXPIRED"), [], None, "expired"),
         (request(granted_bps=4, reason="a:x is full"), [], None, "a:x is full"),
         (request(service_state="PREEMPTED"), [], None, "preempted"),
-        (request(enforcement="PENDING", confirmations=[]), [], None, "no word yet from a"),
+        (request(enforcement="PENDING", confirmations=[]), [], None, "no report yet from a"),
         (request({"state": "FAILED", "reason": "no trinity"}, enforcement="FAILED"), [], None, "no trinity"),
-        (request({"state": "OBSERVED"}, enforcement="PENDING"), [], None, "only observes"),
+        (request({"state": "OBSERVED"}, enforcement="PENDING"), [], None, "is in mode observe"),
         (request({"matching_flows": 0}), [], None, "no flow on a matches"),
-        (request(), [link("a:x")], None, "no valid rate of a:x"),
-        (request({"kernel_rate_bps": 7}), [link("a:x", 5)], None, "the kernel of a has 7 bit/s"),
+        (request(), [link("a:x")], None, "no valid link rate for a:x"),
+        (request({"kernel_rate_bps": 7}), [link("a:x", 5)], None, "the kernel of a enforces 7 bit/s"),
         (request(), [link("a:x", 5, dropped=3)], 1.0, "a:x drops packets"),
         (request(), [link("a:x", 5)], 1.0, "the application"),
     ],
@@ -244,5 +244,5 @@ def test_node_here() -> None:
     assert destination_for(nodes()[0], nodes(), "10.9.0.0/16") == "10.9.0.0/16"
     with pytest.raises(NotPossibleError, match="not a CHART node"):
         node_here(nodes(), {"192.0.2.1"}, None)
-    with pytest.raises(NotPossibleError, match="no agent reports"):
+    with pytest.raises(NotPossibleError, match="no report from the agent"):
         node_here(nodes(stale=True), set(), "alpha")

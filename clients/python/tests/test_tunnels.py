@@ -29,7 +29,7 @@ def test_client(gateway: Running) -> None:
         assert made.settings is not None
         assert (made.settings.controller, made.target_source) == ("pi", "none")
         assert [one.id for one in client.tunnels.list()] == ["gold"]
-        with pytest.raises(RefusedError, match="cannot be had"):
+        with pytest.raises(RefusedError, match="cannot be reached"):
             client.tunnels.put("gold", target_bps=20, capacity_bps=10)
         client.tunnels.delete("gold")
         with pytest.raises(NotFoundError):
@@ -57,7 +57,7 @@ def test_command(gateway: Running) -> None:
 
 def test_wrong_usage_is_told(gateway: Running) -> None:
     for arguments, words in (
-        ((), "state what shall change"),
+        ((), "set at least one option"),
         (("--schedule", "tomorrow=5M"), "must be START/END=RATE"),
         (("--schedule", "2026-03-01T09:00Z/=fast"), "not a rate"),
         (("--schedule", "/2026-03-01T09:00Z=5M"), "has no start"),

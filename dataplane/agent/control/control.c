@@ -87,15 +87,15 @@ static void answer_status(struct control *control, struct cJSON *answer) {
 static const char *explain(struct control *control, const struct datapath_flow *flow,
                            const struct decide_observed *seen) {
     if (datapath_flow_is_plain(flow))
-        return "no grant matches it: it runs under its own congestion control";
+        return "no grant matches: the flow uses its default congestion control";
     if (datapath_is_off(datapath_of(control->agent)))
-        return "the agent is switched off locally (chart-agent --on takes it back)";
+        return "the agent is switched off locally (chart-agent --on undoes it)";
     if (datapath_mode(datapath_of(control->agent)) != DECIDE_MODE_ENFORCE)
-        return "enforcement is not `enforce`: rates are computed, not applied";
+        return "mode observe or off: rates are computed, not applied";
     if (seen->kernel_rate_bps == 0)
-        return "the grant has no fresh rate: its lease ended";
+        return "the lease of the grant has expired";
     if (strcmp(flow->control, "trinity") != 0)
-        return "the application or another program chose this congestion control after the grant was applied";
+        return "the application or another program set this congestion control after the grant was applied";
     if (flow->rate_bps < seen->kernel_rate_bps)
         return "other active flows share the grant";
     return "the flow has the whole rate of its grant";
@@ -121,8 +121,7 @@ static void answer_explain(struct control *control, const char *wanted, struct c
     }
     if (cJSON_GetArraySize(array) == 0)
         cJSON_AddStringToObject(
-            answer, "note",
-            "no sending TCP flow of this node has this name; one without a grant is known from 1 MiB on");
+            answer, "note", "no sending TCP flow of this node matches; flows without a grant are listed from 1 MiB on");
 }
 
 static int switch_agent(struct agent *agent, bool off) {

@@ -86,11 +86,11 @@ static void print_people(const struct cJSON *answer) {
 int control_client(const struct options *options, const char *command) {
     int fd = dial(options->agent.state_dir);
     if (fd < 0 && strcmp(command, "off") == 0 && (fd == -ENOENT || fd == -ECONNREFUSED)) {
-        fprintf(stderr, "chart-agent: no agent runs here; removing what one may have left\n");
+        fprintf(stderr, "chart-agent: no agent is running; removing its leftovers\n");
         return control_cleanup(options);
     }
     if (fd < 0) {
-        fprintf(stderr, "chart-agent: no agent answers in %s: %s\n", options->agent.state_dir, strerror(-fd));
+        fprintf(stderr, "chart-agent: no response from an agent in %s: %s\n", options->agent.state_dir, strerror(-fd));
         return 1;
     }
     char *text = ask(fd, command, options->flow);
@@ -102,7 +102,7 @@ int control_client(const struct options *options, const char *command) {
     else if (ok)
         print_people(answer);
     else
-        fprintf(stderr, "chart-agent: %s\n", answer ? string(answer, "error") : "the agent did not answer");
+        fprintf(stderr, "chart-agent: %s\n", answer ? string(answer, "error") : "no response from the agent");
     cJSON_Delete(answer);
     free(text);
     return ok ? 0 : 1;
@@ -136,6 +136,6 @@ int control_cleanup(const struct options *options) {
         fprintf(stderr, "chart-agent: cleanup failed: %s\n", strerror(-error));
         return 1;
     }
-    printf("%d things removed\n", removed);
+    printf("%d objects removed\n", removed);
     return 0;
 }

@@ -25,57 +25,59 @@ struct option_row {
 #define STRING(field) VALUE_STRING, OPTIONS_RUN, offsetof(struct agent_options, field)
 
 static const struct option_row table[] = {
-    {"--node", "NAME", STRING(node), "the node this agent speaks for"},
-    {"--state-dir", "DIR", STRING(state_dir), "where the control socket (agent.sock) is"},
+    {"--node", "NAME", STRING(node), "name of this node"},
+    {"--state-dir", "DIR", STRING(state_dir), "directory of the control socket (agent.sock)"},
     {"--cgroup", "PATH", STRING(cgroup_path),
-     "cgroup v2 of the processes whose flows CHART handles; made when missing"},
+     "cgroup v2 of the processes whose flows CHART handles; created if missing"},
     {"--rate-file", "FILE", STRING(rate_file), "grants from a JSON file, read again when it changes; needs no broker"},
     {"--authority", "URL", STRING(authority_url),
      "https://HOST:PORT[,...] of the authority's replicas: keys, next hops, authorisations"},
-    {"--authority-ca", "FILE", STRING(authority_ca), "certificate that the authority's own is checked with"},
-    {"--enrolment-token-file", "FILE", STRING(enrolment_token_file), "one-time token of this node's enrolment"},
+    {"--authority-ca", "FILE", STRING(authority_ca), "CA certificate of the authority"},
+    {"--enrolment-token-file", "FILE", STRING(enrolment_token_file), "one-time token for the enrolment of this node"},
     {"--signal-file", "FILE", STRING(signal_file),
-     "agree on rates in band, with keys and next hops from a JSON file, read again when it changes"},
+     "in-band signalling with keys and next hops from a JSON file, read again when it changes"},
     {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
     {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0, "a link this node transmits on; may be repeated"},
     {"--metrics", "ADDR:PORT", STRING(metrics_listen), "serve Prometheus metrics over HTTP"},
     {"--ipfix", "ADDR:PORT", STRING(ipfix),
      "send flow records to this collector as IPFIX over UDP; [ADDR]:PORT for IPv6"},
     {"--default-congestion", "NAME", STRING(default_control),
-     "what flows go back to without a rate; default: what they had"},
+     "congestion control of flows without a rate; default: unchanged"},
     {"--sensor-port", "PORT", VALUE_PORT, OPTIONS_RUN, offsetof(struct agent_options, sensor_port),
-     "UDP port of the sensors, whose probes are no demand; 0: none; default: 18300"},
+     "UDP port of the sensors, not counted as load; 0: none; default: 18300"},
     {"--edge", "IFACE[:AGGREGATE_BPS]", VALUE_EDGE, OPTIONS_RUN, 0,
-     "police what comes in: grants to their rate, premium marks (EF) without one to the aggregate"},
+     "police incoming traffic: grants to their rate, EF packets without a grant to the aggregate"},
     {"--edge-exceed", "drop|remark", VALUE_STRING, OPTIONS_RUN, 0,
-     "what becomes of packets above it: dropped, or on as best effort; default: remark"},
+     "packets above the rate: drop, or remark as best effort; default: remark"},
     {"--edge-depth-ms", "MS", VALUE_MS, OPTIONS_RUN, offsetof(struct agent_options, edge_depth_ms),
      "bucket depth as time at the rate; default: 100"},
-    {"--off", NULL, VALUE_NONE, OPTIONS_OFF, 0, "give every flow back to its default control and stay off"},
-    {"--on", NULL, VALUE_NONE, OPTIONS_ON, 0, "take --off back"},
-    {"--status", NULL, VALUE_NONE, OPTIONS_STATUS, 0, "what the running agent does; with --json as JSON"},
-    {"--explain", "FLOW", VALUE_STRING, OPTIONS_EXPLAIN, 0, "why a flow (LOCAL-REMOTE or a part of it) has its rate"},
-    {"--cleanup", NULL, VALUE_NONE, OPTIONS_CLEANUP, 0, "remove what a killed agent left behind"},
-    {"--json", NULL, VALUE_NONE, OPTIONS_RUN, 0, "answer in JSON"},
+    {"--off", NULL, VALUE_NONE, OPTIONS_OFF, 0, "return every flow to its default congestion control and stay off"},
+    {"--on", NULL, VALUE_NONE, OPTIONS_ON, 0, "undo --off"},
+    {"--status", NULL, VALUE_NONE, OPTIONS_STATUS, 0, "print the state of the running agent; with --json as JSON"},
+    {"--explain", "FLOW", VALUE_STRING, OPTIONS_EXPLAIN, 0,
+     "explain the rate of a flow (LOCAL-REMOTE or a part of it)"},
+    {"--cleanup", NULL, VALUE_NONE, OPTIONS_CLEANUP, 0, "remove programs, maps and queues of a killed agent"},
+    {"--json", NULL, VALUE_NONE, OPTIONS_RUN, 0, "print JSON"},
     {"--help", NULL, VALUE_NONE, OPTIONS_HELP, 0, "this text"},
 };
 #define N_ROWS (sizeof(table) / sizeof(table[0]))
 
 void options_help(FILE *out) {
-    fputs("chart-agent: gives the TCP flows of a node the rates they were granted\n\n"
+    fputs("chart-agent: enforces granted rates on the TCP flows of a node\n\n"
           "usage: chart-agent --node NAME --state-dir DIR --cgroup PATH [--rate-file FILE | --bootstrap HOST:PORT]\n"
           "                   [--link ID=IFACE[:CAPACITY_BPS]]... [--edge IFACE[:AGGREGATE_BPS]]... [--metrics "
           "ADDR:PORT]\n"
           "       chart-agent --off | --on | --status [--json] | --explain FLOW | --cleanup  --state-dir DIR\n\n"
           "Flows that a grant matches run under the congestion control `trinity` at the granted rate while its lease\n"
-          "lasts, and under their own control otherwise: also when this agent is stopped, killed or switched off.\n\n",
+          "lasts, and under their default control otherwise, also when this agent is stopped, killed or switched "
+          "off.\n\n",
           out);
     for (size_t i = 0; i < N_ROWS; i++) {
         int width = fprintf(out, "  %s%s%s", table[i].name, table[i].argument ? " " : "",
                             table[i].argument ? table[i].argument : "");
         fprintf(out, "%*s%s\n", width < HELP_COLUMN + 8 ? HELP_COLUMN + 8 - width : 1, "", table[i].help);
     }
-    fputs("\nSignals: TERM and INT stop the agent after every flow is back on its own control.\n"
+    fputs("\nSignals: TERM and INT stop the agent once every flow is back on its default control.\n"
           "Exit status: 0 done, 1 failed, 2 usage.\n"
           "Privileges: starts as root, keeps only CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.\n",
           out);

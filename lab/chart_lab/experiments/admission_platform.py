@@ -36,7 +36,7 @@ def free_base() -> int:
     """A port from which as many are free on loopback as a platform needs.
 
     Raises:
-        LabError: there is no such range.
+        LabError: the kernel has no such range.
     """
     for base in range(33000, 60000, PORTS):
         with contextlib.ExitStack() as stack:

@@ -1,5 +1,5 @@
 """The control loop whole, for experiments: a broker and an allocator of the experiment's own, an agent on every node of
-a lab, and grants for single flows. Rates come from measured link loads and nothing is stated by hand.
+a lab, and grants for single flows. Rates come from measured link loads and no rate is set by hand.
 
 Topology, policy and grants are published as registry and reservations would publish them.
 
@@ -91,7 +91,7 @@ class Watch:
 
 @dataclass
 class LoopRun:
-    """What became of the flows."""
+    """Result of each flow."""
 
     flows: list[tuple[Flow, Account]]
     watch: Watch

@@ -37,7 +37,7 @@ def premium_grant(lab: Lab, request_id: str, port: int, rate_bps: int, *, sendin
 
 
 def grants_of(lab: Lab, rates: Mapping[int, int]) -> dict[str, list[dict[str, Any]]]:
-    """The grants that each element of the path is told of: port of a flow to its guaranteed rate."""
+    """The grants of each node of the path: port of a flow to its guaranteed rate."""
     return {
         node: [
             premium_grant(lab, f"premium-{port}", port, rate, sending=node == PREMIUM) for port, rate in rates.items()
@@ -91,7 +91,7 @@ class BestEffort:
     def received_bytes(self) -> int:
         """Octets of IP that have come to the sink, whether somebody listens or not."""
         if self._process.poll() is not None:
-            raise LabError("the best-effort traffic ended before it was told to")
+            raise LabError("the best-effort traffic ended too early")
         told = self._lab.exec(SINK, ["nstat", "-asz", "UdpInDatagrams", "UdpNoPorts"]).stdout
         packets = sum(int(line.split()[1]) for line in told.splitlines() if line.startswith("Udp"))
         return packets * self._packet_bytes

@@ -49,7 +49,7 @@ STAGES = ("to the answer", "to the grant on the stream", "to the last kernel", "
 
 
 def _one(rest: httpx.Client, number: int) -> Timed:
-    """Ask, wait for the confirmation, give back."""
+    """Request a rate, wait for the confirmation, release it."""
     body = {
         "source": "alpha",
         "destination": "delta",
@@ -116,7 +116,7 @@ def _stages(timed: Iterable[Timed], moments: dict[str, tuple[int, int, int]]) ->
 
 
 def run(settings: Settings, report: Report) -> Outcome:
-    """See the module's head."""
+    """Measure the time from a POST to the confirmation by every agent, request by request, ms."""
     from chart_lab.experiments.admission_platform import settings_in
     from chart_lab.platform.laboratory import chart, client, wait_ready
     from chart_lab.platform.stack import Platform

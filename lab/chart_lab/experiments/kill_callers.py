@@ -1,4 +1,4 @@
-"""Callers of `kill-matrix`: applications that ask, change, commit and give back all the time, repeat what got no answer
+"""Callers of `kill-matrix`: applications that request, change, commit and release rates, repeat what got no answer
 with the same key, and remember what they were told.
 """
 
@@ -22,7 +22,7 @@ AGAIN_S = 0.2
 
 @dataclass
 class Promise:
-    """What a caller was told of one request."""
+    """What a caller knows of one request."""
 
     request_id: str
     granted_bps: int

@@ -33,7 +33,7 @@ ADMISSION_SHARE = 0.8
 
 @dataclass
 class Verdict:
-    """What does not hold, in words."""
+    """The violations found, one sentence each."""
 
     lost: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
@@ -136,7 +136,7 @@ async def _grants(settings: PlatformSettings) -> dict[str, flow_grant_pb2.FlowGr
 
 
 def _not_applied(lab: Lab, rows: list[dict[str, Any]]) -> list[str]:
-    """What the agents say that their kernels hold."""
+    """The grants that the agents report as applied."""
     found = []
     for node in [one.name for one in lab.topology.nodes]:
         command = [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(lab.node_directory(node))]

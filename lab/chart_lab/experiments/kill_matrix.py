@@ -1,4 +1,4 @@
-"""Every process killed with -9, one after the other, again and again, while applications ask, change and give back: the
+"""Every process killed with -9, again and again, while applications request, change and release rates: the
 broker, the database, each service, each node's agent and sensor pod.
 
 A kill follows as soon as the victim of the one before runs again, so most of the time something else is still coming
@@ -152,7 +152,7 @@ def _one_run(platform: Platform, lab: Lab, seed: int, kills: int, limit_s: float
 
 
 def run(settings: Settings, report: Report) -> Outcome:
-    """See the module's head."""
+    """Kill every process in turn while applications make requests, and judge what was lost."""
     directory = Path(tempfile.mkdtemp(prefix="chart-kill-"))
     platform = Platform(settings_in(directory))
     kept = settings.out / KEPT_FILE

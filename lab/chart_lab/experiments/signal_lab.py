@@ -175,7 +175,7 @@ class Element:
             time.sleep(0.02)
 
     def status(self) -> dict[str, Any]:
-        """What the agent says it does."""
+        """The agent's status."""
         told: dict[str, Any] = json.loads(self.lab.exec(self.node, self._command("--status", "--json")).stdout)
         return told
 

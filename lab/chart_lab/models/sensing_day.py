@@ -1,4 +1,4 @@
-"""The scheduler at work in simulated time, and a day of many configurations on which budget and merging are proved.
+"""The scheduler in simulated time, and a day of many configurations on which budget and merging are proved.
 
 What is proved is counted here, apart from the scheduler's own books: on each link the bytes of all runs that may have
 sent within one and the same minute, and the runs that would have been made had nobody shared.

@@ -11,7 +11,7 @@ def prepare(settings: PlatformSettings) -> Program:
     """Create the cluster once and return the program to supervise.
 
     Raises:
-        PostgresUnavailableError: no server is installed, or initdb failed (its words are in the message).
+        PostgresUnavailableError: no server is installed, or initdb failed (the message has its output).
     """
     return Program(
         name="postgres",

@@ -1,4 +1,4 @@
-"""Applications: they ask for rates, repeat what got no answer, change their minds, and give back."""
+"""Applications: they request rates, repeat calls without a response, change and release requests."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class BrokerClient(MemoryStreams):
         return self.process.alive and self.process.life == self._life
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
-        """See Broker.publish_raw."""
+        """Write bytes that are encoded already. Raises StreamUnavailable or StreamRejected."""
         loop = self.broker.loop
         record = Stored(key, payload, dict(headers), loop.now_us)
         outgoing = _Outgoing(topic, record, loop.create_future(), loop.time() + DELIVERY_LIMIT_S)
@@ -251,12 +251,12 @@ class BrokerClient(MemoryStreams):
         start: Start = "latest",
         on_partitions: Callable[[frozenset[Partition]], None] | None = None,
     ) -> SimulatedSubscription:
-        """See Broker.subscribe."""
+        """Records of the topics from `start` on; with a group the members share the partitions."""
         return SimulatedSubscription(self, tuple(topics), group, start, on_partitions)
 
 
 class SimulatedSubscription:
-    """See chart.common.streams.Subscription."""
+    """A subscription to simulated streams, with the delays and losses of the run."""
 
     def __init__(
         self,
@@ -361,12 +361,12 @@ class SimulatedSubscription:
 
     @property
     def partitions(self) -> frozenset[Partition]:
-        """See Subscription.partitions."""
+        """Partitions that this subscription reads now."""
         return frozenset(self._positions)
 
     @property
     def caught_up(self) -> asyncio.Event:
-        """See Subscription.caught_up."""
+        """Set once every record that was there at the start has been handed out."""
         return self._caught_up
 
     def __aiter__(self) -> AsyncIterator[Record]:
@@ -385,7 +385,7 @@ class SimulatedSubscription:
         raise StopAsyncIteration
 
     def ready(self) -> list[Record]:
-        """See Subscription.ready."""
+        """Records after the last one that need no waiting; they count as handed out."""
         return []
 
     def _take(self) -> Record | None:
@@ -412,7 +412,9 @@ class SimulatedSubscription:
             self._caught_up.set()
 
     async def commit(self, record: Record) -> None:
-        """See Subscription.commit; without effect once the partition is somebody else's."""
+        """Note for the group that this record and those before it in its partition are done. Without effect once the
+        partition is somebody else's.
+        """
         broker = self.client.broker
         await asyncio.sleep(broker.travel_s())
         partition = (record.topic, record.partition)

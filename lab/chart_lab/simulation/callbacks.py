@@ -87,4 +87,4 @@ class SimulatedCallbacks:
             await self._repository.note_notice(number, state, attempts, again_us, now_us)
         except psycopg.Error as failure:
             # It stays taken for a while and is delivered again.
-            _log.warning("what came of a callback is not stored", reason=str(failure))
+            _log.warning("the outcome of a callback is not stored", reason=str(failure))

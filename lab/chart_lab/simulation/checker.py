@@ -44,7 +44,7 @@ class Violation:
 
 @dataclass
 class Promise:
-    """What a caller was told about a request of its own."""
+    """What a caller knows of a request of its own."""
 
     request_id: str
     granted_bps: int = 0

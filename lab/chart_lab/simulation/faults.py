@@ -18,7 +18,7 @@ MEAN_PAUSE_S = 2.5
 
 
 class Faults:
-    """Breaks things until it is told to stop, then heals everything."""
+    """Breaks things until it is stopped, then heals everything."""
 
     def __init__(
         self,

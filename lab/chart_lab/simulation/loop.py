@@ -46,7 +46,7 @@ class _NoSockets(selectors.BaseSelector):
         return self._keys.pop(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """See the class."""
+        """No file is ever ready: the loop has no real input or output."""
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -64,7 +64,7 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """See the module. `on_task` is told every new task, in whose context it runs.
+    """An event loop on simulated time. `on_task` receives every new task, in whose context it runs.
 
     What is planned and what is ready is kept by the loop itself, for speed: a third of a run was spent on asyncio's own
     way of doing it. Of what is planned for one moment the first planned runs first.
@@ -105,7 +105,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]  # of any arguments
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """See asyncio."""
+        """Run the callback at simulated time `when`, seconds."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._plans += 1
         heapq.heappush(self._planned, (when, self._plans, timer))
@@ -114,13 +114,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """See asyncio."""
+        """Run the callback `delay` simulated seconds from now."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """See asyncio."""
+        """Run the callback in the next step, before simulated time advances."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle

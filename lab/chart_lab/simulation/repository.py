@@ -145,7 +145,7 @@ class Repository:
     async def observe(
         self, request_ids: Iterable[str], change: Callable[[Reservation], Outcome | None]
     ) -> list[Outcome]:
-        """Change requests by what nodes said of them: no link is concerned."""
+        """Change requests by the statuses of nodes: no link is concerned."""
         async with self._database.transaction(self._process) as transaction:
             await transaction.pause()
             found = await self._lock_requests(transaction, request_ids)
@@ -233,7 +233,7 @@ class Repository:
             return taken
 
     async def note_notice(self, number: int, state: int, attempts: int, again_us: int, now_us: int) -> None:
-        """What came of an attempt, and what it means for the request."""
+        """The outcome of an attempt, and what it means for the request."""
         async with self._database.transaction(self._process) as transaction:
             await transaction.pause()
             row = transaction.read("callback", number)

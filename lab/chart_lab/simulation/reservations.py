@@ -121,7 +121,7 @@ class Replica:
         return isinstance(admission.admit(network, ledger, ask), admission.Granted)
 
     async def release(self, owner: str, request_id: str) -> rate_request_pb2.RateRequest:
-        """Give a rate back."""
+        """Release a request."""
         return await self._change(owner, request_id, lambda one, now_us: lifecycle.release(one, now_us, self._timing))
 
     async def commit(self, owner: str, request_id: str) -> rate_request_pb2.RateRequest:

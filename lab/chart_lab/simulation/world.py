@@ -67,7 +67,7 @@ class Result:
 
 
 class World:
-    """See the module."""
+    """One simulated run: network, agents, replicas, applications and faults, all from `seed`."""
 
     def __init__(self, seed: int, loop: SimulatedLoop) -> None:
         self.seed = seed

@@ -92,7 +92,7 @@ class AlertRepository:
     # Alerts
 
     async def states(self, metrics: Sequence[str], now_us: int) -> list[PathState]:
-        """What is known of every path of these metrics."""
+        """Latest result, minute and change of every path of these metrics."""
         minute_us = now_us // 60_000_000 * 60_000_000
         parameters = {
             "metrics": list(metrics),

@@ -26,7 +26,7 @@ Path = tuple[str, str, str]
 
 
 class RuleError(ValueError):
-    """A rule that means nothing; ``field`` is at fault, the words say what would be accepted."""
+    """A rule that is not valid: ``field`` is at fault, the message states what would be accepted."""
 
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(detail)
@@ -35,7 +35,7 @@ class RuleError(ValueError):
 
 @dataclass(frozen=True)
 class PathState:
-    """What is known of a path now; numbers are None where there is none."""
+    """Latest values of a path; None where there is no data."""
 
     path: Path
     unit: str
@@ -104,9 +104,9 @@ def check(rule: archive_pb2.AlertRule) -> archive_pb2.AlertRule:
     for field in ("source_node", "destination_node"):
         value = getattr(rule, field)
         if value and not _NODE.fullmatch(value):
-            raise RuleError(field, f"{value!r} is no name of a node; empty means any")
+            raise RuleError(field, f"{value!r} is not a node name; empty: any")
     if not _METRIC.fullmatch(rule.metric):
-        raise RuleError("metric", f"{rule.metric!r} is no metric, such as rtt_us")
+        raise RuleError("metric", f"{rule.metric!r} is not a metric name, such as rtt_us")
     if not math.isfinite(rule.threshold):
         raise RuleError("threshold", "must be a number")
     if rule.for_s > MOST_FOR_S:
@@ -123,9 +123,9 @@ def check(rule: archive_pb2.AlertRule) -> archive_pb2.AlertRule:
         return stored
     stored.statistic = ""
     if rule.kind == Kind.ALERT_KIND_NO_DATA and rule.for_s < LEAST_NO_DATA_S:
-        raise RuleError("for_s", f"no data for how long: at least {LEAST_NO_DATA_S}, is {rule.for_s}")
+        raise RuleError("for_s", f"must be at least {LEAST_NO_DATA_S} s for kind no_data, is {rule.for_s}")
     if rule.kind == Kind.ALERT_KIND_CHANGE and rule.threshold < 0:
-        raise RuleError("threshold", "a change is told from this relative difference on, it must not be negative")
+        raise RuleError("threshold", "relative difference, must not be negative")
     return stored
 
 
@@ -136,7 +136,7 @@ def applies(rule: archive_pb2.AlertRule, path: Path) -> bool:
 
 
 def findings(rules: Iterable[archive_pb2.AlertRule], states: Sequence[PathState], now_us: int) -> list[Finding]:
-    """Everything that holds now."""
+    """Every rule and path whose condition holds now."""
     by_metric: dict[str, list[PathState]] = {}
     for state in states:
         by_metric.setdefault(state.path[2], []).append(state)
@@ -147,8 +147,8 @@ def findings(rules: Iterable[archive_pb2.AlertRule], states: Sequence[PathState]
         named = (rule.source_node, rule.destination_node, rule.metric)
         known = any(state.path == named for state in about)
         if rule.kind == Kind.ALERT_KIND_NO_DATA and all(named) and not known:
-            # A path that is named and was never measured at all.
-            found.append(Finding(rule, named, 0.0, f"{_words(named)}: was never measured"))
+            # A path that is named and no measurement yet at all.
+            found.append(Finding(rule, named, 0.0, f"{_words(named)}: no measurement yet"))
     return found
 
 
@@ -162,7 +162,7 @@ def _holds(rule: archive_pb2.AlertRule, state: PathState, now_us: int) -> Findin
         if silent_us <= rule.for_s * 1_000_000:
             return None
         if not state.latest_at_us:
-            return Finding(rule, state.path, 0.0, f"{_words(state.path)}: every run failed so far")
+            return Finding(rule, state.path, 0.0, f"{_words(state.path)}: every run has failed")
         since = datetime.fromtimestamp(state.latest_at_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         words = f"{_words(state.path)}: no result since {since}"
         return Finding(rule, state.path, silent_us / 1e6, words, state.latest_at_us)
@@ -200,7 +200,7 @@ def _statistic(rule: archive_pb2.AlertRule, state: PathState, now_us: int) -> fl
 
 
 def steps(found: Sequence[Finding], alerts: Sequence[Open], now_us: int) -> list[Step]:
-    """What has to change so that the stored alerts say what holds."""
+    """Changes that bring the stored alerts in line with the findings."""
     by_key = {(alert.rule, alert.subject): alert for alert in alerts}
     decided: list[Step] = []
     for finding in found:

@@ -1,4 +1,4 @@
-"""The backplane at work: roll-ups, changes of paths, alerts, snapshots; each a loop that waits for the database."""
+"""Loops of the backplane: roll-ups, changes of paths, alerts, snapshots; each a loop that waits for the database."""
 
 from __future__ import annotations
 

@@ -68,13 +68,13 @@ class Envelope:
             if status != 499:
                 raise
             # The replica stops while somebody waits for a change.
-            problem = ProblemError(503, "Stopping", "This replica stops; another one answers.")
+            problem = ProblemError(503, "Stopping", "This replica is stopping; use another one.")
             await _answer(problem, scope["path"])(scope, receive, counted)
         except Exception as error:
             _log.exception("a request failed", path=scope["path"], error=type(error).__name__)
             if status != 499:
                 raise
-            problem = ProblemError(500, "Internal error", "The authority failed; its log has the reason.")
+            problem = ProblemError(500, "Internal error", "Internal error; see the authority's log.")
             await _answer(problem, scope["path"])(scope, receive, counted)
         finally:
             plain = keys.PAIR_PATH if scope.get("endpoint") is keys.get_keys else "unmatched"
@@ -130,11 +130,11 @@ def _invalid(error: RequestValidationError) -> ProblemError:
 def _http(error: HTTPException, path: str, limit_bytes: int) -> ProblemError:
     match error.status_code:
         case 404:
-            return ProblemError(404, "Not found", f"There is nothing at {path}.")
+            return ProblemError(404, "Not found", f"No resource at {path}.")
         case 405:
-            return ProblemError(405, "Method not allowed", f"{path} has no such method.")
+            return ProblemError(405, "Method not allowed", f"{path} does not support this method.")
         case 408:
-            return ProblemError(408, "Too slow", f"The body was not there within {BODY_LIMIT_S:g} s.")
+            return ProblemError(408, "Too slow", f"The body did not arrive within {BODY_LIMIT_S:g} s.")
         case 413:
             return ProblemError(413, "Body too large", f"The body is larger than {limit_bytes} bytes.", field="body",
                                 ceiling=limit_bytes)  # fmt: skip
@@ -173,10 +173,12 @@ def create_app(settings: AuthoritySettings) -> FastAPI:
             problem = _http(error, path, limit_bytes)
         elif isinstance(error, KeyStoreError):
             _log.error("the key store refused", reason=str(error))
-            problem = ProblemError(500, "Key store refused", "The key store refused; the log has the reason.")
+            problem = ProblemError(
+                500, "Key store refused", "The key store refused the operation; see the authority's log."
+            )
         else:
             _log.warning("the database does not answer", reason=type(error).__name__)
-            problem = ProblemError(503, "Service unavailable", "The database does not answer right now.",
+            problem = ProblemError(503, "Service unavailable", "The database is unreachable.",
                                    suggestions=["Try another replica, or again in 2 s."])  # fmt: skip
         return _answer(problem, path)
 

@@ -1,7 +1,7 @@
 """Revisions and long poll: who asks for what changed since a revision waits here until there is something.
 
-PostgreSQL notifies every replica at commit; a look every second catches what a lost notification would miss. What is
-told of keys goes to `keys`, which holds them for as long as this listens.
+PostgreSQL notifies every replica at commit; a look every second catches what a lost notification would miss. News
+of keys go to `keys`, which holds them for as long as this listens.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class KeyStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go; forget what is in memory."""
+        """Close connections; forget what is in memory."""
         ...
 
     async def check(self) -> None:

@@ -40,7 +40,7 @@ _log = structlog.get_logger("chart.authority.keystore")
 
 
 class EmbeddedKeyStore:
-    """See the module's head."""
+    """Key store in files of this machine: AES-256-GCM under a master key, its own CA."""
 
     name = "embedded"
 
@@ -53,7 +53,7 @@ class EmbeddedKeyStore:
         self._receipts: Ed25519PrivateKey | None = None
 
     async def open(self) -> None:
-        """See `KeyStore.open`.
+        """Connect to the store and create what is missing. Raises KeyStoreUnavailable.
 
         Raises:
             KeyStoreError: files that others may read, or that belong to another master key.
@@ -74,28 +74,28 @@ class EmbeddedKeyStore:
         self._receipts = Ed25519PrivateKey.from_private_bytes(self._open_sealed("receipt-key", receipts["key"]))
 
     async def close(self) -> None:
-        """See `KeyStore.close`."""
+        """Forget what is in memory and close connections."""
         self._cipher = self._authority_key = self._receipts = None
 
     async def check(self) -> None:
-        """See `KeyStore.check`."""
+        """Return when the store works now. Raises KeyStoreUnavailable."""
         if self._cipher is None:
             msg = "the embedded key store is not open"
             raise KeyStoreError(msg)
 
     async def generate(self, context: str) -> GeneratedKey:
-        """See `KeyStore.generate`."""
+        """A new 256-bit key for this purpose, plain and wrapped."""
         plain = secrets.token_bytes(KEY_OCTETS)
         return GeneratedKey(plain, self._seal(context, plain))
 
     async def unwrap(self, context: str, wrapped: str) -> bytes:
-        """See `KeyStore.unwrap`."""
+        """The plain key. Raises KeyStoreError when it was wrapped for another purpose or elsewhere."""
         return self._open_sealed(context, wrapped)
 
     async def issue(
         self, request: x509.CertificateSigningRequest, uri: str, *, life_s: float, names: tuple[str, ...] = ()
     ) -> IssuedCertificate:
-        """See `KeyStore.issue`."""
+        """A certificate for the request's key with `uri`, DNS names and addresses, valid for `life_s` seconds."""
         assert self._authority is not None
         assert self._authority_key is not None
         now = datetime.datetime.now(datetime.UTC)
@@ -120,17 +120,17 @@ class EmbeddedKeyStore:
         return IssuedCertificate(_pem(certificate), _pem(self._authority))
 
     async def authority(self) -> x509.Certificate:
-        """See `KeyStore.authority`."""
+        """The certificate that issued all others."""
         assert self._authority is not None
         return self._authority
 
     async def sign_receipt(self, message: bytes) -> Signature:
-        """See `KeyStore.sign_receipt`."""
+        """An Ed25519 signature (64 octets) under the receipts' key."""
         assert self._receipts is not None
         return Signature(self._receipt_key()["kid"], self._receipts.sign(message))
 
     async def receipt_keys(self) -> dict[str, Any]:
-        """See `KeyStore.receipt_keys`."""
+        """The public keys of receipts, past ones too, as a JWKS document."""
         return {"keys": [self._receipt_key()]}
 
     def _receipt_key(self) -> dict[str, str]:

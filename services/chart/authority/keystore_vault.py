@@ -60,7 +60,7 @@ _log = structlog.get_logger("chart.authority.keystore")
 
 
 class VaultKeyStore:
-    """See the module's head."""
+    """Key store in HashiCorp Vault: Transit wraps keys and signs receipts, PKI issues certificates."""
 
     name = "vault"
 
@@ -97,13 +97,13 @@ class VaultKeyStore:
         )
 
     async def open(self) -> None:
-        """See `KeyStore.open`."""
+        """Connect to the store and create what is missing. Raises KeyStoreUnavailable."""
         await self._login()
         await self.authority()
         await self.receipt_keys()
 
     async def close(self) -> None:
-        """See `KeyStore.close`. The token is given back."""
+        """Forget what is in memory and close connections. The token is given back."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -115,11 +115,11 @@ class VaultKeyStore:
         self._session.close()
 
     async def check(self) -> None:
-        """See `KeyStore.check`."""
+        """Return when the store works now. Raises KeyStoreUnavailable."""
         await self._read_key(WRAPPING_KEY)
 
     async def generate(self, context: str) -> GeneratedKey:
-        """See `KeyStore.generate`."""
+        """A new 256-bit key for this purpose, plain and wrapped."""
         data = await self._ask(
             lambda: self._vault.secrets.transit.generate_data_key(
                 WRAPPING_KEY,
@@ -132,7 +132,7 @@ class VaultKeyStore:
         return GeneratedKey(base64.b64decode(data["plaintext"]), data["ciphertext"])
 
     async def unwrap(self, context: str, wrapped: str) -> bytes:
-        """See `KeyStore.unwrap`."""
+        """The plain key. Raises KeyStoreError when it was wrapped for another purpose or elsewhere."""
         if not wrapped.startswith("vault:"):
             msg = f"a wrapped key of {context} was not wrapped by Vault"
             raise KeyStoreError(msg)
@@ -149,7 +149,9 @@ class VaultKeyStore:
     async def issue(
         self, request: x509.CertificateSigningRequest, uri: str, *, life_s: float, names: tuple[str, ...] = ()
     ) -> IssuedCertificate:
-        """See `KeyStore.issue`. Names of the request itself are not used: the role forbids it."""
+        """A certificate for the request's key with `uri`, DNS names and addresses, valid for `life_s` seconds. Names of
+        the request itself are not used: the role forbids it.
+        """
         addresses, hosts = _kinds(names)
         extra = {
             "exclude_cn_from_sans": True,
@@ -172,7 +174,7 @@ class VaultKeyStore:
         return IssuedCertificate(data["certificate"].strip() + "\n", data["issuing_ca"].strip() + "\n")
 
     async def authority(self) -> x509.Certificate:
-        """See `KeyStore.authority`."""
+        """The certificate that issued all others."""
         if self._authority is None:
             data = await self._ask(
                 lambda: self._vault.secrets.pki.read_certificate("ca", mount_point=self._settings.vault_pki_mount)
@@ -181,7 +183,7 @@ class VaultKeyStore:
         return self._authority
 
     async def sign_receipt(self, message: bytes) -> Signature:
-        """See `KeyStore.sign_receipt`."""
+        """An Ed25519 signature (64 octets) under the receipts' key."""
         data = await self._ask(
             lambda: self._vault.secrets.transit.sign_data(
                 RECEIPT_KEY, hash_input=_base64(message), mount_point=self._settings.vault_transit_mount
@@ -191,7 +193,9 @@ class VaultKeyStore:
         return Signature(f"{RECEIPT_KEY}-{version}", base64.b64decode(value))
 
     async def receipt_keys(self) -> dict[str, Any]:
-        """See `KeyStore.receipt_keys`; held for a minute, and longer while Vault is away."""
+        """The public keys of receipts, past ones too, as a JWKS document. Held for a minute, and longer while Vault is
+        away.
+        """
         if self._public is not None and time.monotonic() - self._public[0] < KEYS_CACHED_S:
             return self._public[1]
         try:

@@ -73,7 +73,7 @@ def listen(addresses: str) -> list[socket.socket]:
 
 
 async def _open_store(store: KeyStore) -> None:
-    """A store that is away or sealed is waited for: its words are in the log."""
+    """Wait for a store that is unreachable or sealed; the reason is in the log."""
 
     def told(error: Exception, _: float) -> None:
         _log.warning("the key store cannot be used yet, waiting for it", store=store.name, reason=str(error))

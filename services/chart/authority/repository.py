@@ -277,7 +277,7 @@ async def policies(connection: Connection) -> list[dict[str, Any]]:
 
 
 async def put_policy(connection: Connection, identity: str, body: dict[str, Any], revision: int) -> None:
-    """State a policy."""
+    """Set a policy."""
     await connection.execute(
         "INSERT INTO authorisation_policy (id, revision, body) VALUES (%s, %s, %s)"
         " ON CONFLICT (id) DO UPDATE SET revision = EXCLUDED.revision, body = EXCLUDED.body",
@@ -300,7 +300,7 @@ async def add_authorisation(
 async def remove_authorisation(
     connection: Connection, identity: str, owner: str | None, now_us: int, revision: int
 ) -> bool:
-    """Take an authorisation back; ``owner`` None: anybody's. Whether there was one."""
+    """Revoke an authorisation; ``owner`` None: of any owner. Returns whether there was one."""
     cursor = await connection.execute(
         "UPDATE authorisation SET removed_at_us = %(now)s, revision = %(revision)s WHERE id = %(id)s"
         " AND removed_at_us IS NULL AND (%(owner)s::text IS NULL OR owner = %(owner)s) RETURNING id",

@@ -131,7 +131,7 @@ class ReportBody(Body):
 
 
 class Report(BaseModel):
-    """What became of a report."""
+    """The outcome of a report."""
 
     changed: bool
     sender: str | None

@@ -84,7 +84,7 @@ def _check_demand(epochs: Sequence[Epoch], newest: Epoch, now_us: int) -> None:
         raise ProblemError(
             429,
             "Too many epochs",
-            "A new epoch of this pair was made just now; a number must not come again while it is accepted.",
+            "A new epoch of this pair was created just now; epoch numbers must not repeat while accepted.",
             suggestions=["Ask for the keys, and for a new epoch after a second."],
             kind="too-many-epochs",
         )
@@ -160,14 +160,14 @@ def authorise(asked: Asked, policy: Policy, longest_s: int) -> Granted:
     """
     if asked.service is not None and asked.service not in policy.services:
         raise ProblemError(
-            403, "Not authorised", f"The policy {policy.id} does not give the service {asked.service}.",
+            403, "Not authorised", f"The policy {policy.id} does not allow the service {asked.service}.",
             field="service", suggestions=[f"Ask for {' or '.join(policy.services)}."], kind="above-policy",
         )  # fmt: skip
 
     def within(name: str, wanted: int | None, ceiling: int) -> int:
         if wanted is not None and wanted > ceiling:
             raise ProblemError(
-                403, "Not authorised", f"The policy {policy.id} gives at most {ceiling} for {name}.",
+                403, "Not authorised", f"The policy {policy.id} allows at most {ceiling} for {name}.",
                 field=name, ceiling=ceiling, kind="above-policy",
             )  # fmt: skip
         return ceiling if wanted is None else wanted
@@ -191,7 +191,7 @@ def check_address(stated: str | None, own: str | None, policy: Policy, *, operat
     """
     if stated is None or stated == own:
         if own is None:
-            raise ProblemError(422, "Invalid value", "State client_address: yours is not known here.",
+            raise ProblemError(422, "Invalid value", "Set client_address: the address of the caller is unknown.",
                                field="client_address", kind="invalid-value")  # fmt: skip
         return own
     if not (operator or policy.any_address):

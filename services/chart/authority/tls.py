@@ -54,7 +54,7 @@ def load(context: ssl.SSLContext, certificate_pem: str, key: ec.EllipticCurvePri
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """See the module's head. ``head_limit_s`` is set by `protocol_class`."""
+    """HTTP over TLS with the peer's certificate in the ASGI scope; a head must arrive within `head_limit_s` seconds."""
 
     head_limit_s = 10.0
     _head_octets = 0

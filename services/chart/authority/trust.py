@@ -54,7 +54,7 @@ class Peer:
 
 
 class Trust:
-    """See the module's head."""
+    """Verifies certificates: issuer, validity and revocation, by tables at most `max_age_s` seconds old."""
 
     def __init__(
         self, pool: Pool, clock: Clock, context: ssl.SSLContext, domain: str, own: x509.Certificate, max_age_s: float

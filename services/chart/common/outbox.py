@@ -104,7 +104,7 @@ class _Row(NamedTuple):
 
 
 async def _sent(sending: asyncio.Future[list[StreamError | None]], rows: list[_Row]) -> list[_Row]:
-    """Of the rows on their way when the relay was told to end, those that arrive in a moment: a successor need not say
+    """Of the rows on their way when the relay was stopped, those that arrive in a moment: a successor need not say
     them again.
     """
     await asyncio.wait({sending}, timeout=ENDING_S)

@@ -60,12 +60,12 @@ class AuthorityKeys:
         self._client: httpx.AsyncClient | None = None
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
-        """See `KeySource.keys`."""
+        """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""
         found = await self._get(f"/v1/stream-keys/{node}")
         return {one["epoch"]: (base64.b64decode(one["key"]), one["expires_at_us"]) for one in found["epochs"]}
 
     async def enrolled(self) -> frozenset[str]:
-        """See `KeySource.enrolled`."""
+        """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
         return frozenset(await self._get("/v1/elements"))
 
     async def _get(self, path: str) -> Any:

@@ -20,7 +20,7 @@ _OCTETS = 32
 
 
 class RecordMacError(ValueError):
-    """Why a record is not believed."""
+    """A record is not authentic; the message says why."""
 
 
 # Streams that nodes write: where in the record's key, split at commas, the node stands.

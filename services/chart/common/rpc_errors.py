@@ -42,7 +42,7 @@ def invalid(
 
 
 def not_found(what: str, identity: str, known: Sequence[str] = ()) -> RefusalError:
-    """There is no such thing; offers a few that there are."""
+    """The object does not exist; suggests a few that do."""
     refusal = reservations_pb2.Refusal(
         code="not-found", detail=f"there is no {what} {identity!r}", field="id", suggestions=list(known)[:5]
     )

@@ -111,12 +111,12 @@ class KafkaBroker:
     async def publish(
         self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
     ) -> None:
-        """See `Broker.publish`."""
+        """Write one record; returns when it is acknowledged. Raises StreamUnavailable or StreamRejected."""
         payload, kind = encode(self.catalogue, topic, value)
         await self.publish_raw(topic, key, payload, {"type": kind, **(headers or {})})
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
-        """See `Broker.publish_raw`."""
+        """Write bytes that are encoded already. Raises StreamUnavailable or StreamRejected."""
         if self._closed:
             msg = f"record of {topic} was not sent: the connection to the broker is closed"
             raise StreamUnavailable(msg)
@@ -129,7 +129,7 @@ class KafkaBroker:
             raise error
 
     async def publish_together(self, records: Sequence[Outgoing]) -> list[StreamError | None]:
-        """See `Broker.publish_together`."""
+        """Write records of different keys; one error or None for each, in their order."""
         if self._closed or not records:
             return [StreamUnavailable("the connection to the broker is closed") for _ in records]
         self._loop = asyncio.get_running_loop()
@@ -200,11 +200,11 @@ class KafkaBroker:
         start: Start = "latest",
         on_partitions: Callable[[frozenset[Partition]], None] | None = None,
     ) -> KafkaSubscription:
-        """See `Broker.subscribe`."""
+        """Records of the topics from `start` on; with a group the members share the partitions."""
         return KafkaSubscription(self, tuple(topics), group, start, on_partitions)
 
     async def compacted(self, topic: str) -> CompactedState:
-        """See `Broker.compacted`."""
+        """The newest value of each key of a topic, followed from then on."""
         state = CompactedState(topic, self.subscribe([topic], start="earliest"))
         try:
             await state.start()
@@ -228,7 +228,7 @@ class KafkaBroker:
             raise StreamUnavailable(msg) from error
 
     async def close(self) -> None:
-        """See `Broker.close`. Waits at most 3 s for acknowledgements."""
+        """Send what is queued and close the connections. Waits at most 3 s for acknowledgements."""
         if self._closed:
             return
         self._closed = True

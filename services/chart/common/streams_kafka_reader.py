@@ -74,7 +74,7 @@ class Source(Protocol):
 
 
 class KafkaSubscription:
-    """See `Subscription` in streams.py."""
+    """A subscription over one Kafka consumer, fetched in a thread."""
 
     def __init__(
         self,
@@ -246,12 +246,12 @@ class KafkaSubscription:
 
     @property
     def partitions(self) -> frozenset[Partition]:
-        """See `Subscription.partitions`."""
+        """Partitions that this subscription reads now."""
         return self._partitions
 
     @property
     def caught_up(self) -> asyncio.Event:
-        """See `Subscription.caught_up`."""
+        """Set once every record that was there at the start has been handed out."""
         return self._caught_up
 
     def __aiter__(self) -> AsyncIterator[Record]:
@@ -271,7 +271,9 @@ class KafkaSubscription:
             await self._fill()
 
     def ready(self) -> list[Record]:
-        """See `Subscription.ready`. While it is counted how far the start has been read they come one by one."""
+        """Records after the last one that need no waiting; they count as handed out. While it is counted how far the
+        start has been read they come one by one.
+        """
         found: list[Record] = []
         if any(end < UNKNOWN_END for end in self._behind.values()):
             return found
@@ -378,9 +380,10 @@ class KafkaSubscription:
             _log.error("a dead letter could not be written", topic=topic, offset=offset, reason=str(error))
 
     async def commit(self, record: Record) -> None:
-        """See `Subscription.commit`. After the share moved to another member this has no effect.
+        """Note for the group that this record and those before it in its partition are done. After the share moved to
+        another member this has no effect.
 
-        It is sent, not waited for: who waits does not fetch, and who does not fetch is not told of a move of the share
+        It is sent, not waited for: who waits does not fetch, and who does not fetch learns of no move of the share
         and loses its place in the group. Closing waits for those that are on their way.
         """
         if self._group is None or self._consumer is None:

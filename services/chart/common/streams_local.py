@@ -60,7 +60,7 @@ class LocalBroker(MemoryStreams):
         self._subscriptions: set[LocalSubscription] = set()
 
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
-        """See `Broker.publish_raw`."""
+        """Write bytes that are encoded already. Raises StreamUnavailable or StreamRejected."""
         if not self.available:
             msg = f"no acknowledgement for a record of {topic}: the local broker was made unavailable"
             raise StreamUnavailable(msg)
@@ -81,11 +81,11 @@ class LocalBroker(MemoryStreams):
         start: Start = "latest",
         on_partitions: Callable[[frozenset[Partition]], None] | None = None,
     ) -> LocalSubscription:
-        """See `Broker.subscribe`."""
+        """Records of the topics from `start` on; with a group the members share the partitions."""
         return LocalSubscription(self, tuple(topics), group, start, on_partitions)
 
     async def close(self) -> None:
-        """See `Broker.close`."""
+        """Close every subscription and compacted state."""
         await super().close()
         for subscription in list(self._subscriptions):
             await subscription.__aexit__(None, None, None)
@@ -121,7 +121,7 @@ class LocalBroker(MemoryStreams):
 
 
 class LocalSubscription:
-    """See `Subscription`."""
+    """A subscription to streams in the memory of this process."""
 
     def __init__(
         self,
@@ -181,12 +181,12 @@ class LocalSubscription:
 
     @property
     def partitions(self) -> frozenset[Partition]:
-        """See `Subscription.partitions`."""
+        """Partitions that this subscription reads now."""
         return frozenset(self._positions)
 
     @property
     def caught_up(self) -> asyncio.Event:
-        """See `Subscription.caught_up`."""
+        """Set once every record that was there at the start has been handed out."""
         return self._caught_up
 
     def wake(self) -> None:
@@ -207,7 +207,7 @@ class LocalSubscription:
         raise StopAsyncIteration
 
     def ready(self) -> list[Record]:
-        """See `Subscription.ready`."""
+        """Records after the last one that need no waiting; they count as handed out."""
         return []
 
     async def _take(self) -> Record | None:
@@ -242,7 +242,7 @@ class LocalSubscription:
             self._caught_up.set()
 
     async def commit(self, record: Record) -> None:
-        """See `Subscription.commit`."""
+        """Note for the group that this record and those before it in its partition are done."""
         if self._group is None:
             msg = "commit needs a group"
             raise ValueError(msg)

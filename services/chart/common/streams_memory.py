@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStreams(ABC):
-    """See `chart.common.streams.Broker`."""
+    """A broker whose records stay in the memory of this process."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
@@ -27,16 +27,16 @@ class MemoryStreams(ABC):
     async def publish(
         self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
     ) -> None:
-        """See `Broker.publish`."""
+        """Write one record; returns when it is acknowledged. Raises StreamUnavailable or StreamRejected."""
         payload, kind = encode(self.catalogue, topic, value)
         await self.publish_raw(topic, key, payload, {"type": kind, **(headers or {})})
 
     @abstractmethod
     async def publish_raw(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> None:
-        """See `Broker.publish_raw`."""
+        """Write bytes that are encoded already. Raises StreamUnavailable or StreamRejected."""
 
     async def publish_together(self, records: Sequence[Outgoing]) -> list[StreamError | None]:
-        """See `Broker.publish_together`."""
+        """Write records of different keys; one error or None for each, in their order."""
 
         async def publish(one: Outgoing) -> StreamError | None:
             try:
@@ -56,10 +56,10 @@ class MemoryStreams(ABC):
         start: Start = "latest",
         on_partitions: Callable[[frozenset[Partition]], None] | None = None,
     ) -> Subscription:
-        """See `Broker.subscribe`."""
+        """Records of the topics from `start` on; with a group the members share the partitions."""
 
     async def compacted(self, topic: str) -> CompactedState:
-        """See `Broker.compacted`."""
+        """The newest value of each key of a topic, followed from then on."""
         state = CompactedState(topic, self.subscribe([topic], start="earliest"))
         await state.start()
         self._states.append(state)
@@ -67,6 +67,6 @@ class MemoryStreams(ABC):
         return state
 
     async def close(self) -> None:
-        """See `Broker.close`."""
+        """Close the compacted states."""
         for state in self._states:
             await state.close()

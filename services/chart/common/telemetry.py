@@ -203,7 +203,7 @@ class SomePerSecond(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """See Sampler."""
+        """Sample until the limit of spans per second is reached, then drop."""
         with self._lock:
             now = self._clock()
             self._left = min(2 * self._per_s, self._left + (now - self._at) * self._per_s)
@@ -213,7 +213,7 @@ class SomePerSecond(Sampler):
         return SamplingResult(Decision.RECORD_AND_SAMPLE if taken else Decision.DROP, attributes, trace_state)
 
     def get_description(self) -> str:
-        """See Sampler."""
+        """Name of the sampler with its limit, spans per second."""
         return f"SomePerSecond({self._per_s:g})"
 
 

@@ -83,7 +83,7 @@ class RemoteKeys:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def key(self, key_id: str | None) -> jwt.PyJWK | None:
-        """See `KeySource`.
+        """The public key of this id; None when the issuer has none.
 
         Raises:
             IssuerAwayError: the issuer cannot be reached and nothing is cached.

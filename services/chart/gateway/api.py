@@ -39,15 +39,15 @@ Rates are integers in bit/s, IP headers included; times are RFC 3339 in UTC; JSO
 documents (RFC 9457) that name the field at fault and what would be accepted.
 """
 _TAGS = [
-    {"name": "rate requests", "description": "Ask for a rate, follow it, release it."},
-    {"name": "callbacks", "description": "What applications are told by signed POSTs."},
+    {"name": "rate requests", "description": "Request a rate, follow it, release it."},
+    {"name": "callbacks", "description": "Signed POSTs to applications about changes of their requests."},
     {"name": "network", "description": "Nodes and links with their live state."},
-    {"name": "authorisations", "description": "Who may ask for what, and signed receipts of what was delivered."},
-    {"name": "policy", "description": "What operators decide: off, observe, enforce."},
-    {"name": "sensing", "description": "What shall be measured."},
-    {"name": "tunnels", "description": "Elastic tunnels: a bandwidth over ordinary TCP connections."},
-    {"name": "history", "description": "What was measured."},
-    {"name": "events", "description": "Everything live, in one stream."},
+    {"name": "authorisations", "description": "In-band authorisations and signed receipts."},
+    {"name": "policy", "description": "Enforcement mode, link rate controller, limits."},
+    {"name": "sensing", "description": "Sensing configurations, runs, estimates."},
+    {"name": "tunnels", "description": "Elastic tunnels: a target rate over ordinary TCP connections."},
+    {"name": "history", "description": "Measurements over time."},
+    {"name": "events", "description": "Live events in one stream."},
     {"name": "session", "description": "Who is signed in."},
     {"name": "development", "description": "Tokens on a development platform; absent in production."},
     {"name": "operations", "description": "Health and metrics."},

@@ -31,7 +31,7 @@ class AuthorityClient:
         self._seen_ns = 0
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 

@@ -96,7 +96,7 @@ class Backends:
             await channel.wait_for_state_change(state)
 
     async def close(self) -> None:
-        """Let go of all."""
+        """Close all channels."""
         for channel in (*self._channels.values(), *self._others.values()):
             await channel.close(None)
 
@@ -122,7 +122,7 @@ def problems(service: str) -> Iterator[None]:
             raise away(f"The service {service}") from error
         if problem.status in (500, 502):
             raise ProblemError(
-                500, "Internal error", f"The service {service} failed; its log has the reason."
+                500, "Internal error", f"The service {service} reported an internal error; see its log."
             ) from error
         if problem.field is not None:
             problem.field = FIELDS.get(problem.field, problem.field.removeprefix("selector."))

@@ -1,4 +1,4 @@
-"""Everything that goes wrong becomes a problem document (RFC 9457) that names the field and what would be accepted."""
+"""Errors as problem documents (RFC 9457) that name the field and what would be accepted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def away(backend: str, *, retry_after_s: int = 2) -> GatewayError:
     return GatewayError(
         503,
         "Service unavailable",
-        f"{backend} cannot be reached right now. Traffic goes on; try again in {retry_after_s} s.",
+        f"{backend} is unreachable. Traffic is not affected; try again in {retry_after_s} s.",
         headers={"Retry-After": str(retry_after_s)},
         kind="backend-unavailable",
     )
@@ -114,9 +114,9 @@ def _suggestions(error: Mapping[str, Any]) -> list[str]:
         case "string_pattern_mismatch":
             return [f"It must match {context['pattern']}."]
         case "extra_forbidden":
-            return ["Leave it out; see /openapi.json for the fields that exist."]
+            return ["Remove it; /openapi.json lists the fields."]
         case "missing":
-            return ["State it."]
+            return ["This field is required."]
         case "timezone_aware":
             return ["Write the time with an offset, for example 2026-03-01T09:30:00Z."]
     return []
@@ -134,7 +134,7 @@ def _location(error: Mapping[str, Any]) -> str:
 
 
 def validation_problem(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
-    """The problem of a request that does not fit its schema: the first fault in words, the rest in suggestions."""
+    """The problem of a request that does not fit its schema: the first fault as detail, the others as suggestions."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return ProblemError(
@@ -144,7 +144,7 @@ def validation_problem(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
     field = _location(first)
     floor, ceiling = _bounds(first)
     message = str(first["msg"])
-    others = [f"Also wrong: {_location(error)}: {error['msg']}." for error in errors[1:6]]
+    others = [f"Another error: {_location(error)}: {error['msg']}." for error in errors[1:6]]
     return ProblemError(
         422,
         "Invalid request",
@@ -175,13 +175,13 @@ def http_problem(error: HTTPException, path: str, allowed: Sequence[str], body_l
     match status:
         case HTTPStatus.NOT_FOUND:
             return ProblemError(
-                404, "Not found", f"There is nothing at {path}.", suggestions=["/openapi.json lists every path."]
+                404, "Not found", f"No resource at {path}.", suggestions=["/openapi.json lists every path."]
             )
         case HTTPStatus.METHOD_NOT_ALLOWED:
             return GatewayError(
                 405,
                 "Method not allowed",
-                f"{path} has no such method.",
+                f"{path} does not support this method.",
                 headers={"Allow": ", ".join(allowed)},
                 suggestions=[f"Use {' or '.join(allowed)}."] if allowed else [],
             )
@@ -230,7 +230,7 @@ def install(app: FastAPI, allowed: Callable[[str], Sequence[str]], body_limit_by
 
 def internal_error_body(path: str, request_id: str) -> bytes:
     """500: the log has the rest; nothing about the inside goes out."""
-    document = ProblemError(500, "Internal error", f"The gateway failed. Its log has it under {request_id}.").document(
+    document = ProblemError(500, "Internal error", f"Internal error; see {request_id} in the gateway's log.").document(
         path
     )
     return json.dumps({**document, "request_id": request_id}).encode()
@@ -239,16 +239,16 @@ def internal_error_body(path: str, request_id: str) -> bytes:
 _DESCRIPTIONS = {
     400: "The body is not JSON.",
     401: "No token, or one that is not accepted.",
-    403: "The token's roles do not allow it.",
-    404: "There is no such resource (or it belongs to another application).",
-    409: "It conflicts with what is there: not enough capacity, no path, in use, a key used for another body.",
-    412: "The resource has another revision than If-Match says.",
+    403: "The token's roles do not permit this call.",
+    404: "The resource does not exist, or belongs to another owner.",
+    409: "Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body.",
+    412: "The revision of the resource differs from If-Match.",
     413: "The body is larger than 1 MB.",
     415: "The body is not declared as application/json.",
-    422: "A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be.",
-    429: "Too many requests; Retry-After says when to go on.",
-    500: "The gateway failed.",
-    503: "A service behind the gateway is away; Retry-After says when to try again.",
+    422: "A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be.",
+    429: "Too many requests; retry after Retry-After seconds.",
+    500: "Internal error of the gateway.",
+    503: "A service behind the gateway is unavailable; retry after Retry-After seconds.",
 }
 
 

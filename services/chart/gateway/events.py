@@ -2,7 +2,7 @@
 
 Ids are "<start of this gateway>-<number>". A client that comes back with Last-Event-ID gets what it missed from a
 bounded ring; when the ring does not reach back that far, or another gateway answers, it gets `resync` and should fetch
-its lists anew. A client that does not read fast enough is let go with `closed`, and counted.
+its lists anew. A client that does not read fast enough is disconnected with `closed`, and counted.
 
 What every link says all the time is coalesced: of each link only the newest goes out, and the links take turns within
 the interval, so that neither this process nor a browser has everything to do at one moment. A client may have it

@@ -34,11 +34,11 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=128,
         pattern=r"^[\x21-\x7e]+$",
-        description="Repeating a request with the same key within 24 h gives the first answer again.",
+        description="Repeating a request with the same key within 24 h returns the first response.",
         examples=["01KAJ3Z0Q3D5X6W5K3T4Z8Y7VN"],
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=1000, description="Greatest number of items on the page.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Most items on the page.")]
 Cursor = Annotated[
     str | None,
     Query(
@@ -85,7 +85,7 @@ def precondition_failed(detail: str) -> ProblemError:
         "Precondition failed",
         detail,
         field="If-Match",
-        suggestions=["Read it again and repeat the change with its ETag."],
+        suggestions=["Read the resource again and repeat the change with its ETag."],
         kind="revision-conflict",
     )
 
@@ -123,8 +123,8 @@ def bad_cursor() -> ProblemError:
     return ProblemError(
         422,
         "Invalid request",
-        "cursor: must be the next_cursor of the page before.",
+        "cursor: must be the next_cursor of the previous page.",
         field="cursor",
-        suggestions=["Leave it out to begin with the first page."],
+        suggestions=["Leave it out to start at the first page."],
         kind="invalid-value",
     )

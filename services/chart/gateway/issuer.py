@@ -48,7 +48,7 @@ class DevelopmentIssuer:
         self._verifying = jwt.PyJWK(self._jwk, algorithm=ALGORITHM)
 
     async def key(self, key_id: str | None) -> jwt.PyJWK | None:
-        """See `chart.gateway.auth.KeySource`."""
+        """The public key of this id; None when the issuer has none."""
         return self._verifying if key_id == self._key_id else None
 
     def issue(self, subject: str, roles: Sequence[str]) -> tuple[str, int]:

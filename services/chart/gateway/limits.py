@@ -63,7 +63,7 @@ class RateLimiter:
                 "Too many requests",
                 f"More than {self._per_s:g} requests per second, {self._burst} at once.",
                 headers={"Retry-After": str(wait_s), **Allowance(self._burst, 0, wait_s).headers()},
-                suggestions=[f"Go on after {wait_s} s.", "Follow /v1/events instead of asking again and again."],
+                suggestions=[f"Retry after {wait_s} s.", "Follow /v1/events instead of polling."],
             )
         bucket.tokens -= 1
         reset_s = math.ceil((self._burst - bucket.tokens) / self._per_s)

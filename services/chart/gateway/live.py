@@ -225,7 +225,7 @@ class LiveState:
     # ------------------------------------------------------------ answers out
 
     def state_of(self, node: str, now_us: int) -> network.NodeState | None:
-        """What a node's agent says of itself."""
+        """State that a node's agent reported."""
         message = self.node_states.get(node)
         if message is None:
             return None

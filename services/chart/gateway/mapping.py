@@ -44,7 +44,7 @@ def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
 
 
 def node(message: topology_pb2.Node, revision: int, state: network.NodeState | None) -> network.Node:
-    """A node with what its agent says."""
+    """A node with the state that its agent reported."""
     position = None
     if message.HasField("map_position"):
         position = network.MapPosition(x=message.map_position.x, y=message.map_position.y)
@@ -67,7 +67,7 @@ def enforcement_name(mode: int) -> network.EnforcementMode:
 
 
 def node_state(message: node_state_pb2.NodeState, *, stale: bool) -> network.NodeState:
-    """What a node's agent says of itself."""
+    """State that a node's agent reported."""
     return network.NodeState(
         enforcement=enforcement_name(message.enforcement),
         agent_version=message.agent_version,
@@ -142,7 +142,7 @@ def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Polic
 
 
 def policy(message: policy_pb2.Policy) -> network.Policy:
-    """A policy in force."""
+    """A policy with its revision."""
     return network.Policy(
         id=message.id,
         revision=message.revision,
@@ -173,7 +173,7 @@ def sensing_configuration_message(
 
 
 def sensing_configuration(message: sensing_configuration_pb2.SensingConfiguration) -> network.SensingConfiguration:
-    """A sensing configuration in force."""
+    """A sensing configuration with its revision."""
     return network.SensingConfiguration(
         id=message.id,
         revision=message.revision,

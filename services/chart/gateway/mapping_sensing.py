@@ -99,7 +99,7 @@ def alert_rule_message(identity: str, body: sensing.AlertRuleBody) -> archive_pb
 
 
 def alert_rule(message: archive_pb2.AlertRule) -> sensing.AlertRule:
-    """A rule in force."""
+    """An alert rule with its revision."""
     kind = archive_pb2.AlertKind.Name(message.kind).removeprefix(_PREFIX).lower()
     return sensing.AlertRule(
         id=message.id,
@@ -142,7 +142,7 @@ def run_message(body: sensing.RunBody, owner: str) -> sensor_pod_pb2.RunOnceRequ
 
 
 def run_results(message: sensor_pod_pb2.RunOnceResponse) -> sensing.RunResults:
-    """What a run gave."""
+    """Result of a run."""
     return sensing.RunResults(
         items=[_same(sensing.RunResult, one, measured_at=timestamp(one.measured_at_us)) for one in message.measurements]
     )

@@ -56,7 +56,7 @@ SECURITY_HEADERS = {
 
 
 class Envelope:
-    """See the module's head."""
+    """ASGI middleware: request id, span, body limit in bytes, security headers, metrics, problem documents."""
 
     def __init__(self, app: ASGIApp, *, body_limit_bytes: int) -> None:
         self._app = app
@@ -149,7 +149,7 @@ class Envelope:
             return
 
     def _limited(self, receive: Receive) -> Receive:
-        """The body as it comes, ended when it grows over the limit: what a client declares is not believed."""
+        """The body as it comes, ended when it grows over the limit: the declared length is not relied on."""
         seen_bytes = 0
 
         async def limited() -> Message:

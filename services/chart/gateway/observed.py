@@ -72,7 +72,7 @@ class Observed:
         self._audit_ids.add(record.id)
 
     def note_flow(self, record: flow_record_pb2.FlowRecord) -> None:
-        """Keep the newest record of a flow; the flow that was not heard of for the longest time makes room."""
+        """Keep the newest record of a flow; the flow with the oldest record makes room."""
         key = flow_key(record)
         known = self._flows.pop(key, None)
         if known is not None and known.record.ended_at_us >= record.ended_at_us:
@@ -101,7 +101,7 @@ class Observed:
                 yield record
 
     def flows(self, *, node: str = "", running: bool = False) -> list[Flow]:
-        """The fastest first."""
+        """Highest rate first."""
         found = [
             one for one in self._flows.values() if node in ("", one.record.node) and not (running and one.record.final)
         ]

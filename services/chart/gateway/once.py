@@ -90,10 +90,10 @@ async def _once(request: Request, gateway: Context, principal: AnyRole, idempote
         if gateway.clock.monotonic() > end:
             raise GatewayError(
                 409,
-                "Under way",
-                "The first call with this Idempotency-Key has not ended yet.",
+                "In progress",
+                "The first call with this Idempotency-Key is still running.",
                 field="Idempotency-Key",
-                suggestions=["Repeat it in a moment to get its answer."],
+                suggestions=["Repeat the call in a moment to get its response."],
                 kind="idempotency-key-in-use",
                 headers={"Retry-After": "1"},
             )

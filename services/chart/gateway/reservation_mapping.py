@@ -183,7 +183,7 @@ def refusal(message: reservations_pb2.Refusal, instance: str = "/v1/rate-request
 
 
 def preview(answer: reservations_pb2.PreviewRateRequestResponse, instance: str = "/v1/rate-requests") -> Preview:
-    """What a request would get."""
+    """Preview a request."""
     return Preview(
         granted=answer.granted,
         granted_bps=answer.granted_bps,
@@ -224,7 +224,7 @@ def change(
 
 
 def receipt(answer: reservations_pb2.GetReceiptResponse) -> Receipt:
-    """What was granted and delivered."""
+    """Volumes granted and delivered."""
     message = answer.receipt
     return Receipt(
         request_id=message.request_id,
@@ -318,7 +318,7 @@ def path(message: reservations_pb2.FoundPath) -> FoundPath:
 
 
 def capacity(link_id: str, message: reservations_pb2.GetLinkCapacityResponse) -> LinkCapacity:
-    """What a link has committed over a time."""
+    """Commitments of a link over a time."""
     return LinkCapacity(
         link_id=link_id,
         capacity_bps=message.capacity_bps,

@@ -1,10 +1,10 @@
 """Which pair to measure next: the one that lowers the uncertainty of all pairs most.
 
-First landmarks, each chosen where it brings most nodes a near one, and its whole row: a pair of landmark and node tells
-of all the node's pairs. Then, in turns, pairs of nodes that are near each other, where it is undecided who is nearer
-(few pairs are near, so chance would bring hardly any, and who is closest is asked most often), pairs by chance (only
-pairs drawn alike say how often intervals hold), and the pair with the widest interval. Directed metrics spread over
-ends and groups instead.
+First landmarks, each chosen where it brings most nodes a near one, and its whole row: a pair of landmark and node
+constrains all the node's pairs. Then, in turns, pairs of nodes that are near each other, where it is undecided who is
+nearer (few pairs are near, so chance would bring hardly any, and who is closest is asked most often), pairs by chance
+(only pairs drawn alike say how often intervals hold), and the pair with the widest interval. Directed metrics spread
+over ends and groups instead.
 """
 
 from __future__ import annotations

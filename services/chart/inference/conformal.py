@@ -105,7 +105,7 @@ def shift_weights(
 ) -> Floats:
     """How often each held-out prediction counts, so that together they are like the predictions asked for; mean 1.
 
-    The ratio of densities by quantile bins of the predictions asked for, bounded so that no pair speaks for too many.
+    The ratio of densities by quantile bins of the predictions asked for, bounded so that no pair weighs too much.
     Pairs of two kinds, of which one was measured more often than the other, are told apart where enough are held out.
     """
     if len(held_out) < ENOUGH or len(asked_for) < ENOUGH:

@@ -1,4 +1,4 @@
-"""What a model is told about a pair: the two signatures compared, and what is known of pairs of like nodes.
+"""Features of a pair for a model: its two signatures compared, and statistics of pairs of like nodes.
 
 Minerva (Sharma et al., INFOCOM 2008): a node's partial measurements are its signature, a model learns what two
 signatures say about the pair. No feature names a node, so that a model does not learn the nodes themselves, and no

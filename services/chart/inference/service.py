@@ -46,7 +46,7 @@ _KINDS = {
 
 
 def kind_of(metric: str) -> MetricKind | None:
-    """What is known of a metric; None: nothing is inferred for it."""
+    """State of a metric; None: nothing is inferred for it."""
     return _KINDS.get(metric)
 
 
@@ -192,7 +192,7 @@ class Book:
 
 @dataclass
 class Metric:
-    """One metric's model and what it last said."""
+    """One metric's model and its last estimates."""
 
     name: str
     inference: Inference = field(default_factory=Inference)

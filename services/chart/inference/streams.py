@@ -179,7 +179,7 @@ class InferenceService:
             PUBLISHED.labels(metric=name).inc(len(part))
 
     def next_pairs(self, name: str, count: int) -> list[service.Wanted]:
-        """What to measure next for a metric; empty when nothing is known of it."""
+        """What to measure next for a metric; empty without measurements."""
         metric = self.metrics.get(name)
         if metric is None:
             return []

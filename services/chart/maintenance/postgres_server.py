@@ -44,7 +44,7 @@ def prepare(home: Path, port: int) -> tuple[str, ...]:
     """Create the cluster in ``home`` once; returns the command that serves it on ``port`` of loopback.
 
     Raises:
-        PostgresUnavailableError: no server is installed, or initdb failed (its words are in the message).
+        PostgresUnavailableError: no server is installed, or initdb failed (the message has its output).
     """
     bin_dir = binaries()
     data = home / "data"

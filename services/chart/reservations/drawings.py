@@ -26,7 +26,7 @@ _WORDS = {
     " was not confirmed goes on being published, so that a late confirmation heals it.",
     "service": "Whether it has its rate. A request that lost it runs on at the available rate and gets it back when it"
     " frees: it is tried whenever something was freed, and every 2 s.",
-    "callback": "Whether its application has heard of the latest change. Tried again after 1, 2, 5, 15 s, 1, 5, 15 min,"
+    "callback": "Whether its application has received the latest change. Tried again after 1, 2, 5, 15 s, 1, 5, 15 min,"
     " then every hour for a day; what was given up can be sent again.",
 }
 

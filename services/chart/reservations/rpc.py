@@ -198,7 +198,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     async def ReleaseRateRequest(  # noqa: N802
         self, request: pb.ReleaseRateRequestRequest, context: Any
     ) -> pb.ReleaseRateRequestResponse:
-        """Give a rate back; a request that has ended stays as it is."""
+        """Release a request; one that has ended is left unchanged."""
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
@@ -242,7 +242,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         )
 
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.PutQuotaResponse:  # noqa: N802
-        """State what an application may have."""
+        """Set the quota of an application."""
         quota, created = await self._quotas.put(
             quotas.checked(request.quota), request.expected_revision, rpc.actor(context)
         )
@@ -305,7 +305,7 @@ def _ended(one: Reservation, what: str) -> RefusalError:
     refusal = pb.Refusal(
         code="request-ended",
         detail=f"the request is {name}{': ' + one.reason if one.reason else ''}; it cannot be {what}",
-        suggestions=["ask for a new one; `chart request clone` takes over its values"],
+        suggestions=["create a new request; `chart request clone` copies its values"],
     )
     return RefusalError(refusal)
 

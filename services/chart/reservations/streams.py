@@ -1,4 +1,4 @@
-"""What a replica does by itself: take the words of agents, act when a moment is reached, give rates back to those who
+"""Background work of a replica: take the statuses of agents, act when a moment is reached, restore rates to those who
 lost them, admit anew when the network changes. The outbox carries everything out.
 """
 

@@ -184,7 +184,7 @@ def _bandwidth_delay_product(_: Composition, values: Sequence[Value]) -> tuple[f
 
 
 def _health(composition: Composition, values: Sequence[Value]) -> tuple[float, str]:
-    """1: as good as asked for in everything that goes in; each input multiplies by how far it falls short."""
+    """1: as good as asked for in everything that goes in; each input multiplies by how far it misses its target."""
     health = 1.0
     for one in values:
         if one.unit == "ratio":

@@ -126,7 +126,7 @@ class Group:
         self._negative_priorities.put(configuration.id, -configuration.priority)
 
     def discard(self, identity: str) -> None:
-        """Let go of a configuration."""
+        """Drop a configuration."""
         configuration = self.configurations.pop(identity, None)
         if configuration is not None:
             self._owners[configuration.owner] -= 1
@@ -156,7 +156,7 @@ class Group:
         return self.one_shot_owners | self._owners.keys()
 
     def forget_one_shots(self) -> list[int]:
-        """Let go of the one-shots that wait; returns their tickets."""
+        """Drop the waiting single runs; returns their tickets."""
         tickets, self.tickets = self.tickets, []
         self.one_shot_priority = 0
         self.one_shot_owners.clear()

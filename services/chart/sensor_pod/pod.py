@@ -49,7 +49,7 @@ class RunRefusedError(Exception):
 
 
 class Pod:
-    """Scheduler, drivers and repository of one node at work."""
+    """Scheduler, drivers and repository of one node."""
 
     def __init__(
         self,

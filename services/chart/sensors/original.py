@@ -125,7 +125,7 @@ def find_program(name: str, folder: str) -> str:
 
 
 def read_estimates(folder: Path) -> list[tuple[float, float]] | None:
-    """The estimates of the .instbw file in a folder; None when there is no such file. Raises SensorError."""
+    """The estimates of the .instbw file in a folder; None without one. Raises SensorError."""
     files = sorted(folder.glob("*.instbw"))
     return parse_instbw(files[-1].read_text(errors="replace")) if files else None
 

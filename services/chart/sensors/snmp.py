@@ -155,7 +155,7 @@ class Element:
         self.size_bytes += (rows // ROWS_PER_ANSWER + 1) * PACKET_BYTES + rows * ROW_BYTES
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._engine.close_dispatcher()
 
 

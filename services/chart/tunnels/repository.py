@@ -10,7 +10,7 @@ from chart.v1.tunnels_pb2 import TunnelSettings
 
 
 async def lock(connection: Connection, tunnel: str) -> None:
-    """Let one transaction at a time change a tunnel, also one that nothing was stated of yet."""
+    """Let one transaction at a time change a tunnel, also one without settings yet."""
     await connection.execute("SELECT pg_advisory_xact_lock(hashtext('tunnels'), hashtext(%s))", (tunnel,))
 
 

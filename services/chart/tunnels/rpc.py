@@ -42,7 +42,7 @@ class TunnelsServicer(tunnels_pb2_grpc.TunnelsServicer):
     async def PutTunnelSettings(  # noqa: N802
         self, request: tunnels_pb2.PutTunnelSettingsRequest, context: Any
     ) -> tunnels_pb2.PutTunnelSettingsResponse:
-        """State what a tunnel shall carry; it need not have reported yet."""
+        """Set a tunnel's target and controller; it need not have reported yet."""
         stated = validation.settings(request.settings)
         async with self._pool.connection() as connection, connection.transaction():
             await repository.lock(connection, stated.tunnel)

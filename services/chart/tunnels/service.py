@@ -73,7 +73,7 @@ def target_of(settings: TunnelSettings, grant: FlowGrant | None, now_us: int) ->
         reason = f"request {settings.request_id} {state}"
     if settings.target_bps:
         return Target(settings.target_bps, TUNNEL_TARGET_SOURCE_OPERATOR, reason)
-    return Target(0, TUNNEL_TARGET_SOURCE_NONE, reason or "no target is stated for now")
+    return Target(0, TUNNEL_TARGET_SOURCE_NONE, reason or "no target is set for now")
 
 
 def rate_of(report: TunnelReport) -> float:
@@ -112,7 +112,7 @@ def tau_of(report: TunnelReport) -> float | None:
 
 
 def controller_of(settings: TunnelSettings, maximum: int) -> Controller | None:
-    """A new controller as stated; None under `none`. Capacity, tau and period of PI are set with every report."""
+    """A new controller by the settings; None under `none`. Capacity, tau and period of PI are set with every report."""
     guard = settings.window_min_segments
     match settings.controller:
         case TunnelController.TUNNEL_CONTROLLER_NAIVE:

@@ -44,7 +44,7 @@ def settings(stated: TunnelSettings) -> TunnelSettings:
         if getattr(stated, field) > CONNECTIONS_MAX:
             raise invalid(field, f"must be at most {CONNECTIONS_MAX}, is {getattr(stated, field)}")
     if stated.connections and stated.controller != kind.TUNNEL_CONTROLLER_NONE:
-        raise invalid("connections", "a number of connections can be stated only under the controller none")
+        raise invalid("connections", "a number of connections can be set only with the controller none")
     _check_gains(stated)
     _check_weights(stated)
     stored = TunnelSettings()
@@ -73,7 +73,7 @@ def check_revision(name: str, expected: int, stored: int | None) -> None:
         RefusalError: ABORTED.
     """
     if expected and stored is None:
-        raise conflict(f"nothing is stated about tunnel {name!r}, so there is no revision {expected}")
+        raise conflict(f"tunnel {name!r} has no settings, so there is no revision {expected}")
     if expected and stored != expected:
         raise conflict(f"tunnel {name!r} is at revision {stored}, not {expected}: read it again and repeat the change")
 
@@ -87,12 +87,14 @@ def _check_gains(stated: TunnelSettings) -> None:
         if not math.isfinite(gain) or not 0 <= gain <= MAX_GAIN:
             raise invalid(field, f"must be between 0 and {MAX_GAIN:g} connections per Mbit/s")
     if stated.controller == kind.TUNNEL_CONTROLLER_P and not stated.HasField("kp"):
-        raise invalid("kp", "P needs its gain: state kp in connections per Mbit/s, or use pi, whose gains are designed")
+        raise invalid(
+            "kp", "controller p needs its gain: set kp in connections per Mbit/s, or use pi, which computes its gains"
+        )
     if stated.HasField("ki") and stated.controller != kind.TUNNEL_CONTROLLER_PI:
         raise invalid("ki", "only pi has an integral gain")
     if stated.controller == kind.TUNNEL_CONTROLLER_PI and stated.HasField("ki") != stated.HasField("kp"):
         missing = "kp" if stated.HasField("ki") else "ki"
-        raise invalid(missing, "state both gains, or none of them: then they are designed from C, alpha and tau")
+        raise invalid(missing, "set both gains, or neither: then they are computed from C, alpha and tau")
 
 
 def _check_weights(stated: TunnelSettings) -> None:
@@ -126,7 +128,7 @@ def _above(field: str, ceiling: int, unit: str) -> RefusalError:
 
 
 def _too_much(field: str, target_bps: int, capacity_bps: int) -> RefusalError:
-    words = f"{target_bps} bit/s cannot be had on {capacity_bps} bit/s: no number of connections would do"
+    words = f"{target_bps} bit/s cannot be reached on {capacity_bps} bit/s with any number of connections"
     error = invalid(field, words)
     error.refusal.MergeFrom(reservations_pb2.Refusal(ceiling_bps=capacity_bps - 1))
     return error

@@ -55,7 +55,7 @@ def test_no_data() -> None:
     # It holds since the last result, so it fires at once.
     assert alerts.steps([finding], [], NOW)[0].action == "fire"
     (failed,) = alerts.findings([silent], [state(latest=None, latest_at_us=0)], NOW)
-    assert "every run failed" in failed.summary
+    assert "every run has failed" in failed.summary
     named = rule("NO_DATA", for_s=30, source_node="alpha", destination_node="zulu")
     (never,) = alerts.findings([named], [state()], NOW)
     assert never.key == ("r", "alpha,zulu,rtt_us")

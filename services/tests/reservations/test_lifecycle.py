@@ -118,7 +118,7 @@ def test_advance_request_waits_for_its_start() -> None:
 def test_enforced_when_every_node_applied() -> None:
     one = after(made().reservation, status("a", GRANT_STATE_APPLIED))
     assert one.enforcement == rr.ENFORCEMENT_PENDING
-    assert one.reason == "waits for b"
+    assert one.reason == "waiting for b"
     one = after(one, status("b", GRANT_STATE_APPLIED, at_us=NOW_US + 5))
     assert one.enforcement == rr.ENFORCEMENT_ENFORCED
     assert one.enforced_at_us == NOW_US + 5
@@ -157,7 +157,7 @@ def test_silence_fails_it_after_ten_seconds_and_late_confirmation_heals() -> Non
     failed = due(one, NOW_US + 10 * S)
     assert failed.announce
     assert failed.reservation.enforcement == rr.ENFORCEMENT_FAILED
-    assert failed.reservation.reason == "no confirmation from b; still trying"
+    assert failed.reservation.reason == "no confirmation from b; still being published"
     assert failed.reservation.due_at_us == NOW_US + 30 * S
     assert after(failed.reservation, status("b", GRANT_STATE_APPLIED)).enforcement == rr.ENFORCEMENT_ENFORCED
 
@@ -179,7 +179,7 @@ def test_node_that_removed_the_grant_opens_it_again() -> None:
     one = after(made().reservation, status("a", GRANT_STATE_APPLIED), status("b", GRANT_STATE_APPLIED))
     one = after(one, status("b", GRANT_STATE_REMOVED))
     assert one.enforcement == rr.ENFORCEMENT_PENDING
-    assert one.reason == "waits for b (removed the grant)"
+    assert one.reason == "waiting for b (removed the grant)"
     assert one.confirm_by_us == NOW_US + 11 * S
 
 

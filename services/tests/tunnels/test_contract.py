@@ -198,7 +198,7 @@ async def refusals(stub: tunnels_pb2_grpc.TunnelsAsyncStub, stated: tunnels_pb2.
     wrong = tunnels_pb2.TunnelSettings()
     wrong.CopyFrom(stated)
     wrong.target_bps = 17 * MEGA
-    with pytest.raises(RefusalError, match="cannot be had"), rpc.refusals():
+    with pytest.raises(RefusalError, match="cannot be reached"), rpc.refusals():
         await stub.PutTunnelSettings(tunnels_pb2.PutTunnelSettingsRequest(settings=wrong))
     wrong.target_bps = 5 * MEGA
     with pytest.raises(RefusalError, match="is at revision"), rpc.refusals():

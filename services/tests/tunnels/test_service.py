@@ -268,19 +268,19 @@ def refused(**fields: object) -> RefusalError:
     [
         ({"tunnel": "No name"}, "tunnel", "DNS label"),
         ({"controller": 9}, "controller", "none, naive, p, pi"),
-        ({"target_bps": 16 * MEGA}, "target_bps", "no number of connections"),
+        ({"target_bps": 16 * MEGA}, "target_bps", "any number of connections"),
         ({"target_bps": 10**14, "capacity_bps": 10**14}, "target_bps", "at most"),
         ({"window_min_segments": -1.0}, "window_min_segments", "between 0"),
         ({"window_min_segments": float("nan")}, "window_min_segments", "between 0"),
         ({"connections_maximum": 300}, "connections_maximum", "at most 256"),
         ({"connections": 3}, "connections", "controller none"),
-        ({"controller": P}, "kp", "P needs its gain"),
+        ({"controller": P}, "kp", "controller p needs its gain"),
         ({"ki": 1.0}, "kp", "both gains"),
         ({"kp": float("inf"), "ki": 1.0}, "kp", "between 0"),
         ({"controller": NAIVE, "ki": 1.0}, "ki", "only pi"),
         ({"weights": {"vip": 0}}, "weights.vip", "between 1"),
         ({"schedule": [pb.TunnelScheduleEntry(start_us=5, end_us=5)]}, "schedule[0].end", "later"),
-        ({"schedule": [pb.TunnelScheduleEntry(target_bps=17 * MEGA)]}, "schedule[0].target_bps", "cannot be had"),
+        ({"schedule": [pb.TunnelScheduleEntry(target_bps=17 * MEGA)]}, "schedule[0].target_bps", "cannot be reached"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_field(fields: dict[str, object], field: str, words: str) -> None:

@@ -24,9 +24,10 @@ export class ApiError extends Error {
 
 const UNREACHABLE: Problem = {
   type: "about:blank",
-  title: "The gateway does not answer",
+  title: "No response from the gateway",
   status: 0,
-  detail: "The gateway does not answer. Traffic goes on; this page shows nothing new until it is back.",
+  detail:
+    "No response from the gateway. Traffic is not affected; this page is not updated until the gateway is back.",
 };
 
 const client = createClient<paths>({

@@ -20,7 +20,7 @@ export interface paths {
         /**
          * Authorise an address
          * @description A time-bound grant for flows of an address, by the authority's policy for the caller. Elements at both ends of a
-         *     path learn it at once; without one they give the free level, or nothing.
+         *     path receive it at once; without one, in-band requests are best effort or refused.
          */
         post: operations["create_authorisation"];
         delete?: never;
@@ -40,8 +40,8 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Take an authorisation back
-         * @description Flows that run lose it within a poll of the elements.
+         * Revoke an authorisation
+         * @description Running flows become best effort at the elements' next poll.
          */
         delete: operations["delete_authorisation"];
         options?: never;
@@ -77,8 +77,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Keys that receipts are verified with
-         * @description Public keys (JWKS): keep them, and verify receipts without asking anybody.
+         * Public keys of receipts
+         * @description Public keys (JWKS) for offline verification of receipts.
          */
         get: operations["get_receipt_keys"];
         put?: never;
@@ -103,9 +103,9 @@ export interface paths {
         get: operations["list_rate_requests"];
         put?: never;
         /**
-         * Ask for a rate
-         * @description Commits at once: 201 means that the rate is reserved on every link of the path. Whether the nodes enforce it is
-         *     told by `enforcement`, which turns from PENDING to ENFORCED within a second; follow it with GET or on /v1/events.
+         * Request a rate
+         * @description Commits at once: 201 means that the rate is reserved on every link of the path. Whether the nodes enforce it
+         *     is shown by `enforcement`: PENDING, then ENFORCED within a second; follow it with GET or on /v1/events.
          */
         post: operations["create_rate_request"];
         delete?: never;
@@ -124,8 +124,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * What a request would get
-         * @description The same answer that POST would give now, without committing anything.
+         * Preview a request
+         * @description The outcome that POST would have now; nothing is committed.
          */
         post: operations["preview_rate_request"];
         delete?: never;
@@ -143,7 +143,7 @@ export interface paths {
         };
         /**
          * One rate request
-         * @description With the confirmations of every node on its path.
+         * @description With the status from every node on its path.
          */
         get: operations["get_rate_request"];
         put?: never;
@@ -152,8 +152,8 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change a request in service
-         * @description Raise, lower, extend, shorten; the flow is not dropped. Refused, everything stays as it is.
+         * Change a request
+         * @description Changes rate, end, priority, tags or description; the flow keeps running. A refusal changes nothing.
          */
         patch: operations["change_rate_request"];
         trace?: never;
@@ -168,8 +168,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Give the rate back
-         * @description Its flows go on under the kernel's own congestion control. Releasing twice is the same as once.
+         * Release a request
+         * @description Its flows continue under the default congestion control. Releasing again has no effect.
          */
         post: operations["release_rate_request"];
         delete?: never;
@@ -189,7 +189,7 @@ export interface paths {
         put?: never;
         /**
          * Commit a held request
-         * @description It has its rate from its start on, or now. Committing twice is the same as once; a hold ends after 900 s.
+         * @description The rate is in force from the start of the request. Committing again has no effect; a hold ends after 900 s.
          */
         post: operations["commit_rate_request"];
         delete?: never;
@@ -208,8 +208,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * What a change would get
-         * @description The same answer that PATCH would give now, without changing anything.
+         * Preview a change
+         * @description The outcome that PATCH would have now; nothing is changed.
          */
         post: operations["preview_change"];
         delete?: never;
@@ -226,7 +226,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What was granted and delivered
+         * Volumes granted and delivered
          * @description From the agents' counters; complete once the request has ended.
          */
         get: operations["get_receipt"];
@@ -247,7 +247,7 @@ export interface paths {
         };
         /**
          * List callbacks
-         * @description Newest first. DEAD ones were given up after a day of tries.
+         * @description Newest first. DEAD: delivery was given up after 24 h.
          */
         get: operations["list_callbacks"];
         put?: never;
@@ -269,7 +269,7 @@ export interface paths {
         put?: never;
         /**
          * Send a callback again
-         * @description Also one that was given up, or delivered.
+         * @description In any state, also DEAD or DELIVERED.
          */
         post: operations["retry_callback"];
         delete?: never;
@@ -287,13 +287,13 @@ export interface paths {
         };
         /**
          * The secret that your callbacks are signed with
-         * @description Of the application that asks. docs/applications.md shows how to check a signature.
+         * @description The caller's secret. docs/applications.md shows how to check a signature.
          */
         get: operations["get_callback_secret"];
         put?: never;
         /**
          * Replace the secret
-         * @description The former one signs too for a day, so that no callback fails while it is being replaced.
+         * @description Callbacks are signed with the old and the new secret for 24 h.
          */
         post: operations["replace_callback_secret"];
         delete?: never;
@@ -331,18 +331,18 @@ export interface paths {
         };
         /**
          * One node
-         * @description With what its agent says.
+         * @description With the state that its agent reported.
          */
         get: operations["get_node"];
         /**
-         * State a node
-         * @description Creates it or replaces what was stated before.
+         * Register or change a node
+         * @description Creates or replaces the node.
          */
         put: operations["put_node"];
         post?: never;
         /**
          * Remove a node
-         * @description Refused while links begin or end there.
+         * @description Refused while the node has links.
          */
         delete: operations["delete_node"];
         options?: never;
@@ -383,14 +383,14 @@ export interface paths {
          */
         get: operations["get_link"];
         /**
-         * State a link
-         * @description Creates it or replaces what was stated before. Where it begins and its interface come from the id.
+         * Register or change a link
+         * @description Creates or replaces the link. Its transmitting node and interface follow from the id.
          */
         put: operations["put_link"];
         post?: never;
         /**
          * Remove a link
-         * @description Requests that go over it are admitted anew elsewhere, or lose their guarantee.
+         * @description Requests on it are admitted on another path, or become degraded.
          */
         delete: operations["delete_link"];
         options?: never;
@@ -407,8 +407,8 @@ export interface paths {
         };
         /**
          * Paths between two nodes
-         * @description The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, with
-         *     what may still be committed on each over the whole time.
+         * @description The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, each
+         *     with its free rate over the whole time range.
          */
         get: operations["list_paths"];
         put?: never;
@@ -427,8 +427,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a link has committed
-         * @description Over a time, as steps: guaranteed and maximum rates, and what is free.
+         * Commitments of a link
+         * @description Committed guaranteed and maximum rates and the free rate over a time range, as steps.
          */
         get: operations["get_link_capacity"];
         put?: never;
@@ -472,8 +472,8 @@ export interface paths {
          */
         get: operations["get_policy"];
         /**
-         * Decide a policy
-         * @description Reaches every agent within 2 s. `enforcement: off` gives every flow back to its default congestion control.
+         * Set a policy
+         * @description Reaches every agent within 2 s. With `enforcement: off` every flow returns to its default congestion control.
          */
         put: operations["put_policy"];
         post?: never;
@@ -512,18 +512,18 @@ export interface paths {
         };
         /**
          * One sensing configuration
-         * @description What shall be measured, and for whom.
+         * @description What is measured, and for which owner.
          */
         get: operations["get_configuration"];
         /**
-         * Have something measured
-         * @description The pod of the source node merges it with what it measures already.
+         * Set a sensing configuration
+         * @description The sensor pod of the source node merges equal measurements into one.
          */
         put: operations["put_configuration"];
         post?: never;
         /**
-         * Measure it no more
-         * @description Results that are there stay.
+         * Remove a sensing configuration
+         * @description Stored results are kept.
          */
         delete: operations["delete_configuration"];
         options?: never;
@@ -560,18 +560,18 @@ export interface paths {
         };
         /**
          * One quota
-         * @description With what the application has now.
+         * @description With the application's current use.
          */
         get: operations["get_quota"];
         /**
-         * State a quota
-         * @description Holds for what is asked from now on; what was granted stays.
+         * Set a quota
+         * @description Applies to new requests; granted requests keep their rate.
          */
         put: operations["put_quota"];
         post?: never;
         /**
          * Remove a quota
-         * @description The application follows the default quota again.
+         * @description The default quota applies to the application again.
          */
         delete: operations["delete_quota"];
         options?: never;
@@ -588,7 +588,7 @@ export interface paths {
         };
         /**
          * List tunnels
-         * @description By id: those that report, and those that something is stated of.
+         * @description By id: tunnels that report and tunnels with settings.
          */
         get: operations["list_tunnels"];
         put?: never;
@@ -608,18 +608,18 @@ export interface paths {
         };
         /**
          * One tunnel
-         * @description With settling, overshoot, steady error and changes of each step, and its last periods.
+         * @description With settling time, overshoot, steady-state error and changes of each step, and its last periods.
          */
         get: operations["get_tunnel"];
         /**
-         * State what a tunnel shall carry
-         * @description Target, schedule, controller and weights of customers; the next period decides by it.
+         * Set a tunnel's target and controller
+         * @description Target, schedule, controller and weights of customers; in force from the next control period.
          */
         put: operations["put_tunnel"];
         post?: never;
         /**
-         * Control a tunnel no more
-         * @description What is stated is forgotten. When its lease is over the tunnel goes down to one connection.
+         * Stop controlling a tunnel
+         * @description Its settings are removed. When its lease expires the tunnel shrinks to one connection.
          */
         delete: operations["delete_tunnel"];
         options?: never;
@@ -636,7 +636,7 @@ export interface paths {
         };
         /**
          * Estimates for all pairs
-         * @description Measured pairs as they are, the others as inferred; each with method, age and a 90 % prediction interval.
+         * @description Measured values where they exist, estimates otherwise; each with method, age and a 90 % prediction interval.
          */
         get: operations["estimates"];
         put?: never;
@@ -655,8 +655,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What to measure next
-         * @description The pairs that lower the uncertainty of all estimates most, best first.
+         * Pairs to measure next
+         * @description The pairs whose measurement reduces the uncertainty of all estimates most, best first.
          */
         get: operations["next_pairs"];
         put?: never;
@@ -697,8 +697,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a node's pod measures and skips
-         * @description Counts of runs, budgets of links, and every run that was not made with its reason.
+         * Report of a node's sensor pod
+         * @description Counts of runs, probing budgets of links, and skipped runs with their reason.
          */
         get: operations["sensing_report"];
         put?: never;
@@ -737,8 +737,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What is usual on each path
-         * @description Since the path's last change.
+         * Baselines of paths
+         * @description Median and spread since the path's last change.
          */
         get: operations["baselines"];
         put?: never;
@@ -758,7 +758,7 @@ export interface paths {
         };
         /**
          * Lasting changes of paths
-         * @description The newest first.
+         * @description Newest first.
          */
         get: operations["path_changes"];
         put?: never;
@@ -778,7 +778,7 @@ export interface paths {
         };
         /**
          * Snapshots of all pairs
-         * @description The newest first.
+         * @description Newest first.
          */
         get: operations["list_snapshots"];
         put?: never;
@@ -862,18 +862,18 @@ export interface paths {
         };
         /**
          * One alert rule
-         * @description When somebody is told.
+         * @description The rule's condition, paths and threshold.
          */
         get: operations["get_alert_rule"];
         /**
-         * State an alert rule
-         * @description A rule without nodes holds for every path of its metric, each with an alert of its own.
+         * Set an alert rule
+         * @description A rule without nodes applies to every path of its metric, with one alert per path.
          */
         put: operations["put_alert_rule"];
         post?: never;
         /**
          * Remove an alert rule
-         * @description What it fired is resolved.
+         * @description Its alerts are resolved.
          */
         delete: operations["delete_alert_rule"];
         options?: never;
@@ -890,7 +890,7 @@ export interface paths {
         };
         /**
          * Alerts
-         * @description The newest first; also those that were resolved.
+         * @description Newest first, including resolved alerts.
          */
         get: operations["list_alerts"];
         put?: never;
@@ -949,8 +949,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who changed what
-         * @description Of the newest 10,000 records that this gateway has read.
+         * Audit records
+         * @description Taken from the newest 10,000 records that this gateway has read.
          */
         get: operations["list_audit"];
         put?: never;
@@ -969,8 +969,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What became of a request
-         * @description Its audit records, the newest first.
+         * History of a request
+         * @description Its audit records, newest first.
          */
         get: operations["get_request_history"];
         put?: never;
@@ -990,7 +990,7 @@ export interface paths {
         };
         /**
          * Flows
-         * @description What senders told of their flows. An application sees the flows of its own requests.
+         * @description Flow records of senders. An application sees the flows of its own requests.
          */
         get: operations["list_flows"];
         put?: never;
@@ -1009,8 +1009,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Signalling of the nodes
-         * @description What the nodes' agents say of their keys, and of signals that they refused.
+         * Signalling keys of the nodes
+         * @description Key epochs and counts of refused signals, as reported by the agents.
          */
         get: operations["list_node_keys"];
         put?: never;
@@ -1029,7 +1029,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow everything live
+         * Live event stream
          * @description Server-sent events. Each has an id (send it back as `Last-Event-ID` to go on where you were), a name,
          *     and data in JSON:
          *
@@ -1188,8 +1188,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether the process lives
-         * @description Always ok when it answers.
+         * Liveness
+         * @description ok while the process responds.
          */
         get: operations["healthz"];
         put?: never;
@@ -1208,8 +1208,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether everything behind it can be reached
-         * @description REST goes on as far as it can when a part is missing.
+         * Readiness
+         * @description Whether the services, streams and archive behind the gateway are reachable. Without them REST works in part.
          */
         get: operations["readyz"];
         put?: never;
@@ -1355,7 +1355,7 @@ export interface components {
         };
         /**
          * AlertRule
-         * @description A rule in force.
+         * @description An alert rule with its revision.
          */
         AlertRule: {
             /** Id */
@@ -1387,7 +1387,7 @@ export interface components {
         };
         /**
          * AlertRuleBody
-         * @description When somebody shall be told.
+         * @description An alert rule.
          */
         AlertRuleBody: {
             /**
@@ -1425,7 +1425,7 @@ export interface components {
             threshold: number;
             /**
              * For S
-             * @description above, below: how long it must hold; no_data: how long silent; change: how long it is told.
+             * @description Seconds. above, below: the condition must hold; no_data: without data; change: the alert fires.
              * @default 0
              */
             for_s: number;
@@ -1445,7 +1445,7 @@ export interface components {
         };
         /**
          * Alerts
-         * @description The newest first.
+         * @description Newest first.
          */
         Alerts: {
             /** Items */
@@ -1453,7 +1453,7 @@ export interface components {
         };
         /**
          * ApplicationUse
-         * @description What an application has on a pod.
+         * @description Use of a sensor pod by one application.
          */
         ApplicationUse: {
             /** Application */
@@ -1465,7 +1465,7 @@ export interface components {
         };
         /**
          * AuditPage
-         * @description The newest first.
+         * @description Newest first.
          */
         AuditPage: {
             /** Items */
@@ -1473,7 +1473,7 @@ export interface components {
         };
         /**
          * AuditRecord
-         * @description Who changed what.
+         * @description Audit records.
          */
         AuditRecord: {
             /** Id */
@@ -1498,7 +1498,7 @@ export interface components {
             action: string;
             /**
              * Subject
-             * @description What it was done to.
+             * @description Id of the changed object.
              */
             subject: string;
             /** Detail */
@@ -1540,7 +1540,7 @@ export interface components {
         };
         /**
          * AuthorisationBody
-         * @description What is not stated becomes as much as the policy gives.
+         * @description Values that are left out are the policy's maximum.
          */
         AuthorisationBody: {
             /**
@@ -1561,7 +1561,7 @@ export interface components {
         };
         /**
          * AuthorisationList
-         * @description Authorisations that hold now.
+         * @description Valid authorisations.
          */
         AuthorisationList: {
             /** Items */
@@ -1569,7 +1569,7 @@ export interface components {
         };
         /**
          * Baseline
-         * @description What is usual on a path since its last change.
+         * @description Baseline of a path since its last change.
          */
         Baseline: {
             /** Source Node */
@@ -1612,7 +1612,7 @@ export interface components {
         };
         /**
          * Callback
-         * @description A notice to the application, and what became of it.
+         * @description A callback and its delivery.
          */
         Callback: {
             /**
@@ -1651,13 +1651,13 @@ export interface components {
             last_error: string;
             /**
              * Body
-             * @description What is sent, JSON.
+             * @description Body of the callback, JSON.
              */
             body: string;
         };
         /**
          * CallbackPage
-         * @description One page of notices, newest first.
+         * @description One page of callbacks, newest first.
          */
         CallbackPage: {
             /**
@@ -1670,7 +1670,7 @@ export interface components {
         };
         /**
          * CallbackSecret
-         * @description What an application checks callbacks with.
+         * @description Secret that signs an application's callbacks.
          */
         CallbackSecret: {
             /**
@@ -1712,27 +1712,27 @@ export interface components {
         };
         /**
          * Confirmation
-         * @description What a node on the path said of the grant.
+         * @description Status of a grant at one node of its path.
          */
         Confirmation: {
             /** Node */
             node: string;
             /**
              * State
-             * @description OBSERVED: known and computed, but the node's mode does not enforce.
+             * @description OBSERVED: computed but not enforced, because the node's mode is observe or off.
              * @enum {string}
              */
             state: "APPLIED" | "OBSERVED" | "FAILED" | "REMOVED";
             /**
              * Reason
-             * @description Why not applied, in a sentence; empty otherwise.
+             * @description Why the grant is not applied; empty when it is.
              */
             reason: string;
             /** Applied At */
             applied_at: string | null;
             /**
              * Kernel Rate Bps
-             * @description What the kernel has for the grant now (sending node), bits per second.
+             * @description Rate that the sending node's kernel enforces for the grant now, bits per second.
              */
             kernel_rate_bps: number;
             /** Matching Flows */
@@ -1744,7 +1744,7 @@ export interface components {
             sent_bytes: number;
             /**
              * Delivered Bytes
-             * @description Acknowledged by the receiver, as far as the sending node knows.
+             * @description Acknowledged by the receiver, as counted by the sending node.
              */
             delivered_bytes: number;
             /**
@@ -1755,7 +1755,7 @@ export interface components {
         };
         /**
          * Estimate
-         * @description What a pair's metric is taken to be.
+         * @description Estimate of a metric of a pair.
          */
         Estimate: {
             /** Source Node */
@@ -1794,7 +1794,7 @@ export interface components {
             estimated_at: string;
             /**
              * Age S
-             * @description Since what it rests on was measured or computed.
+             * @description Seconds since its inputs were measured or computed.
              */
             age_s: number;
         };
@@ -1820,7 +1820,7 @@ export interface components {
             node: string;
             /**
              * Request Id
-             * @description The rate request that it runs under; null: none.
+             * @description Rate request of the flow; null: none.
              */
             request_id: string | null;
             /** Protocol */
@@ -1857,12 +1857,12 @@ export interface components {
             min_rtt_us: number | null;
             /**
              * Dscp
-             * @description Of the packets that it sends; null: its node does not say.
+             * @description DSCP of its packets; null: not reported by its node.
              */
             dscp: number | null;
             /**
              * Sent Bps
-             * @description Mean since the record before, or since the flow began.
+             * @description Mean since the previous record, or since the flow began.
              */
             sent_bps: number;
             /** Delivered Bps */
@@ -1875,7 +1875,7 @@ export interface components {
         };
         /**
          * Flows
-         * @description The fastest first.
+         * @description Highest rate first.
          */
         Flows: {
             /** Items */
@@ -1897,25 +1897,25 @@ export interface components {
             nodes: string[];
             /**
              * Free Bps
-             * @description What may still be committed over the whole time, bits per second.
+             * @description Free rate over the whole time range, bits per second.
              */
             free_bps: number;
             /**
              * Admissible Bps
-             * @description What could be committed if nothing were, bits per second.
+             * @description Admission limit of the path, bits per second.
              */
             admissible_bps: number;
             /** Bottleneck Link Id */
             bottleneck_link_id: string;
             /**
              * Delay Us
-             * @description Propagation delay, microseconds; null: that of a link is not stated.
+             * @description One-way propagation delay, microseconds; null: unknown for a link of the path.
              */
             delay_us: number | null;
         };
         /**
          * GrantedRate
-         * @description What was granted from a moment on.
+         * @description A granted rate and since when.
          */
         GrantedRate: {
             /**
@@ -1969,7 +1969,7 @@ export interface components {
         };
         /**
          * LinkBody
-         * @description What an operator states about a directed link; the node it leaves from and the interface come from the id.
+         * @description Configuration of a directed link; its transmitting node and interface follow from the id.
          */
         LinkBody: {
             /**
@@ -1991,7 +1991,7 @@ export interface components {
             delay_us: number;
             /**
              * Admission Share
-             * @description Greatest share of the capacity that is granted.
+             * @description Admission limit: share of the capacity that guaranteed rates may take.
              * @default 0.8
              */
             admission_share: number;
@@ -2008,7 +2008,7 @@ export interface components {
         };
         /**
          * LinkBudget
-         * @description What a pod may send on a link in a minute, and what it sent in the last one.
+         * @description Probing budget of a link, bytes per minute, and the bytes sent in the last minute.
          */
         LinkBudget: {
             /** Link */
@@ -2022,7 +2022,7 @@ export interface components {
         };
         /**
          * LinkCapacity
-         * @description What a link has committed over a time, as steps.
+         * @description Commitments of a link over a time, as steps.
          */
         LinkCapacity: {
             /** Link Id */
@@ -2031,17 +2031,17 @@ export interface components {
             capacity_bps: number;
             /**
              * Admissible Bps
-             * @description What may be committed at any instant.
+             * @description Admission limit, bits per second.
              */
             admissible_bps: number;
             /**
              * Lease Bps
-             * @description Of what is committed: what in-band requests may draw now.
+             * @description Part of the commitments leased to in-band requests, bits per second.
              */
             lease_bps: number;
             /**
              * In Band Bps
-             * @description What they do draw.
+             * @description Part of the lease in use, bits per second.
              */
             in_band_bps: number;
             /** Steps */
@@ -2056,12 +2056,12 @@ export interface components {
             sent_bps: number;
             /**
              * Explicit Rate Bps
-             * @description Of it under an explicit rate.
+             * @description Part of sent_bps under an explicit rate.
              */
             explicit_rate_bps: number;
             /**
              * Legacy Bps
-             * @description Of it under the kernel's own congestion control.
+             * @description Part of sent_bps under the default congestion control.
              */
             legacy_bps: number;
             /**
@@ -2089,7 +2089,7 @@ export interface components {
         };
         /**
          * LinkMeasured
-         * @description What the sensors see between the two ends of a link.
+         * @description Measurements between the two ends of a link.
          */
         LinkMeasured: {
             rtt_us: components["schemas"]["MeasuredValue"] | null;
@@ -2111,23 +2111,23 @@ export interface components {
         };
         /**
          * LinkRate
-         * @description What the link's controller tells senders.
+         * @description Link rate that the controller publishes.
          */
         LinkRate: {
             /**
              * Available Bps
-             * @description R: what each flow may send above its guaranteed rate.
+             * @description Fair share (R): what the flows of one user together may send above their guaranteed rates.
              */
             available_bps: number;
             /**
              * Explicit Rate Capacity Bps
-             * @description What all explicit-rate flows share.
+             * @description Explicit-rate capacity (C_er): what all explicit-rate flows share.
              */
             explicit_rate_capacity_bps: number;
             /**
              * Valid Until
              * Format: date-time
-             * @description End of the lease; afterwards the rate counts as unknown.
+             * @description End of the lease; then the rate is unknown.
              * @example 2026-03-01T09:30:00.000000Z
              */
             valid_until: string;
@@ -2249,7 +2249,7 @@ export interface components {
         };
         /**
          * NextPairs
-         * @description What to measure next, best first.
+         * @description Pairs to measure next, best first.
          */
         NextPairs: {
             /** Items */
@@ -2257,7 +2257,7 @@ export interface components {
         };
         /**
          * Node
-         * @description A host or network element.
+         * @description A node with its live state.
          */
         Node: {
             /** Id */
@@ -2278,12 +2278,12 @@ export interface components {
                 [key: string]: string;
             };
             map_position: components["schemas"]["MapPosition"] | null;
-            /** @description null: no agent has reported. */
+            /** @description null: no agent has reported yet. */
             state: components["schemas"]["NodeState"] | null;
         };
         /**
          * NodeBody
-         * @description What an operator states about a node.
+         * @description Configuration of a node.
          */
         NodeBody: {
             /**
@@ -2301,7 +2301,7 @@ export interface components {
             addresses?: string[];
             /**
              * Sensor Pod Target
-             * @description Where the node's sensor pod answers gRPC.
+             * @description gRPC address of the node's sensor pod.
              * @default
              * @example 10.254.0.12:18110
              */
@@ -2316,19 +2316,19 @@ export interface components {
             tags?: {
                 [key: string]: string;
             };
-            /** @description null: the dashboard lays the node out. */
+            /** @description null: placed by the dashboard. */
             map_position?: components["schemas"]["MapPosition"] | null;
         };
         /**
          * NodeKey
-         * @description What a node's agent says of its keys.
+         * @description Signalling keys of a node and the signals that it refused.
          */
         NodeKey: {
             /** Node */
             node: string;
             /**
              * Key Epoch
-             * @description Epoch of the signalling keys in use; 0: it has none.
+             * @description Epoch of the signalling keys in use; 0: no key.
              */
             key_epoch: number;
             /** Kernel Release */
@@ -2370,7 +2370,7 @@ export interface components {
         };
         /**
          * NodeState
-         * @description What the node's agent says of itself.
+         * @description State that the node's agent reported.
          */
         NodeState: {
             /**
@@ -2382,12 +2382,12 @@ export interface components {
             agent_version: string;
             /**
              * Capabilities
-             * @description What the kernel let the agent load.
+             * @description BPF programs that the agent loaded.
              */
             capabilities: string[];
             /**
              * Faults
-             * @description What the agent could not do, one sentence each.
+             * @description Faults that the agent reported, one sentence each.
              */
             faults: string[];
             /**
@@ -2398,7 +2398,7 @@ export interface components {
             reported_at: string;
             /**
              * Stale
-             * @description No word from the agent for longer than CHART_NODE_STALE_S.
+             * @description No report from the agent for longer than CHART_NODE_STALE_S.
              */
             stale: boolean;
         };
@@ -2428,7 +2428,7 @@ export interface components {
         };
         /**
          * PathChanges
-         * @description The newest first.
+         * @description Newest first.
          */
         PathChanges: {
             /** Items */
@@ -2436,7 +2436,7 @@ export interface components {
         };
         /**
          * PathList
-         * @description Paths to choose from, that of a request first.
+         * @description Paths; the first is the one that a request gets.
          */
         PathList: {
             /** Items */
@@ -2444,7 +2444,7 @@ export interface components {
         };
         /**
          * Policy
-         * @description A policy in force.
+         * @description A policy with its revision.
          */
         Policy: {
             /** Id */
@@ -2470,7 +2470,7 @@ export interface components {
         };
         /**
          * PolicyBody
-         * @description What operators decide for one node, or for all under the id `default`.
+         * @description Policy of one node, or of all others under the id `default`.
          * @example {
          *       "enforcement": "enforce",
          *       "link_controller": "nec"
@@ -2492,13 +2492,13 @@ export interface components {
             link_controller: "nec" | "rcp";
             /**
              * Max Guaranteed Bps
-             * @description Greatest guaranteed rate of one request; 0: only the links bound it.
+             * @description Highest guaranteed rate of one request; 0: limited by the links only.
              * @default 0
              */
             max_guaranteed_bps: number;
             /**
              * Customer Weights
-             * @description Weights of tunnels' customers by name, 1 to 10000; left out: as they are; {}: none.
+             * @description Weights of tunnel customers by name, 1 to 10000; left out: unchanged; {}: none.
              */
             customer_weights?: {
                 [key: string]: number;
@@ -2519,7 +2519,7 @@ export interface components {
         };
         /**
          * Preview
-         * @description What the same request would get if it were made now; nothing is committed.
+         * @description Outcome of the same request if it were made now; nothing is committed.
          */
         Preview: {
             /** Granted */
@@ -2536,35 +2536,35 @@ export interface components {
             path: string[];
             /**
              * Bottleneck Link Id
-             * @description The link that allows least.
+             * @description Link with the lowest free rate.
              */
             bottleneck_link_id: string | null;
             /**
              * Floor Bps
-             * @description Least guaranteed rate that would be granted; null: none would.
+             * @description Lowest guaranteed rate that would be granted; null: none.
              */
             floor_bps: number | null;
             /**
              * Ceiling Bps
-             * @description Greatest guaranteed rate that would be granted; null: unknown.
+             * @description Highest guaranteed rate that would be granted; null: unknown.
              */
             ceiling_bps: number | null;
             /**
              * Preempts
-             * @description How many requests of lower priority would lose their guarantee.
+             * @description Number of requests of lower priority that would be pre-empted.
              */
             preempts: number;
             /**
              * Windows
-             * @description The next times in which it fits without taking it from anybody.
+             * @description Next time ranges in which it would be granted without pre-emption.
              */
             windows: components["schemas"]["Window"][];
-            /** @description The problem document that the request would get; null when granted. */
+            /** @description Problem document of the refusal; null when granted. */
             refusal: components["schemas"]["Problem"] | null;
         };
         /**
          * Problem
-         * @description Problem document (RFC 9457). Tells what was wrong, where, and what would be accepted.
+         * @description Problem document (RFC 9457): what was wrong, in which field, and what would be accepted.
          * @example {
          *       "ceiling": 20000000,
          *       "detail": "Link bravo:to-charlie has 20000000 bit/s left of the 80000000 bit/s it may grant.",
@@ -2597,12 +2597,12 @@ export interface components {
             status: number;
             /**
              * Detail
-             * @description What was wrong this time, in a sentence.
+             * @description What was wrong with this request.
              */
             detail: string;
             /**
              * Instance
-             * @description What it happened to: path of the request.
+             * @description Path of the request.
              */
             instance?: string | null;
             /**
@@ -2612,22 +2612,22 @@ export interface components {
             field?: string | null;
             /**
              * Floor
-             * @description Least value that would be accepted, in the field's unit.
+             * @description Lowest value that would be accepted, in the field's unit.
              */
             floor?: number | null;
             /**
              * Ceiling
-             * @description Greatest value that would be accepted.
+             * @description Highest value that would be accepted, in the field's unit.
              */
             ceiling?: number | null;
             /**
              * Suggestions
-             * @description What would be accepted, in sentences.
+             * @description What would be accepted.
              */
             suggestions?: string[] | null;
             /**
              * Request Id
-             * @description Id under which the gateway's log has this request.
+             * @description Id of this request in the gateway's log.
              */
             request_id?: string | null;
         } & {
@@ -2635,12 +2635,12 @@ export interface components {
         };
         /**
          * Quota
-         * @description A quota, and what its application has now.
+         * @description A quota and its current use.
          */
         Quota: {
             /**
              * Application
-             * @description Subject of the application's token; default: everybody without their own.
+             * @description Subject of the application's token; default: all applications without their own quota.
              */
             application: string;
             /**
@@ -2666,7 +2666,7 @@ export interface components {
         };
         /**
          * QuotaBody
-         * @description What one application may have at once; null: no bound.
+         * @description Quota of one application; null: unlimited.
          * @example {
          *       "max_requests": 100,
          *       "max_total_bps": 500000000
@@ -2675,22 +2675,22 @@ export interface components {
         QuotaBody: {
             /**
              * Max Requests
-             * @description Live requests.
+             * @description Most requests at a time.
              */
             max_requests?: number | null;
             /**
              * Max Total Bps
-             * @description Sum of their guaranteed rates, bits per second.
+             * @description Highest sum of guaranteed rates, bits per second.
              */
             max_total_bps?: number | null;
             /**
              * Max Priority
-             * @description Greatest priority.
+             * @description Highest priority.
              */
             max_priority?: number | null;
             /**
              * Horizon S
-             * @description How far ahead a request may end; with one, every request needs an end.
+             * @description Seconds from now within which a request must end; if set, every request needs an end.
              */
             horizon_s?: number | null;
         };
@@ -2721,7 +2721,7 @@ export interface components {
             revision: number;
             /**
              * Owner
-             * @description Subject of the token that asked.
+             * @description Subject of the token of the request.
              */
             owner: string;
             /**
@@ -2764,7 +2764,7 @@ export interface components {
             confirming_nodes: string[];
             /**
              * Reason
-             * @description Why it is not as asked, in a sentence; empty when it is.
+             * @description Why the request is not as requested; empty when it is.
              */
             reason: string;
             /**
@@ -2801,7 +2801,7 @@ export interface components {
         };
         /**
          * RateRequestBody
-         * @description What an application asks for.
+         * @description A rate request.
          * @example {
          *       "description": "nightly copy",
          *       "destination": "delta",
@@ -2870,7 +2870,7 @@ export interface components {
             guaranteed_bps: number;
             /**
              * Minimum Bps
-             * @description Accept this much when guaranteed_bps does not fit; null: all or nothing.
+             * @description Accept at least this rate when guaranteed_bps cannot be granted; null: all or nothing.
              */
             minimum_bps?: number | null;
             /**
@@ -2880,13 +2880,13 @@ export interface components {
             maximum_bps?: number | null;
             /**
              * Priority
-             * @description Pre-emption priority: higher takes from lower.
+             * @description Pre-emption priority: a higher request may pre-empt a lower one.
              * @default 0
              */
             priority: number;
             /**
              * Delay Priority
-             * @description Delay class; higher waits less in queues.
+             * @description Delay priority; from 128 on expedited.
              * @default 0
              */
             delay_priority: number;
@@ -2921,13 +2921,13 @@ export interface components {
             traffic_class: "foreground" | "background";
             /**
              * Hold
-             * @description Keep the rate for 900 s and wait for /commit, instead of committing at once.
+             * @description Hold the request for up to 900 s until /commit, instead of committing at once.
              * @default false
              */
             hold: boolean;
             /**
              * Callback Url
-             * @description Where changes are told by signed POSTs; null: nowhere.
+             * @description URL that receives a signed POST for each change; null: none.
              */
             callback_url?: string | null;
             /**
@@ -2953,7 +2953,7 @@ export interface components {
         };
         /**
          * RateRequestChange
-         * @description What shall be different; what is left out stays as it is. The flow is not dropped, the path stays.
+         * @description Fields to change; fields that are left out keep their values. The flow keeps running on the same path.
          * @example {
          *       "guaranteed_bps": 80000000
          *     }
@@ -2967,7 +2967,7 @@ export interface components {
             guaranteed_bps: number;
             /**
              * Minimum Bps
-             * @description Accept this much; null: all or nothing.
+             * @description Accept at least this rate; null: all or nothing.
              */
             minimum_bps?: number | null;
             /**
@@ -2977,7 +2977,7 @@ export interface components {
             maximum_bps?: number | null;
             /**
              * End
-             * @description Extend or shorten; null: until released.
+             * @description New end; null: until released.
              */
             end?: string | null;
             /**
@@ -2987,7 +2987,7 @@ export interface components {
             priority: number;
             /**
              * Callback Url
-             * @description null: tell nobody.
+             * @description null: no callbacks.
              */
             callback_url?: string | null;
             /**
@@ -3021,7 +3021,7 @@ export interface components {
         };
         /**
          * Receipt
-         * @description What was granted, and what was delivered by the agents' counters.
+         * @description Granted rates, and volumes sent and delivered by the agents' counters.
          */
         Receipt: {
             /** Request Id */
@@ -3030,7 +3030,7 @@ export interface components {
             owner: string;
             /**
              * Complete
-             * @description false: the request lasts still, these are the figures of this moment.
+             * @description false: the request has not ended; the figures are of this moment.
              */
             complete: boolean;
             /**
@@ -3065,7 +3065,7 @@ export interface components {
             granted_bits: string;
             /**
              * Rates
-             * @description Every rate that it had, oldest first.
+             * @description Every granted rate, oldest first.
              */
             rates: components["schemas"]["GrantedRate"][];
             /** Nodes */
@@ -3119,12 +3119,12 @@ export interface components {
         };
         /**
          * RefusedSignals
-         * @description Signals that a node did not take, for one reason.
+         * @description Signals that a node refused for one reason.
          */
         RefusedSignals: {
             /**
              * Reason
-             * @description What was wrong with them.
+             * @description Reason of the refusals.
              * @example bad_tag
              */
             reason: string;
@@ -3155,12 +3155,12 @@ export interface components {
             cgroup_id: number | null;
             /**
              * Source Prefix
-             * @description What source was resolved to, CIDR notation.
+             * @description Prefix of the source, CIDR notation.
              */
             source_prefix: string | null;
             /**
              * Destination Prefix
-             * @description What destination was resolved to, CIDR notation.
+             * @description Prefix of the destination, CIDR notation.
              */
             destination_prefix: string | null;
             /**
@@ -3218,7 +3218,7 @@ export interface components {
             at: string;
             /**
              * Count
-             * @description Good results.
+             * @description Successful results.
              */
             count: number;
             /** Failed */
@@ -3253,12 +3253,12 @@ export interface components {
         };
         /**
          * RunBody
-         * @description One run of a sensor, now; a stored or running result within the tolerance answers as well.
+         * @description One run of a sensor, now; a stored or running result within the tolerance is used as well.
          */
         RunBody: {
             /**
              * Source Node
-             * @description The node whose pod runs the sensor.
+             * @description Node whose sensor pod runs the sensor.
              * @example bravo
              */
             source_node: string;
@@ -3288,7 +3288,7 @@ export interface components {
             };
             /**
              * Tolerance Ms
-             * @description A younger stored result answers.
+             * @description Use a stored result up to this age; milliseconds.
              * @default 0
              */
             tolerance_ms: number;
@@ -3323,7 +3323,7 @@ export interface components {
         };
         /**
          * RunResults
-         * @description What a run gave.
+         * @description Result of a run.
          */
         RunResults: {
             /** Items */
@@ -3331,7 +3331,7 @@ export interface components {
         };
         /**
          * SensingConfiguration
-         * @description A sensing configuration in force.
+         * @description A sensing configuration with its revision.
          */
         SensingConfiguration: {
             /** Id */
@@ -3366,12 +3366,12 @@ export interface components {
         };
         /**
          * SensingConfigurationBody
-         * @description What shall be measured (Brassil et al., The CHART System, section 6).
+         * @description A sensing configuration (Brassil et al., The CHART System, section 6).
          */
         SensingConfigurationBody: {
             /**
              * Source Node
-             * @description The node whose pod runs the sensor.
+             * @description Node whose sensor pod runs the sensor.
              * @example bravo
              */
             source_node: string;
@@ -3409,7 +3409,7 @@ export interface components {
             period_ms: number;
             /**
              * Tolerance Ms
-             * @description Younger stored results also answer; 0: half of the period.
+             * @description Use stored results up to this age, milliseconds; 0: half the period.
              * @default 0
              */
             tolerance_ms: number;
@@ -3440,7 +3440,7 @@ export interface components {
         };
         /**
          * SensingReport
-         * @description What a pod measures, merges, delays and skips.
+         * @description What a sensor pod measures, merges, delays and skips.
          */
         SensingReport: {
             /** Node */
@@ -3449,7 +3449,7 @@ export interface components {
             configurations: number;
             /**
              * Groups
-             * @description Different measurements that the configurations come to.
+             * @description Number of different measurements after merging.
              */
             groups: number;
             /** Started Runs */
@@ -3512,7 +3512,7 @@ export interface components {
             maximum: number | null;
             /**
              * Count
-             * @description How many records it is made of.
+             * @description Number of records in the step.
              */
             count: number;
         };
@@ -3557,7 +3557,7 @@ export interface components {
         };
         /**
          * SkippedRun
-         * @description A run that was not made, and why.
+         * @description A skipped run and its reason.
          */
         SkippedRun: {
             /**
@@ -3593,7 +3593,7 @@ export interface components {
             taken_at: string;
             /**
              * Reason
-             * @description schedule, or who asked.
+             * @description schedule, or the owner of a single run.
              */
             reason: string;
             /** Metrics */
@@ -3650,7 +3650,7 @@ export interface components {
         };
         /**
          * Snapshots
-         * @description The newest first.
+         * @description Newest first.
          */
         Snapshots: {
             /** Items */
@@ -3714,10 +3714,10 @@ export interface components {
             target_source: "none" | "operator" | "grant" | "schedule";
             /**
              * Reason
-             * @description Why it is not controlled as stated; empty when it is.
+             * @description Why it is not controlled as configured; empty when it is.
              */
             reason: string;
-            /** @description null: nothing is stated, the tunnel is only watched. */
+            /** @description null: no settings; the tunnel is monitored only. */
             settings: components["schemas"]["TunnelSettings"] | null;
             /** @description null: no report yet. */
             state: components["schemas"]["TunnelState"] | null;
@@ -3726,7 +3726,7 @@ export interface components {
         };
         /**
          * TunnelBody
-         * @description What a tunnel shall carry, and how its number of connections is decided.
+         * @description Target of a tunnel and the controller of its number of connections.
          * @example {
          *       "controller": "pi",
          *       "target_bps": 20000000
@@ -3735,14 +3735,14 @@ export interface components {
         TunnelBody: {
             /**
              * Controller
-             * @description pi: gains by design. naive, p: to compare with. none: not controlled.
+             * @description pi: computed gains. naive, p: for comparison. none: not controlled.
              * @default pi
              * @enum {string}
              */
             controller: "none" | "naive" | "p" | "pi";
             /**
              * Target Bps
-             * @description While neither schedule nor grant says otherwise; 0: one connection.
+             * @description Used while neither schedule nor grant sets a target; 0: one connection.
              * @default 0
              */
             target_bps: number;
@@ -3756,7 +3756,7 @@ export interface components {
             schedule?: components["schemas"]["TunnelScheduleEntryBody"][];
             /**
              * Capacity Bps
-             * @description Of the bottleneck; 0: from the grant's links, or as estimated between the ends.
+             * @description Capacity of the bottleneck; 0: from the grant's links, or estimated between the ends.
              * @default 0
              */
             capacity_bps: number;
@@ -3768,29 +3768,29 @@ export interface components {
             window_min_segments: number;
             /**
              * Connections Maximum
-             * @description 0: what the tunnel takes.
+             * @description Most connections; 0: the tunnel's own limit.
              * @default 0
              */
             connections_maximum: number;
             /**
              * Kp
-             * @description Connections per Mbit/s of error; null: by design.
+             * @description Connections per Mbit/s of error; null: computed.
              */
             kp?: number | null;
             /**
              * Ki
-             * @description Connections per Mbit/s of error and period; null: by design.
+             * @description Connections per Mbit/s of error and period; null: computed.
              */
             ki?: number | null;
             /**
              * Connections
-             * @description Under the controller none; 0: the tunnel is left alone.
+             * @description Number of connections under the controller none; 0: unchanged.
              * @default 0
              */
             connections: number;
             /**
              * Weights
-             * @description Of customers.
+             * @description Weights of customers by name.
              */
             weights?: {
                 [key: string]: number;
@@ -3798,7 +3798,7 @@ export interface components {
         };
         /**
          * TunnelCustomer
-         * @description One class of packets in the tunnel.
+         * @description A customer: one class of packets in the tunnel.
          */
         TunnelCustomer: {
             /** Name */
@@ -3817,7 +3817,7 @@ export interface components {
         };
         /**
          * TunnelDecision
-         * @description What was decided after one measurement period.
+         * @description The controller's decision after one measurement period.
          */
         TunnelDecision: {
             /**
@@ -3846,7 +3846,7 @@ export interface components {
             guarded: boolean;
             /**
              * Starved
-             * @description No new connection because users do not fill those there are.
+             * @description No new connection because the offered load does not fill the present ones.
              */
             starved: boolean;
             /** Kp */
@@ -3897,10 +3897,10 @@ export interface components {
             target_source: "none" | "operator" | "grant" | "schedule";
             /**
              * Reason
-             * @description Why it is not controlled as stated; empty when it is.
+             * @description Why it is not controlled as configured; empty when it is.
              */
             reason: string;
-            /** @description null: nothing is stated, the tunnel is only watched. */
+            /** @description null: no settings; the tunnel is monitored only. */
             settings: components["schemas"]["TunnelSettings"] | null;
             /** @description null: no report yet. */
             state: components["schemas"]["TunnelState"] | null;
@@ -3948,7 +3948,7 @@ export interface components {
         };
         /**
          * TunnelScheduleEntryBody
-         * @description A target for a time; of several that cover a moment the last holds.
+         * @description A target for a time range; where several overlap, the last applies.
          */
         TunnelScheduleEntryBody: {
             /**
@@ -3959,7 +3959,7 @@ export interface components {
             start: string;
             /**
              * End
-             * @description Not part of it; null: open.
+             * @description Exclusive end; null: open.
              */
             end?: string | null;
             /**
@@ -3970,7 +3970,7 @@ export interface components {
         };
         /**
          * TunnelSettings
-         * @description What is stated of a tunnel.
+         * @description Settings of a tunnel with their revision.
          */
         TunnelSettings: {
             /**
@@ -4008,7 +4008,7 @@ export interface components {
         };
         /**
          * TunnelState
-         * @description What the tunnel reported last.
+         * @description The last report of the tunnel.
          */
         TunnelState: {
             /**
@@ -4045,7 +4045,7 @@ export interface components {
             tls: boolean;
             /**
              * Decaying
-             * @description The lease on its connections ran out: it gives them back, down to one.
+             * @description The lease on its connections expired: it closes them, down to one.
              */
             decaying: boolean;
             /** Last Error */
@@ -4055,7 +4055,7 @@ export interface components {
         };
         /**
          * TunnelStep
-         * @description What happened between a change of target or controller and the next; in measurement periods.
+         * @description Response between one change of target or controller and the next; in measurement periods.
          */
         TunnelStep: {
             /**
@@ -4066,7 +4066,7 @@ export interface components {
             start: string;
             /**
              * End
-             * @description null: it is the present one.
+             * @description null: the current step.
              */
             end: string | null;
             /** Target Bps */
@@ -4080,7 +4080,7 @@ export interface components {
             periods: number;
             /**
              * Settling Periods
-             * @description Until the mean of three periods stayed within a twentieth of the target for three; null: not yet.
+             * @description Periods until the mean of three stayed within 5 % of the target for three; null: not settled.
              */
             settling_periods: number | null;
             /**
@@ -4102,7 +4102,7 @@ export interface components {
         };
         /**
          * Window
-         * @description A time in which the rate fits for as long as was asked.
+         * @description A time range in which the rate would be granted for the requested duration.
          */
         Window: {
             /**
@@ -4118,7 +4118,7 @@ export interface components {
             end: string | null;
             /**
              * Free Bps
-             * @description What is free over all of it, bits per second.
+             * @description Free rate over the whole time range, bits per second.
              */
             free_bps: number;
         };
@@ -4160,7 +4160,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4169,7 +4169,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4178,7 +4178,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4189,7 +4189,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4198,7 +4198,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4215,7 +4215,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -4256,7 +4256,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4265,7 +4265,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4283,7 +4283,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4292,7 +4292,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4303,7 +4303,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4312,7 +4312,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4354,7 +4354,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4363,7 +4363,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4372,7 +4372,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4381,7 +4381,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4392,7 +4392,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4401,7 +4401,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4445,7 +4445,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4454,7 +4454,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4463,7 +4463,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4472,7 +4472,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4483,7 +4483,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4492,7 +4492,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4534,7 +4534,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4543,7 +4543,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4552,7 +4552,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4563,7 +4563,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4572,7 +4572,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4588,25 +4588,25 @@ export interface operations {
     list_rate_requests: {
         parameters: {
             query?: {
-                /** @description Only those in this state. */
+                /** @description Only items in this state. */
                 lifecycle?: ("HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED") | null;
-                /** @description Only those in this state. */
+                /** @description Only items in this state. */
                 enforcement?: ("PENDING" | "ENFORCED" | "FAILED") | null;
-                /** @description Only those in this state. */
+                /** @description Only items in this state. */
                 service_state?: ("GRANTED" | "PREEMPTED" | "DEGRADED") | null;
-                /** @description Only those in this state. */
+                /** @description Only items in this state. */
                 callback_state?: ("NONE" | "PENDING" | "DELIVERED" | "DEAD") | null;
-                /** @description Only those with this tag: name=value, or name for any value. */
+                /** @description Only requests with this tag: name=value, or name for any value. */
                 tag?: string[] | null;
-                /** @description Words of id, owner, source, destination, description or tags, any case. */
+                /** @description Text in id, owner, source, destination, description or tags, ignoring case. */
                 q?: string | null;
-                /** @description Only those whose path has this link. */
+                /** @description Only requests with this link in their path. */
                 link?: string | null;
-                /** @description Only those of this application (people). */
+                /** @description Only requests of this owner (ignored for applications). */
                 owner?: string | null;
-                /** @description Only those that changed since then. */
+                /** @description Only requests that changed since this time. */
                 updated_since?: string | null;
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -4637,7 +4637,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4646,7 +4646,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4655,7 +4655,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4666,7 +4666,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4675,7 +4675,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4692,7 +4692,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -4709,9 +4709,9 @@ export interface operations {
                 headers: {
                     /** @description The revision. */
                     ETag?: string;
-                    /** @description Where the request is. */
+                    /** @description URL of the request. */
                     Location?: string;
-                    /** @description true: the first answer again. */
+                    /** @description true: this is the first response, repeated. */
                     "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
@@ -4739,7 +4739,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4748,7 +4748,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4766,7 +4766,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4775,7 +4775,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4786,7 +4786,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4795,7 +4795,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4850,7 +4850,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4868,7 +4868,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4877,7 +4877,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4888,7 +4888,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4897,7 +4897,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -4913,7 +4913,7 @@ export interface operations {
     get_rate_request: {
         parameters: {
             query?: {
-                /** @description With If-None-Match: wait so long for another revision before answering 304. */
+                /** @description With If-None-Match: seconds to wait for another revision before responding 304. */
                 wait_s?: number;
             };
             header?: {
@@ -4957,7 +4957,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4966,7 +4966,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4975,7 +4975,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4984,7 +4984,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -4995,7 +4995,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5004,7 +5004,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5067,7 +5067,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5076,7 +5076,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5085,7 +5085,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5094,7 +5094,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -5112,7 +5112,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5121,7 +5121,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5132,7 +5132,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5141,7 +5141,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5158,7 +5158,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -5174,7 +5174,7 @@ export interface operations {
                 headers: {
                     /** @description The revision. */
                     ETag?: string;
-                    /** @description true: the first answer again. */
+                    /** @description true: this is the first response, repeated. */
                     "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
@@ -5193,7 +5193,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5202,7 +5202,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5211,7 +5211,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5229,7 +5229,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5238,7 +5238,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5249,7 +5249,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5258,7 +5258,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5275,7 +5275,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -5291,7 +5291,7 @@ export interface operations {
                 headers: {
                     /** @description The revision. */
                     ETag?: string;
-                    /** @description true: the first answer again. */
+                    /** @description true: this is the first response, repeated. */
                     "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
@@ -5310,7 +5310,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5319,7 +5319,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5328,7 +5328,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5346,7 +5346,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5355,7 +5355,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5366,7 +5366,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5375,7 +5375,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5433,7 +5433,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5442,7 +5442,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5451,7 +5451,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5469,7 +5469,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5478,7 +5478,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5489,7 +5489,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5498,7 +5498,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5543,7 +5543,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5552,7 +5552,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5561,7 +5561,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5570,7 +5570,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5581,7 +5581,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5590,7 +5590,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5606,11 +5606,11 @@ export interface operations {
     list_callbacks: {
         parameters: {
             query?: {
-                /** @description Only of this rate request. */
+                /** @description Only callbacks of this rate request. */
                 request?: string | null;
-                /** @description Only those in this state. */
+                /** @description Only items in this state. */
                 state?: ("NONE" | "PENDING" | "DELIVERED" | "DEAD") | null;
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -5641,7 +5641,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5650,7 +5650,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5659,7 +5659,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5668,7 +5668,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5679,7 +5679,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5688,7 +5688,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5705,11 +5705,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                /** @description Id of the notice. */
+                /** @description Id of the callback. */
                 id: string;
             };
             cookie?: never;
@@ -5736,7 +5736,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5745,7 +5745,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5754,7 +5754,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5772,7 +5772,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5781,7 +5781,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5792,7 +5792,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5801,7 +5801,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5843,7 +5843,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5852,7 +5852,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5861,7 +5861,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5872,7 +5872,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5881,7 +5881,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5898,7 +5898,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -5926,7 +5926,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5935,7 +5935,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5953,7 +5953,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5962,7 +5962,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -5973,7 +5973,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5982,7 +5982,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -5998,7 +5998,7 @@ export interface operations {
     list_nodes: {
         parameters: {
             query?: {
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -6029,7 +6029,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6038,7 +6038,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6047,7 +6047,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6058,7 +6058,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6067,7 +6067,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6112,7 +6112,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6121,7 +6121,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6130,7 +6130,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6139,7 +6139,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6150,7 +6150,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6159,7 +6159,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6229,7 +6229,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6238,7 +6238,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6247,7 +6247,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -6265,7 +6265,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6274,7 +6274,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6285,7 +6285,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6294,7 +6294,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6337,7 +6337,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6346,7 +6346,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6355,7 +6355,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6364,7 +6364,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6373,7 +6373,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6384,7 +6384,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6393,7 +6393,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6409,7 +6409,7 @@ export interface operations {
     list_links: {
         parameters: {
             query?: {
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -6440,7 +6440,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6449,7 +6449,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6458,7 +6458,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6469,7 +6469,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6478,7 +6478,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6523,7 +6523,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6532,7 +6532,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6541,7 +6541,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6550,7 +6550,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6561,7 +6561,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6570,7 +6570,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6640,7 +6640,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6649,7 +6649,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6658,7 +6658,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -6676,7 +6676,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6685,7 +6685,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6696,7 +6696,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6705,7 +6705,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6748,7 +6748,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6757,7 +6757,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6766,7 +6766,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6775,7 +6775,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6784,7 +6784,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6795,7 +6795,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6804,7 +6804,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6822,9 +6822,9 @@ export interface operations {
             query?: {
                 /** @description null: now. */
                 from?: string | null;
-                /** @description null: for ever. */
+                /** @description null: no end. */
                 until?: string | null;
-                /** @description Ids of nodes and links that they must not use. */
+                /** @description Ids of nodes and links that the paths must not use. */
                 avoid?: string[] | null;
             };
             header?: never;
@@ -6858,7 +6858,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6867,7 +6867,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6876,7 +6876,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6887,7 +6887,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6896,7 +6896,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -6914,7 +6914,7 @@ export interface operations {
             query?: {
                 /** @description null: now. */
                 from?: string | null;
-                /** @description null: for ever. */
+                /** @description null: no end. */
                 until?: string | null;
             };
             header?: never;
@@ -6946,7 +6946,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6955,7 +6955,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6964,7 +6964,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6973,7 +6973,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -6984,7 +6984,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6993,7 +6993,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7009,7 +7009,7 @@ export interface operations {
     list_policies: {
         parameters: {
             query?: {
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -7040,7 +7040,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7049,7 +7049,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7058,7 +7058,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7069,7 +7069,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7078,7 +7078,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7123,7 +7123,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7132,7 +7132,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7141,7 +7141,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7150,7 +7150,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7161,7 +7161,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7170,7 +7170,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7240,7 +7240,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7249,7 +7249,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7258,7 +7258,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -7276,7 +7276,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7285,7 +7285,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7296,7 +7296,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7305,7 +7305,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7321,9 +7321,9 @@ export interface operations {
     list_configurations: {
         parameters: {
             query?: {
-                /** @description Only those that this node's pod runs. */
+                /** @description Only configurations that this node's sensor pod runs. */
                 source?: string | null;
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -7354,7 +7354,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7363,7 +7363,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7372,7 +7372,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7383,7 +7383,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7392,7 +7392,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7410,7 +7410,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Free to choose. */
+                /** @description Chosen by the caller. */
                 id: string;
             };
             cookie?: never;
@@ -7437,7 +7437,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7446,7 +7446,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7455,7 +7455,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7464,7 +7464,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7475,7 +7475,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7484,7 +7484,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7505,7 +7505,7 @@ export interface operations {
                 "If-Match"?: string | null;
             };
             path: {
-                /** @description Free to choose. */
+                /** @description Chosen by the caller. */
                 id: string;
             };
             cookie?: never;
@@ -7554,7 +7554,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7563,7 +7563,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7572,7 +7572,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -7590,7 +7590,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7599,7 +7599,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7610,7 +7610,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7619,7 +7619,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7637,7 +7637,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Free to choose. */
+                /** @description Chosen by the caller. */
                 id: string;
             };
             cookie?: never;
@@ -7662,7 +7662,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7671,7 +7671,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7680,7 +7680,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7689,7 +7689,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7698,7 +7698,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7709,7 +7709,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7718,7 +7718,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7734,7 +7734,7 @@ export interface operations {
     list_quotas: {
         parameters: {
             query?: {
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -7765,7 +7765,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7774,7 +7774,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7783,7 +7783,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7794,7 +7794,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7803,7 +7803,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7848,7 +7848,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7857,7 +7857,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7866,7 +7866,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -7875,7 +7875,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -7886,7 +7886,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7895,7 +7895,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -7965,7 +7965,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7974,7 +7974,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7983,7 +7983,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -8001,7 +8001,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8010,7 +8010,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8021,7 +8021,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8030,7 +8030,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8073,7 +8073,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8082,7 +8082,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8091,7 +8091,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8100,7 +8100,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8111,7 +8111,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8120,7 +8120,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8136,7 +8136,7 @@ export interface operations {
     list_tunnels: {
         parameters: {
             query?: {
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -8167,7 +8167,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8176,7 +8176,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8185,7 +8185,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8196,7 +8196,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8205,7 +8205,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8223,7 +8223,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The name that its origin was started with. */
+                /** @description Name of the tunnel, as given to its origin. */
                 id: string;
             };
             cookie?: never;
@@ -8250,7 +8250,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8259,7 +8259,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8268,7 +8268,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8277,7 +8277,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8288,7 +8288,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8297,7 +8297,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8318,7 +8318,7 @@ export interface operations {
                 "If-Match"?: string | null;
             };
             path: {
-                /** @description The name that its origin was started with. */
+                /** @description Name of the tunnel, as given to its origin. */
                 id: string;
             };
             cookie?: never;
@@ -8367,7 +8367,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8376,7 +8376,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8385,7 +8385,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -8403,7 +8403,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8412,7 +8412,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8423,7 +8423,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8432,7 +8432,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8450,7 +8450,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The name that its origin was started with. */
+                /** @description Name of the tunnel, as given to its origin. */
                 id: string;
             };
             cookie?: never;
@@ -8475,7 +8475,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8484,7 +8484,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8493,7 +8493,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8502,7 +8502,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8511,7 +8511,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8522,7 +8522,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8531,7 +8531,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8550,7 +8550,7 @@ export interface operations {
                 source?: string | null;
                 destination?: string | null;
                 metric?: string | null;
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -8581,7 +8581,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8590,7 +8590,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8599,7 +8599,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8610,7 +8610,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8619,7 +8619,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8664,7 +8664,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8673,7 +8673,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8682,7 +8682,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8693,7 +8693,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8702,7 +8702,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8719,7 +8719,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -8760,7 +8760,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8769,7 +8769,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8778,7 +8778,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8796,7 +8796,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8805,7 +8805,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8816,7 +8816,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8825,7 +8825,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8841,7 +8841,7 @@ export interface operations {
     sensing_report: {
         parameters: {
             query?: {
-                /** @description Skipped runs to tell, the newest first. */
+                /** @description Most skipped runs listed, newest first. */
                 skips?: number;
             };
             header?: never;
@@ -8873,7 +8873,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8882,7 +8882,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8891,7 +8891,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8900,7 +8900,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8911,7 +8911,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8920,7 +8920,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -8970,7 +8970,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8979,7 +8979,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -8988,7 +8988,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -8999,7 +8999,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9008,7 +9008,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9054,7 +9054,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9063,7 +9063,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9072,7 +9072,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9083,7 +9083,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9092,7 +9092,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9141,7 +9141,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9150,7 +9150,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9159,7 +9159,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9170,7 +9170,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9179,7 +9179,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9221,7 +9221,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9230,7 +9230,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9239,7 +9239,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9250,7 +9250,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9259,7 +9259,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9276,7 +9276,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeating a request with the same key within 24 h gives the first answer again. */
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -9304,7 +9304,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9313,7 +9313,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9331,7 +9331,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9340,7 +9340,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9351,7 +9351,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9360,7 +9360,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9377,7 +9377,7 @@ export interface operations {
         parameters: {
             query?: {
                 metric?: string | null;
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -9411,7 +9411,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9420,7 +9420,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9429,7 +9429,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9438,7 +9438,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9449,7 +9449,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9458,7 +9458,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9507,7 +9507,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9516,7 +9516,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9525,7 +9525,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9534,7 +9534,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9545,7 +9545,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9554,7 +9554,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9596,7 +9596,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9605,7 +9605,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9614,7 +9614,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9625,7 +9625,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9634,7 +9634,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9679,7 +9679,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9688,7 +9688,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9697,7 +9697,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9706,7 +9706,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9717,7 +9717,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9726,7 +9726,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9796,7 +9796,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9805,7 +9805,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It conflicts with what is there: not enough capacity, no path, in use, a key used for another body. */
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9814,7 +9814,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The resource has another revision than If-Match says. */
+            /** @description The revision of the resource differs from If-Match. */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -9832,7 +9832,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9841,7 +9841,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9852,7 +9852,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9861,7 +9861,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9904,7 +9904,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9913,7 +9913,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9922,7 +9922,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -9931,7 +9931,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -9942,7 +9942,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9951,7 +9951,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -9967,7 +9967,7 @@ export interface operations {
     list_alerts: {
         parameters: {
             query?: {
-                /** @description Only those that fire now. */
+                /** @description Only alerts that are firing. */
                 firing?: boolean;
                 limit?: number;
             };
@@ -9997,7 +9997,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10006,7 +10006,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10015,7 +10015,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10026,7 +10026,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10035,7 +10035,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10054,7 +10054,7 @@ export interface operations {
                 source?: string | null;
                 destination?: string | null;
                 metric?: string | null;
-                /** @description Greatest number of items on the page. */
+                /** @description Most items on the page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -10085,7 +10085,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10094,7 +10094,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10103,7 +10103,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10114,7 +10114,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10123,7 +10123,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10176,7 +10176,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10185,7 +10185,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10194,7 +10194,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10203,7 +10203,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10214,7 +10214,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10223,7 +10223,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10239,10 +10239,10 @@ export interface operations {
     list_audit: {
         parameters: {
             query?: {
-                /** @description What it was done to. */
+                /** @description Id of the changed object. */
                 subject?: string;
                 actor?: string;
-                /** @description Or how it begins. */
+                /** @description Action or its prefix. */
                 action?: string;
                 limit?: number;
             };
@@ -10272,7 +10272,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10281,7 +10281,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10290,7 +10290,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10301,7 +10301,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10310,7 +10310,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10355,7 +10355,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10364,7 +10364,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10373,7 +10373,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10382,7 +10382,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10393,7 +10393,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10402,7 +10402,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10418,9 +10418,9 @@ export interface operations {
     list_flows: {
         parameters: {
             query?: {
-                /** @description That sends. */
+                /** @description Sending node. */
                 node?: string;
-                /** @description Only those that had not ended. */
+                /** @description Only flows that have not ended. */
                 running?: boolean;
                 limit?: number;
             };
@@ -10450,7 +10450,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10459,7 +10459,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10468,7 +10468,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10479,7 +10479,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10488,7 +10488,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10530,7 +10530,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10539,7 +10539,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10548,7 +10548,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10559,7 +10559,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10568,7 +10568,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10584,7 +10584,7 @@ export interface operations {
     events: {
         parameters: {
             query?: {
-                /** @description Names separated by commas; everything when left out. */
+                /** @description Names separated by commas; default: all. */
                 events?: string | null;
                 /** @description As Last-Event-ID, for browsers: a new EventSource cannot send the header. */
                 after?: string | null;
@@ -10620,7 +10620,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10629,7 +10629,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10638,7 +10638,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10649,7 +10649,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10658,7 +10658,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10700,7 +10700,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10709,7 +10709,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10718,7 +10718,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10729,7 +10729,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10738,7 +10738,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10769,7 +10769,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignIn"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10778,7 +10778,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10789,7 +10789,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10818,7 +10818,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10827,7 +10827,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10836,7 +10836,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10847,7 +10847,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10856,7 +10856,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10899,7 +10899,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10908,7 +10908,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -10917,7 +10917,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -10928,7 +10928,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10937,7 +10937,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -10979,7 +10979,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10988,7 +10988,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There is no such resource (or it belongs to another application). */
+            /** @description The resource does not exist, or belongs to another owner. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10997,7 +10997,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11006,7 +11006,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -11017,7 +11017,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11026,7 +11026,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A service behind the gateway is away; Retry-After says when to try again. */
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
             503: {
                 headers: {
                     /** @description Seconds. */
@@ -11055,7 +11055,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -11064,7 +11064,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11073,7 +11073,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -11084,7 +11084,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11137,7 +11137,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description Says which part is missing. */
+            /** @description Names the dependency that is unreachable. */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -11197,7 +11197,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -11215,7 +11215,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11224,7 +11224,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -11235,7 +11235,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11277,7 +11277,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token's roles do not allow it. */
+            /** @description The token's roles do not permit this call. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -11295,7 +11295,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11304,7 +11304,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -11315,7 +11315,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11346,7 +11346,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11355,7 +11355,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -11366,7 +11366,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11397,7 +11397,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description A field has a value that is not accepted; `field`, `floor`, `ceiling`, `suggestions` say what would be. */
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -11406,7 +11406,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to go on. */
+            /** @description Too many requests; retry after Retry-After seconds. */
             429: {
                 headers: {
                     /** @description Seconds. */
@@ -11417,7 +11417,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The gateway failed. */
+            /** @description Internal error of the gateway. */
             500: {
                 headers: {
                     [name: string]: unknown;

@@ -30,8 +30,8 @@ export function HeartbeatBar({ slots, label }: Props) {
   const silent = shown.length - heard.length;
   const words =
     heard.length === 0
-      ? "silent"
-      : `at most ${formatShare(Math.max(...heard))}${silent > 0 ? `, silent for ${silent} of ${shown.length}` : ""}`;
+      ? "no reports"
+      : `at most ${formatShare(Math.max(...heard))}${silent > 0 ? `, no report in ${silent} of ${shown.length} slots` : ""}`;
   return (
     <Box component="svg" w={WIDTH} h={HEIGHT} role="img" aria-label={`${label}: ${words}`} display="block">
       <title>{words}</title>

@@ -63,9 +63,9 @@ export function Empty({ title, children, level = 2 }: EmptyProps) {
 }
 
 export function NotFound() {
-  usePageTitle("No such page");
+  usePageTitle("Page not found");
   return (
-    <Empty title="There is no such page" level={1}>
+    <Empty title="Page not found" level={1}>
       <Link to="/">Back to the overview</Link>
     </Empty>
   );
@@ -99,7 +99,7 @@ export function Fetched<T>({ query, what, children }: FetchedProps<T>) {
 function NotRenewed({ what, error }: { what: string; error: Error }) {
   return (
     <Alert color="orange" variant="outline" role="status" mb="sm" title={`Stale: ${what}`}>
-      <Text size="sm">What is shown is from before. {error.message}</Text>
+      <Text size="sm">The data shown is from before. {error.message}</Text>
     </Alert>
   );
 }

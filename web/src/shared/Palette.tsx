@@ -39,7 +39,7 @@ function useCommands({ roles, onSignOut }: Props): Command[] {
   const commands: Command[] = [
     {
       id: "new-request",
-      label: "Ask for a rate",
+      label: "New rate request",
       icon: NEW_REQUEST_ICON,
       letter: "C",
       keywords: ["new", "request", "create"],
@@ -175,11 +175,11 @@ export function Palette(props: Props) {
       lockScroll={false}
       scrollable
       maxHeight={420}
-      nothingFound="Nothing is called that."
+      nothingFound="No match."
       onSpotlightOpen={readLinks}
       searchProps={{
         "aria-label": "Search pages, commands, links and requests",
-        placeholder: "Go to, or do …",
+        placeholder: "Go to a page or run a command …",
         leftSection: <IconSearch size={18} aria-hidden />,
       }}
     />

@@ -58,7 +58,7 @@ describe("the frame of every page", () => {
     await user.click(await screen.findByRole("radio", { name: "viewer" }));
     await user.click(screen.getByRole("button", { name: "Sign in as viewer" }));
     expect(await screen.findByText("dev-viewer")).toBeInTheDocument();
-    expect(await screen.findByText("Nodes well")).toBeInTheDocument();
+    expect(await screen.findByText("Nodes reporting")).toBeInTheDocument();
     expect(document.title).toBe("Overview · CHART");
     await user.click(screen.getByRole("button", { name: "Sign out" }));
     expect(await screen.findByRole("heading", { name: "Sign in" })).toBeInTheDocument();
@@ -75,18 +75,18 @@ describe("the frame of every page", () => {
   it("says that the gateway does not answer, instead of asking to sign in", async () => {
     vi.stubGlobal("fetch", vi.fn().mockRejectedValue(new TypeError("network")));
     renderInApp(<RouterProvider router={router} />);
-    expect(await screen.findByRole("alert")).toHaveTextContent("The gateway does not answer");
+    expect(await screen.findByRole("alert")).toHaveTextContent("No response from the gateway");
     expect(screen.queryByRole("heading", { name: "Sign in" })).not.toBeInTheDocument();
   });
 
   it("keeps the page while the gateway is away, and asks to sign in once it says that the session is over", async () => {
     signedIn = true;
     const { queries } = renderInApp(<RouterProvider router={router} />);
-    expect(await screen.findByText("Nodes well")).toBeInTheDocument();
+    expect(await screen.findByText("Nodes reporting")).toBeInTheDocument();
     const answering = globalThis.fetch;
     vi.stubGlobal("fetch", vi.fn().mockRejectedValue(new TypeError("network")));
     await queries.refetchQueries({ queryKey: ["session"] });
-    expect(screen.getByText("Nodes well")).toBeInTheDocument();
+    expect(screen.getByText("Nodes reporting")).toBeInTheDocument();
     vi.stubGlobal("fetch", answering);
     signedIn = false;
     await queries.refetchQueries({ queryKey: ["session"] });

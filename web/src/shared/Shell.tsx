@@ -62,7 +62,7 @@ function SchemeToggle() {
 function Offline() {
   return (
     <Alert color="red" variant="outline" title="The connection to the gateway is lost" mb="md" role="alert">
-      Traffic in the network goes on. What is shown is from before, and renews itself once the gateway
+      Traffic in the network is not affected. The data shown is from before and is updated once the gateway
       answers.
     </Alert>
   );

@@ -1,4 +1,4 @@
-"""`chart path`, `chart quota`, `chart callback`: what could be committed, what may be, and what was told."""
+"""`chart path`, `chart quota`, `chart callback`: free rates of paths, quotas, and callbacks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from chart_client.models import Quota
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
-quota = typer.Typer(help="What applications may have at once.", no_args_is_help=True)
-callback = typer.Typer(help="What applications were told.", no_args_is_help=True)
+quota = typer.Typer(help="Quotas of applications.", no_args_is_help=True)
+callback = typer.Typer(help="Callbacks to applications and their delivery.", no_args_is_help=True)
 
-Application = Annotated[str, typer.Argument(metavar="[APPLICATION]", help="Its token's subject; others: default.")]
+Application = Annotated[
+    str, typer.Argument(metavar="[APPLICATION]", help="The subject of its token; default: the quota of all others.")
+]
 
 
 def path(
@@ -37,7 +39,7 @@ def path(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Paths between two nodes, with what may still be committed on them; the first is what a request gets."""
+    """List paths between two nodes with their free rate; a request gets the first."""
     show_all(
         server,
         token,
@@ -58,7 +60,7 @@ def path(
 
 @quota.command("list")
 def list_quotas(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Quotas and what of them is used."""
+    """List quotas and their use."""
     with session(server, token, as_json=as_json) as client:
         found = list(client.quotas.list())
     _show(found, as_json=as_json)
@@ -67,15 +69,17 @@ def list_quotas(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", 
 @quota.command("set")
 def set_quota(
     application: Application = "default",
-    requests: Annotated[int | None, typer.Option(min=1, help="Live requests.")] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Most requests at a time.")] = None,
     total: Annotated[Rate | None, typer.Option(parser=rate_option, help="Sum of guaranteed rates, such as 1G.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=255, help="Greatest priority.")] = None,
-    horizon: Annotated[int | None, typer.Option(min=1, help="Seconds ahead that a request may end.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=255, help="Highest priority.")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Seconds from now within which a request must end.")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """State a quota; what is left out has no bound."""
+    """Set a quota; a limit that is left out is unlimited."""
     with session(server, token, as_json=as_json) as client:
         stated = client.quotas.put(
             application, max_requests=requests, max_total_bps=total, max_priority=priority, horizon_s=horizon
@@ -90,7 +94,7 @@ def delete_quota(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a quota; the default one holds again."""
+    """Remove a quota; the default quota applies again."""
     with session(server, token, as_json=as_json) as client:
         client.quotas.delete(application)
 
@@ -101,10 +105,10 @@ def _show(found: list[Quota], *, as_json: bool) -> None:
         ("application", "requests", "rate", "priority", "horizon"),
         lambda one: (
             one.application,
-            f"{'-' if one.used_requests is None else one.used_requests} of {one.max_requests or 'any'}",
-            f"{format_bps(one.used_total_bps or 0)} of {format_bps(one.max_total_bps) if one.max_total_bps else 'any'}",
+            f"{'-' if one.used_requests is None else one.used_requests} of {one.max_requests or 'unlimited'}",
+            f"{format_bps(one.used_total_bps or 0)} of {format_bps(one.max_total_bps) if one.max_total_bps else '-'}",
             "any" if one.max_priority is None else one.max_priority,
-            f"{one.horizon_s} s" if one.horizon_s else "any",
+            f"{one.horizon_s} s" if one.horizon_s else "unlimited",
         ),
         "no quotas",
         as_json=as_json,
@@ -120,7 +124,7 @@ def list_callbacks(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Newest first; DEAD ones were given up after a day."""
+    """List callbacks, newest first; DEAD: delivery was given up after 24 h."""
     with session(server, token, as_json=as_json) as client:
         listed = client.callbacks.list(request=request, state=state.upper() if state else None)
         found = list(itertools.islice(listed, limit))
@@ -140,7 +144,7 @@ def retry(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Send one again."""
+    """Send a callback again."""
     with session(server, token, as_json=as_json) as client:
         sent = client.callbacks.retry(callback_id)
     told(sent, f"{sent.id} is sent again to {sent.url}", as_json=as_json)
@@ -149,13 +153,13 @@ def retry(
 @callback.command("secret")
 def secret(
     replace: Annotated[
-        bool, typer.Option("--replace", help="Make a new one; the old one signs too for a day.")
+        bool, typer.Option("--replace", help="Create a new secret; the old one stays valid for 24 h.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """The secret that your callbacks are signed with."""
+    """Print the secret that signs your callbacks."""
     with session(server, token, as_json=as_json) as client:
         value = client.callbacks.secret(replace=replace)
     if as_json:

@@ -24,7 +24,7 @@ alert = typer.Typer(help="Alerts and their rules.", no_args_is_help=True)
 
 
 class Kind(StrEnum):
-    """What a rule looks at."""
+    """Kind of the rule's condition."""
 
     above = "above"
     below = "below"
@@ -34,12 +34,12 @@ class Kind(StrEnum):
 
 @alert.command("list")
 def list_alerts(
-    firing: Annotated[bool, typer.Option("--firing", help="Only those that fire now.")] = False,
+    firing: Annotated[bool, typer.Option("--firing", help="Only alerts that are firing.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Alerts, the newest first."""
+    """List alerts, newest first."""
     show_all(
         server,
         token,
@@ -58,7 +58,7 @@ def list_alerts(
 
 @alert.command("rules")
 def list_rules(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Rules in force."""
+    """List alert rules."""
     show_all(
         server,
         token,
@@ -83,18 +83,22 @@ def list_rules(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", a
 def put_rule(
     rule_id: Annotated[str, typer.Argument(metavar="ID")],
     kind: Annotated[Kind, typer.Option()],
-    metric: Annotated[str, typer.Option(help="Such as rtt_us.")],
+    metric: Annotated[str, typer.Option(help="Metric, such as rtt_us.")],
     source: SourceOption = None,
     destination: DestinationOption = None,
     statistic: Annotated[str | None, typer.Option(help="latest, mean, p50, p95, p99, loss_ratio, ...")] = None,
-    threshold: Annotated[float, typer.Option(help="In the metric's unit; of a change relative.")] = 0.0,
-    for_s: Annotated[int, typer.Option("--for", min=0, help="Seconds that it must hold, or of silence.")] = 0,
+    threshold: Annotated[
+        float, typer.Option(help="In the unit of the metric; for kind change: relative, such as 0.5.")
+    ] = 0.0,
+    for_s: Annotated[
+        int, typer.Option("--for", min=0, help="Seconds that the condition must hold; for kind no_data: without data.")
+    ] = 0,
     description: Annotated[str, typer.Option()] = "",
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """State a rule, for one path or for all paths of a metric."""
+    """Set an alert rule for one path or for all paths of a metric."""
     with session(server, token, as_json=as_json) as client:
         stored = client.alerts.put_rule(
             rule_id,
@@ -116,6 +120,6 @@ def delete_rule(
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
 ) -> None:
-    """Remove a rule; what it fired is resolved."""
+    """Remove an alert rule; its alerts are resolved."""
     with session(server, token) as client:
         client.alerts.delete_rule(rule_id)

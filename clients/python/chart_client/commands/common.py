@@ -31,14 +31,16 @@ ServerOption = Annotated[
 ]
 TokenOption = Annotated[
     str,
-    typer.Option("--token", envvar="CHART_TOKEN", help="Bearer token; a local development platform gives one itself."),
+    typer.Option(
+        "--token", envvar="CHART_TOKEN", help="Bearer token; fetched automatically from a local development platform."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 SourceOption = Annotated[str | None, typer.Option("--from", help="Only from this node.")]
 DestinationOption = Annotated[str | None, typer.Option("--to", help="Only to this node.")]
-MetricOption = Annotated[str | None, typer.Option(help="Such as rtt_us.")]
+MetricOption = Annotated[str | None, typer.Option(help="Metric, such as rtt_us.")]
 
 
 class Rate(int):
@@ -73,13 +75,13 @@ def value_words(value: float | None, unit: str) -> str:
 
 
 def local_time(moment: datetime, timespec: str = "seconds") -> str:
-    """A moment in the zone of whoever reads it."""
+    """A time in the local time zone."""
     return moment.astimezone().isoformat(" ", timespec)
 
 
 @contextmanager
 def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = False) -> Iterator[Client]:
-    """A client; its errors become words on stderr (JSON on stdout) and exit status 1."""
+    """A client; its errors are printed on stderr (as JSON on stdout) with exit status 1."""
     with reported(as_json=as_json), Client(server, token or None) as client:
         yield client
 
@@ -87,7 +89,7 @@ def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = Fa
 def show_one(
     server: str, token: str, fetch: Callable[[Client], M], words: Callable[[M], None], *, as_json: bool
 ) -> None:
-    """Ask for one thing and print it, in words or as JSON."""
+    """Fetch one object and print it as text or JSON."""
     with session(server, token, as_json=as_json) as client:
         found = fetch(client)
     if as_json:
@@ -106,7 +108,7 @@ def show_all(
     *,
     as_json: bool,
 ) -> list[M]:
-    """Ask for several things and print them, as a table (`empty` when there is none) or as JSON."""
+    """Fetch several objects and print them as a table (`empty` when there is none) or as JSON."""
     with session(server, token, as_json=as_json) as client:
         found = list(fetch(client))
     print_all(found, columns, row, empty, as_json=as_json)
@@ -121,7 +123,7 @@ def print_all(
     *,
     as_json: bool,
 ) -> None:
-    """Several things as a table, or as JSON."""
+    """Print several objects as a table or as JSON."""
     if as_json:
         print_json(found)
     else:
@@ -129,7 +131,7 @@ def print_all(
 
 
 def told(stored: object, words: str, *, as_json: bool) -> None:
-    """What was done: for programs all of it, for people one line."""
+    """Print the result of a command: all of it as JSON, or one line of text."""
     if as_json:
         print_json(stored)
     else:
@@ -138,7 +140,7 @@ def told(stored: object, words: str, *, as_json: bool) -> None:
 
 @contextmanager
 def reported(*, as_json: bool = False) -> Iterator[None]:
-    """Turn errors of the client into words and exit status 1."""
+    """Print errors of the client and exit with status 1."""
     try:
         yield
     except ProblemError as error:
@@ -154,7 +156,7 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
         else:
             console.print("[red]failed:[/red] ", str(error), sep="")
             if isinstance(error, UnreachableError):
-                console.print("  is the platform up? `make up` starts it, `chart doctor` says what is missing")
+                console.print("  is the platform running? `make up` starts it, `chart doctor` checks it")
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -185,7 +187,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
-    """A table on stdout; words when there is nothing."""
+    """A table on stdout; a sentence when there are no rows."""
     if not rows:
         out.print(empty)
         return

@@ -74,6 +74,6 @@ def services(incomplete: str) -> Offered:
         ("available", "the available rate of the path"),
         ("guaranteed", "the rate, no more and no less"),
         ("maximum", "the rate, on links that may be oversubscribed"),
-        ("variable", "at least the rate, and what is available on top"),
+        ("variable", "at least the rate, plus the available rate"),
     ]
     return [one for one in offered if one[0].startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`chart doctor`: is this machine fit for CHART, and is the platform well; each line with what helps."""
+"""`chart doctor`: checks this machine and the platform; each failed check has its fix."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, how it is, and what to do about it."""
+    """One check: name, outcome, detail, and the fix when it failed."""
 
     name: str
     status: Status
@@ -54,13 +54,13 @@ def _ok(name: str, good: bool, detail: str, otherwise: str, fix: str) -> Finding
 
 
 def kernel() -> Iterator[Finding]:
-    """What the agents need of the kernel."""
+    """Checks of kernel features that the agents need."""
     types = Path("/sys/kernel/btf/vmlinux")
     yield _ok(
         "BTF",
         types.exists(),
         str(types),
-        "the kernel has no type information",
+        "the kernel has no BTF type information",
         "boot a kernel with CONFIG_DEBUG_INFO_BTF",
     )
     if types.exists():
@@ -68,8 +68,8 @@ def kernel() -> Iterator[Finding]:
         yield _ok(
             "struct_ops",
             able,
-            "congestion control in BPF is possible",
-            "the kernel cannot run a congestion control in BPF",
+            "the kernel supports congestion control in BPF",
+            "the kernel does not support congestion control in BPF",
             "boot a kernel with CONFIG_BPF_JIT that docs/deployment.md lists",
         )
     mounts = Path("/proc/mounts").read_text()
@@ -102,7 +102,7 @@ def kernel() -> Iterator[Finding]:
 
 
 def programs(folder: Path) -> Iterator[Finding]:
-    """What is built; clang is needed to build only."""
+    """Checks of the built programs; clang is needed for building only."""
     missing = [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
     objects = sorted((folder / "dataplane" / "bpf").glob("*.o"))
     if not objects:
@@ -117,13 +117,13 @@ def answers(name: str, address: str, fix: str) -> Finding:
     host, _, port = address.split(",")[0].rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=CONNECT_LIMIT_S):
-            return Finding(name, "ok", f"answers at {address}")
+            return Finding(name, "ok", f"accepts connections at {address}")
     except (OSError, ValueError) as error:
         return Finding(name, "failed", f"no answer at {address}: {error}", fix)
 
 
 def gateway(server: str) -> Iterator[Finding]:
-    """Whether the gateway answers, can reach everything behind it, and agrees on the time."""
+    """Checks of the gateway: reachable, its dependencies ready, clocks in step."""
     with Transport(server, None, timeout_s=10, transport=None) as transport:
         try:
             answer = transport.look("/readyz")
@@ -133,12 +133,16 @@ def gateway(server: str) -> Iterator[Finding]:
     try:
         checks = answer.json()["checks"]
     except (ValueError, KeyError, TypeError):
-        yield Finding("gateway", "failed", f"{server} answers, but not as CHART's gateway", "check --server")
+        yield Finding("gateway", "failed", f"{server} responds, but is not a CHART gateway", "check --server")
         return
     bad = {name: words for name, words in checks.items() if words != "ok"}
     words = "; ".join(f"{name}: {text}" for name, text in bad.items())
     yield _ok(
-        "gateway", not bad, f"ready at {server}", f"not ready: {words}", "chart platform status; see the logs it names"
+        "gateway",
+        not bad,
+        f"ready at {server}",
+        f"not ready: {words}",
+        "chart platform status; then see the logs it lists",
     )
     if "date" in answer.headers:
         apart_s = abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time())
@@ -146,14 +150,14 @@ def gateway(server: str) -> Iterator[Finding]:
             "clock",
             # The header has whole seconds.
             apart_s <= CLOCK_LIMIT_S + 1,
-            "agrees with the gateway's",
-            f"{apart_s:.0f} s apart from the gateway's",
+            "in step with the gateway's clock",
+            f"{apart_s:.0f} s off the gateway's clock",
             "synchronise both clocks with NTP",
         )
 
 
 def examine(server: str) -> list[Finding]:
-    """Every finding."""
+    """The outcome of every check."""
     database = urlsplit(os.environ.get("CHART_DATABASE_URL", "postgresql://127.0.0.1:15432/chart"))
     parts: list[Callable[[], Iterator[Finding]]] = [kernel, lambda: programs(build_dir())]
     found = [finding for part in parts for finding in part()]

@@ -20,13 +20,13 @@ from chart_client.units import format_bps
 WATCH_S = 8.0
 # Two reports this far apart say what a flow sends.
 APART_S = 0.8
-# Payload over a whole packet, and a little less: what counts as "gets its rate".
+# Payload over a whole packet, and a little less: the share of its rate from which a flow counts as served.
 GOOD_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a request is as it is."""
+    """Explanation of a request's rate."""
 
     match: str
     path: list[Link]
@@ -54,7 +54,7 @@ def match_words(request: RateRequest) -> str:
 
 
 def bottleneck(path: list[Link]) -> Link | None:
-    """The link that allows a flow least: by its rate where it has one, otherwise by what admission may grant."""
+    """The link with the lowest fair share on the path; without a link rate, its admission limit counts."""
     return min(path, key=_allows_bps, default=None)
 
 
@@ -63,20 +63,20 @@ def _allows_bps(link: Link) -> float:
 
 
 def sender(request: RateRequest) -> Confirmation | None:
-    """The word of the node that sends: where the kernel paces."""
+    """The status that the sending node reported: its kernel paces the flow."""
     first = request.path[0].split(":")[0] if request.path else None
     return next((one for one in request.confirmations if one.node == first), None)
 
 
 def first_cause(request: RateRequest, path: list[Link], measured_bps: float | None) -> str | None:
-    """The first reason, along the way from the request to the wire, why it does not get what it asked for."""
+    """The first cause of a shortfall, checked from admission to the wire; None when there is none."""
     if request.lifecycle != "ACTIVE":
         return f"the request is {request.lifecycle.lower()}{': ' + request.reason if request.reason else ''}"
     if request.granted_bps < request.request.guaranteed_bps:
         asked = format_bps(request.request.guaranteed_bps)
-        return f"admission granted {format_bps(request.granted_bps)} of {asked}: {request.reason or 'links are full'}"
+        return f"admitted {format_bps(request.granted_bps)} of {asked}: {request.reason or 'links are full'}"
     if request.service_state != "GRANTED":
-        return f"the service is {request.service_state.lower()}: {request.reason or 'no reason given'}"
+        return f"the service is {request.service_state.lower()}: {request.reason or 'no reason reported'}"
     if request.enforcement != "ENFORCED":
         return f"not enforced: {shortfall(request)}"
     known = sender(request)
@@ -84,9 +84,9 @@ def first_cause(request: RateRequest, path: list[Link], measured_bps: float | No
         return f"no flow on {known.node} matches: {match_words(request)}"
     without = [link.id for link in path if link.rate is None]
     if without and request.request.service != "guaranteed":
-        return f"no valid rate of {', '.join(without)}: is the allocator running?"
+        return f"no valid link rate for {', '.join(without)}: is the allocator running?"
     if known is not None and known.kernel_rate_bps < request.granted_bps:
-        return f"the kernel of {known.node} has {format_bps(known.kernel_rate_bps)}, less than granted"
+        return f"the kernel of {known.node} enforces {format_bps(known.kernel_rate_bps)}, less than granted"
     if known is not None and measured_bps is not None and measured_bps < GOOD_SHARE * known.kernel_rate_bps:
         return _path_cause(path, known, measured_bps)
     return None
@@ -96,12 +96,12 @@ def _path_cause(path: list[Link], known: Confirmation, measured_bps: float) -> s
     for link in path:
         if link.load and link.load.dropped_packets:
             return f"{link.id} drops packets: {link.load.dropped_packets} in its last report"
-    rates = f"it sends {format_bps(measured_bps)} of the {format_bps(known.kernel_rate_bps)} it may send"
-    return f"{rates}: the application, the receiver's window or losses beyond the path's links hold it back"
+    rates = f"it sends {format_bps(measured_bps)} of its rate of {format_bps(known.kernel_rate_bps)}"
+    return f"{rates}: limited by the application, the receive window or loss outside the path's links"
 
 
 def measure(client: Client, request: RateRequest) -> tuple[RateRequest, float | None]:
-    """What the sender really sends, bits per second, from two reports of its agent; None when no report came."""
+    """The rate that the sender sends, bits per second, from two reports of its agent; None when no report came."""
     known = sender(request)
     if known is None or request.lifecycle != "ACTIVE":
         return request, None
@@ -121,7 +121,7 @@ def measure(client: Client, request: RateRequest) -> tuple[RateRequest, float | 
 
 
 def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
-    """Everything known about a request."""
+    """All data about a request."""
     request, measured_bps = measure(client, client.rate_requests.get(request_id))
     links = {link.id: link for link in client.links.list()}
     path = [links[link_id] for link_id in request.path if link_id in links]
@@ -144,7 +144,7 @@ def explain(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Why a request gets what it gets: from the match to the wire."""
+    """Explain a request's rate: match, path, bottleneck, enforced and measured rate, cause of a shortfall."""
     with session(server, token, as_json=as_json) as client:
         request, found = build(client, request_id)
     if as_json:
@@ -157,19 +157,19 @@ def explain(
             link.id + (" <- bottleneck" if link.id == found.bottleneck else ""),
             format_bps(link.capacity_bps),
             format_bps(link.load.sent_bps) if link.load else "-",
-            format_bps(link.rate.available_bps) if link.rate else "no lease",
+            format_bps(link.rate.available_bps) if link.rate else "no link rate",
             link.load.dropped_packets if link.load else "-",
         )
         for link in found.path
     ]
-    print_table(("path", "capacity", "sent", "rate per flow", "drops"), rows, "path        none")
+    print_table(("path", "capacity", "sent", "fair share", "drops"), rows, "path        none")
     out.print(f"granted     {format_bps(found.granted_bps)} of {format_bps(request.request.guaranteed_bps)}")
     out.print(f"kernel      {format_bps(found.kernel_rate_bps)}")
     out.print(f"measured    {format_bps(found.measured_bps)}")
     if found.cause:
         out.print("[yellow]cause[/yellow]       ", found.cause, sep="")
     else:
-        out.print("[green]gets what it asked for[/green]")
+        out.print("[green]at the requested rate[/green]")
 
 
 def _plain(request: RateRequest, found: Explanation) -> dict[str, Any]:

@@ -14,7 +14,7 @@ CLONE_NEWNET = 0x40000000
 
 
 class NotPossibleError(Exception):
-    """This machine or user cannot do it; the words say what would help."""
+    """This machine or user lacks a prerequisite; the message names the fix."""
 
 
 def cgroup2_mount(mounts: str) -> Path:

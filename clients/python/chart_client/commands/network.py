@@ -1,4 +1,4 @@
-"""`chart node`, `chart link`, `chart policy`, `chart measurement`, `chart events`: the network as it is now."""
+"""`chart node`, `chart link`, `chart policy`, `chart measurement`, `chart events`: live state of the network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from chart_client.units import format_bps
 node = typer.Typer(help="Nodes and their agents.", no_args_is_help=True)
 link = typer.Typer(help="Links with their live state.", no_args_is_help=True)
 policy = typer.Typer(help="Off, observe, enforce.", no_args_is_help=True)
-measurement = typer.Typer(help="What the sensors see.", no_args_is_help=True)
+measurement = typer.Typer(help="Results of the sensors.", no_args_is_help=True)
 
 
 class Mode(StrEnum):
@@ -49,22 +49,22 @@ class Controller(StrEnum):
 
 @node.command("list")
 def list_nodes(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Nodes and what their agents say."""
+    """List nodes with the state of their agents."""
     columns = ("id", "addresses", "agent", "faults", "description")
     show_all(server, token, lambda client: client.nodes.list(), columns, _node_row, "no nodes", as_json=as_json)
 
 
 def _node_row(item: Node) -> tuple[object, ...]:
     state = item.state
-    said = "no agent" if state is None else ("silent" if state.stale else state.enforcement)
+    said = "no agent" if state is None else ("not reporting" if state.stale else state.enforcement)
     faults = "; ".join(state.faults) if state else ""
     return (item.id, ", ".join(item.addresses), said, faults, item.description)
 
 
 @link.command("list")
 def list_links(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Links with load, rate and what is measured."""
-    columns = ("id", "to", "capacity", "sent", "used", "rate per flow", "RTT", "loss")
+    """List links with load, fair share and measurements."""
+    columns = ("id", "to", "capacity", "sent", "used", "fair share", "RTT", "round-trip loss")
     show_all(server, token, lambda client: client.links.list(), columns, _link_row, "no links", as_json=as_json)
 
 
@@ -90,7 +90,7 @@ def show(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Policies in force, or one of them."""
+    """List policies, or show one."""
     with session(server, token, as_json=as_json) as client:
         found = [client.policies.get(policy_id)] if policy_id else list(client.policies.list())
     _show_policies(found, as_json=as_json)
@@ -99,21 +99,23 @@ def show(
 @policy.command("set")
 def set_policy(
     policy_id: Annotated[
-        str, typer.Argument(metavar="[POLICY]", help="A node's id; all others follow default.")
+        str, typer.Argument(metavar="[POLICY]", help="Id of a node; default: the policy of all other nodes.")
     ] = "default",
-    enforcement: Annotated[Mode | None, typer.Option(help="off gives every flow back to its own control.")] = None,
+    enforcement: Annotated[
+        Mode | None, typer.Option(help="off: every flow returns to its default congestion control.")
+    ] = None,
     link_controller: Annotated[Controller | None, typer.Option()] = None,
     weight: Annotated[
         list[str] | None,
-        typer.Option(metavar="CUSTOMER=WEIGHT", help="Of a tunnels' customer; repeatable, replaces all."),
+        typer.Option(metavar="CUSTOMER=WEIGHT", help="Weight of a tunnel customer; repeatable, replaces all."),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Change a policy; what is not stated stays as it is."""
+    """Change a policy; options that are left out keep their values."""
     if enforcement is None and link_controller is None and not weight:
-        raise typer.BadParameter("state --enforcement, --link-controller or --weight")
+        raise typer.BadParameter("set at least one of --enforcement, --link-controller, --weight")
     with session(server, token, as_json=as_json) as client:
         known = {item.id: item for item in client.policies.list()}
         before = known.get(policy_id) or known.get("default")
@@ -132,12 +134,12 @@ def set_policy(
 def _show_policies(found: list[Policy], *, as_json: bool) -> None:
     print_all(
         found,
-        ("id", "enforcement", "link controller", "greatest guaranteed rate", "customers' weights"),
+        ("id", "enforcement", "link controller", "maximum guaranteed rate", "customers' weights"),
         lambda item: (
             item.id,
             item.enforcement,
             item.link_controller,
-            format_bps(item.max_guaranteed_bps) if item.max_guaranteed_bps else "no bound",
+            format_bps(item.max_guaranteed_bps) if item.max_guaranteed_bps else "unlimited",
             ", ".join(f"{customer} {weight}" for customer, weight in sorted(item.customer_weights.items())) or "-",
         ),
         "no policies",
@@ -154,7 +156,7 @@ def list_measurements(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Latest results of the sensors."""
+    """List the latest results of the sensors."""
     show_all(
         server,
         token,
@@ -166,23 +168,24 @@ def list_measurements(
             item.metric,
             item.error or value_words(item.value, item.unit),
             item.sensor,
-            item.measured_at.astimezone().strftime("%H:%M:%S") + (" (old)" if item.stale else ""),
+            item.measured_at.astimezone().strftime("%H:%M:%S") + (" (stale)" if item.stale else ""),
         ),
-        "nothing measured yet",
+        "no measurements yet",
         as_json=as_json,
     )
 
 
 def events(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Only these, such as link-load.")
+        list[str] | None,
+        typer.Argument(metavar="[EVENT]...", help="Types of events to show, such as link-load; default: all."),
     ] = None,
     count: Annotated[int, typer.Option(min=0, help="Stop after this many; 0: never.")] = 0,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Follow everything live."""
+    """Follow the live event stream."""
     with session(server, token, as_json=as_json) as client:
         for number, event in enumerate(client.events(names), start=1):
             if as_json:

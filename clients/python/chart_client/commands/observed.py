@@ -1,4 +1,4 @@
-"""`chart authorisation`, `chart audit`, `chart flow`: who may ask for what, who changed what, what flows did."""
+"""`chart authorisation`, `chart audit`, `chart flow`: in-band authorisations, the audit log, reported flows."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from chart_client.observed import AuditRecord, Flow
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
-authorisation = typer.Typer(help="What addresses may ask for in band.", no_args_is_help=True)
-flow = typer.Typer(help="Flows that senders told of.", no_args_is_help=True)
+authorisation = typer.Typer(help="Authorisations of addresses for in-band requests.", no_args_is_help=True)
+flow = typer.Typer(help="Flows that senders reported.", no_args_is_help=True)
 
-Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Most rows shown.")]
 
 
 @authorisation.command("list")
 def list_authorisations(
     server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """Those that hold now: your own, of all owners for operators."""
+    """List valid authorisations: your own; for operators those of all owners."""
     show_all(
         server,
         token,
         lambda client: client.authorisations.list(),
-        ("id", "owner", "address", "service", "at most", "priority"),
+        ("id", "owner", "address", "service", "maximum rate", "priority"),
         lambda one: (
             one.id,
             one.owner,
@@ -53,17 +53,17 @@ def list_authorisations(
 
 @authorisation.command("create")
 def create_authorisation(
-    address: Annotated[str | None, typer.Option(help="Default: your own.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address; default: the address of this machine.")] = None,
     service: Annotated[Literal["available", "guaranteed", "maximum", "variable"] | None, typer.Option()] = None,
-    rate: Annotated[Rate | None, typer.Option(parser=rate_option, help="Greatest guaranteed rate, as 60M.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=255, help="Greatest priority.")] = None,
+    rate: Annotated[Rate | None, typer.Option(parser=rate_option, help="Maximum guaranteed rate, such as 60M.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=255, help="Highest priority.")] = None,
     delay_class: Annotated[int | None, typer.Option(min=0, max=7)] = None,
     duration: Annotated[int | None, typer.Option(min=1, help="Seconds.")] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Authorise an address; what is left out becomes as much as the policy gives."""
+    """Authorise an address; values that are left out are the policy's maximum."""
     with session(server, token, as_json=as_json) as client:
         made = client.authorisations.create(
             client_address=address,
@@ -73,7 +73,7 @@ def create_authorisation(
             delay_class=delay_class,
             duration_s=duration,
         )
-    told(made, f"{made.id}: {made.client_address} may ask for {format_bps(made.max_guaranteed_bps)}", as_json=as_json)
+    told(made, f"{made.id}: {made.client_address} may request {format_bps(made.max_guaranteed_bps)}", as_json=as_json)
 
 
 @authorisation.command("delete")
@@ -83,28 +83,28 @@ def delete_authorisation(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Take one back; flows that run lose it."""
+    """Revoke an authorisation; running flows become best effort."""
     with session(server, token, as_json=as_json) as client:
         client.authorisations.delete(authorisation_id)
 
 
 def audit(
-    subject: Annotated[str | None, typer.Option(help="What it was done to.")] = None,
-    actor: Annotated[str | None, typer.Option(help="Who did it.")] = None,
-    action: Annotated[str | None, typer.Option(help="Or how it begins, such as rate-request.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Id of what was changed.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Who made the change.")] = None,
+    action: Annotated[str | None, typer.Option(help="Action or its prefix, such as rate-request.")] = None,
     limit: Limit = 50,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Who changed what, newest first."""
+    """List changes, newest first."""
     show_all(
         server,
         token,
         lambda client: client.audit.list(subject=subject, actor=actor, action=action, limit=limit),
         AUDIT_COLUMNS,
         audit_row,
-        "nothing was changed",
+        "no changes",
         as_json=as_json,
     )
 
@@ -113,20 +113,20 @@ AUDIT_COLUMNS = ("at", "actor", "action", "subject", "detail")
 
 
 def audit_row(one: AuditRecord) -> tuple[object, ...]:
-    """A line of the audit."""
+    """A line of the audit log."""
     return local_time(one.at, "milliseconds"), one.actor, one.action, one.subject, json.dumps(one.detail)
 
 
 @flow.command("list")
 def list_flows(
-    node: Annotated[str | None, typer.Option(help="Only those that this node sends.")] = None,
-    running: Annotated[bool, typer.Option("--running", help="Only those that had not ended.")] = False,
+    node: Annotated[str | None, typer.Option(help="Only flows that this node sends.")] = None,
+    running: Annotated[bool, typer.Option("--running", help="Only flows that have not ended.")] = False,
     limit: Limit = 50,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """The fastest first."""
+    """List flows, highest rate first."""
     show_all(
         server,
         token,

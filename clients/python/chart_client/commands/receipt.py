@@ -1,4 +1,4 @@
-"""`chart receipt`: signed statements of what was granted and delivered; verified without asking anybody."""
+"""`chart receipt`: signed statements of what was granted and delivered; verified offline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_KEYS = Path("~/.config/chart/receipt-keys.json")
 
 
 class ReceiptError(ValueError):
-    """Why a receipt is not believed."""
+    """A receipt is not authentic; the message says why."""
 
 
 def verify_receipt(receipt: str, keys: dict[str, Any]) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def verify_receipt(receipt: str, keys: dict[str, Any]) -> dict[str, Any]:
     """
     parts = receipt.strip().split(".")
     if len(parts) != 3:
-        raise ReceiptError("this is no receipt: a signed receipt has three parts joined by dots")
+        raise ReceiptError("not a receipt: a signed receipt has three parts joined by dots")
     try:
         header, statement, signature = (_decode(part) for part in parts)
         said, claims = json.loads(header), json.loads(statement)
     except (ValueError, binascii.Error):
-        raise ReceiptError("this is no receipt: it cannot be decoded") from None
+        raise ReceiptError("not a receipt: it cannot be decoded") from None
     if not isinstance(said, dict) or said.get("alg") != "EdDSA" or said.get("typ") != TYPE or "crit" in said:
-        raise ReceiptError(f"this is no receipt: its header must say EdDSA and {TYPE}")
+        raise ReceiptError(f"not a receipt: its header must have alg EdDSA and typ {TYPE}")
     key = next((one for one in keys.get("keys", []) if one.get("kid") == said.get("kid")), None)
     if key is None or key.get("kty") != "OKP" or key.get("crv") != "Ed25519":
         raise ReceiptError(f"none of the keys is {said.get('kid')!r}: was it signed by another domain?")
@@ -54,9 +54,11 @@ def verify_receipt(receipt: str, keys: dict[str, Any]) -> dict[str, Any]:
         public = Ed25519PublicKey.from_public_bytes(_decode(key["x"]))
         public.verify(signature, f"{parts[0]}.{parts[1]}".encode())
     except (InvalidSignature, ValueError):
-        raise ReceiptError("the signature does not fit: the receipt was altered, or is not of this authority") from None
+        raise ReceiptError(
+            "the signature does not verify: the receipt was altered or signed by another authority"
+        ) from None
     if not isinstance(claims, dict):
-        raise ReceiptError("the receipt states nothing")
+        raise ReceiptError("the receipt has no content")
     return claims
 
 
@@ -78,7 +80,7 @@ def verify(
     except (ReceiptError, OSError, ValueError, KeyError, TypeError) as error:
         if as_json:
             print_json({"valid": False, "reason": str(error)})
-        console.print("[red]not believed:[/red] ", str(error), sep="")
+        console.print("[red]not authentic:[/red] ", str(error), sep="")
         raise typer.Exit(1) from None
     if as_json:
         print_json({"valid": True, "statement": said})
@@ -94,7 +96,7 @@ def get(
     flow: Annotated[str, typer.Argument(help="Id of the rate request.")],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write to.")] = None,
 ) -> None:
     """Fetch the signed receipt of a rate request."""
     with session(server, token) as client:

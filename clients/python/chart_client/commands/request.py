@@ -1,4 +1,4 @@
-"""`chart request`: ask for a rate, follow it, release it."""
+"""`chart request`: request a rate, follow it, release it."""
 
 from __future__ import annotations
 
@@ -29,24 +29,32 @@ from chart_client.models import Preview, RateRequest
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
-app = typer.Typer(help="Ask for a rate, follow it, release it.", no_args_is_help=True)
+app = typer.Typer(help="Request a rate, follow it, release it.", no_args_is_help=True)
 
 Source = Annotated[str, typer.Option("--from", help="Sending node, address or prefix.", autocompletion=nodes)]
 Destination = Annotated[str, typer.Option("--to", help="Receiving node, address or prefix.", autocompletion=nodes)]
 RateValue = Annotated[Rate | None, typer.Option("--rate", parser=rate_option, help="Guaranteed rate, such as 60M.")]
 Service = Annotated[str, typer.Option(help="available, guaranteed, maximum or variable.", autocompletion=services)]
-Minimum = Annotated[Rate | None, typer.Option(parser=rate_option, help="Accept this much when --rate does not fit.")]
-Maximum = Annotated[Rate | None, typer.Option(parser=rate_option, help="Never more than this.")]
-Protocol = Annotated[str | None, typer.Option(help="tcp or udp; any when left out.")]
+Minimum = Annotated[
+    Rate | None, typer.Option(parser=rate_option, help="Accept at least this rate when --rate cannot be granted.")
+]
+Maximum = Annotated[Rate | None, typer.Option(parser=rate_option, help="Upper bound of the rate.")]
+Protocol = Annotated[str | None, typer.Option(help="tcp or udp; default: any.")]
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Destination port.")]
 SourcePort = Annotated[int | None, typer.Option(min=1, max=65535)]
-Priority = Annotated[int, typer.Option(min=0, max=255, help="Higher takes from lower.")]
-Duration = Annotated[int | None, typer.Option("--duration", min=1, help="Seconds; until released when left out.")]
-Start = Annotated[datetime | None, typer.Option(help="Local time; now when left out.")]
+Priority = Annotated[
+    int, typer.Option(min=0, max=255, help="0 lowest to 255; a higher request may pre-empt a lower one.")
+]
+Duration = Annotated[int | None, typer.Option("--duration", min=1, help="Seconds; default: until released.")]
+Start = Annotated[datetime | None, typer.Option(help="Local time; default: now.")]
 Description = Annotated[str, typer.Option()]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")]
 Background = Annotated[
-    bool, typer.Option("--background", help="Bulk: takes what others leave, up to --rate; told each change.")
+    bool,
+    typer.Option(
+        "--background",
+        help="Bulk traffic: uses the rate that foreground requests leave, up to --rate; each change is reported.",
+    ),
 ]
 Avoid = Annotated[list[str] | None, typer.Option(help="Node or link that the path must not use; repeatable.")]
 RequestId = Annotated[str, typer.Argument(help="Id of the request.", metavar="REQUEST", autocompletion=requests)]
@@ -87,12 +95,12 @@ def _fields(
 
 
 def parse_tags(pairs: list[str] | None, *, values: bool = True) -> dict[str, str]:
-    """Tags from "name=value"; without `values` a name alone will do."""
+    """Tags from "name=value"; without `values` a name alone is accepted."""
     found = {}
     for pair in pairs or ():
         name, separator, value = pair.partition("=")
         if not name or (values and not separator):
-            raise typer.BadParameter(f"{pair!r} is no tag: write name=value", param_hint="--tag")
+            raise typer.BadParameter(f"{pair!r} is not a tag: write name=value", param_hint="--tag")
         found[name] = value
     return found
 
@@ -115,17 +123,17 @@ def create(
     background: Background = False,
     avoid: Avoid = None,
     tag: Tag = None,
-    callback: Annotated[str | None, typer.Option(help="Address that is told each change, signed.")] = None,
+    callback: Annotated[str | None, typer.Option(help="URL that receives a signed callback for each change.")] = None,
     hold: Annotated[
-        bool, typer.Option("--hold", help="Keep it for 900 s and wait for `chart request commit`.")
+        bool, typer.Option("--hold", help="Hold the request for up to 900 s until `chart request commit`.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when every node on the path enforces it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every node on the path enforces the rate.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 10.0,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Ask for a rate: `chart request create --from alpha --to delta --rate 60M --port 5201 --wait`."""
+    """Request a rate: `chart request create --from alpha --to delta --rate 60M --port 5201 --wait`."""
     fields = _fields(
         *(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, description),
         background=background,
@@ -163,7 +171,7 @@ def preview(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """What `create` would get now; exit status 1 when it would be refused."""
+    """Show what `create` would be granted now; exit status 1 when it would be refused."""
     fields = _fields(
         *(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, ""),
         background=background,
@@ -183,15 +191,15 @@ def list_requests(
     state: Annotated[str | None, typer.Option(help="GRANTED, PREEMPTED, DEGRADED.")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value or name; repeatable.")] = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-q", help="Words of description, ends, tags, owner.")
+        str | None, typer.Option("--search", "-q", help="Text in description, source, destination, tags or owner.")
     ] = None,
-    link: Annotated[str | None, typer.Option(help="Only those whose path has this link.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Greatest number shown.")] = 100,
+    link: Annotated[str | None, typer.Option(help="Only requests with this link in their path.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows shown.")] = 100,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Requests, newest first."""
+    """List requests, newest first."""
     wanted: dict[str, Any] = {
         "lifecycle": lifecycle.upper() if lifecycle else None,
         "enforcement": enforcement.upper() if enforcement else None,
@@ -225,7 +233,7 @@ def list_requests(
 def show(
     request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """One request, with what each node said."""
+    """Show one request with the status from each node."""
     show_one(server, token, lambda client: client.rate_requests.get(request_id), show_words, as_json=as_json)
 
 
@@ -236,7 +244,7 @@ def release(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Give the rate back."""
+    """Release a request."""
     show_one(server, token, lambda client: client.rate_requests.release(request_id), show_words, as_json=as_json)
 
 
@@ -259,12 +267,12 @@ def change(
     priority: Annotated[int | None, typer.Option(min=0, max=255)] = None,
     description: Annotated[str | None, typer.Option()] = None,
     tag: Tag = None,
-    look: Annotated[bool, typer.Option("--preview", help="Say what would come of it and change nothing.")] = False,
+    look: Annotated[bool, typer.Option("--preview", help="Show the outcome without changing anything.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Raise, lower, extend or shorten a request in service; its flows are not dropped."""
+    """Change rate, end, priority, tags or description of a request; its flows keep running."""
     fields: dict[str, Any] = {
         "guaranteed_bps": rate,
         "minimum_bps": minimum,
@@ -278,7 +286,7 @@ def change(
     if endless:
         fields["end"] = None
     if not fields:
-        raise typer.BadParameter("state what to change: --rate, --end, --endless, --priority, --tag, --description")
+        raise typer.BadParameter("set at least one of --rate, --end, --endless, --priority, --tag, --description")
     with session(server, token, as_json=as_json) as client:
         if look:
             answer = client.rate_requests.preview_change(request_id, **fields)
@@ -297,7 +305,7 @@ def clone(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Ask anew, from now on, for what a request asked for."""
+    """Create a new request, starting now, with the values of another one."""
     changes = {"guaranteed_bps": rate, "duration_s": duration}
     stated = {name: value for name, value in changes.items() if value is not None}
     show_one(
@@ -309,13 +317,13 @@ def clone(
 def receipt(
     request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """What was granted, and what was delivered by the agents' counters."""
+    """Show granted, sent and delivered volumes from the agents' counters."""
     with session(server, token, as_json=as_json) as client:
         found = client.rate_requests.receipt(request_id)
     if as_json:
         print_json(found)
         return
-    ended = local_time(found.ended_at) if found.ended_at else "lasts still"
+    ended = local_time(found.ended_at) if found.ended_at else "not ended"
     out.print(f"[bold]{found.request_id}[/bold]  {found.lifecycle.lower()}, {ended}")
     for one in found.rates:
         since = local_time(one.start, "milliseconds")
@@ -328,34 +336,34 @@ def receipt(
 def history(
     request_id: RequestId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """Who changed it and what became of it, newest first."""
+    """List changes of a request, newest first."""
     show_all(
         server,
         token,
         lambda client: client.audit.of_request(request_id),
         AUDIT_COLUMNS,
         audit_row,
-        "nothing is known of it here",
+        "no records of this request",
         as_json=as_json,
     )
 
 
 def show_preview(answer: Preview, *, as_json: bool) -> None:
-    """Print what a request would get."""
+    """Print what a request would be granted."""
     if as_json:
         print_json(answer)
         return
     if answer.granted:
         out.print(f"would be granted: {format_bps(answer.granted_bps)}")
     else:
-        out.print("would be refused:", answer.refusal.detail if answer.refusal else "no reason given")
+        out.print("would be refused:", answer.refusal.detail if answer.refusal else "no reason reported")
         for text in (answer.refusal.suggestions if answer.refusal else None) or ():
             out.print("  ", text, sep="")
     out.print(f"path:       {' > '.join(answer.path) or '-'}")
     out.print(f"bottleneck: {answer.bottleneck_link_id or '-'}")
     out.print(f"at most:    {format_bps(answer.ceiling_bps)}")
     if answer.preempts:
-        out.print(f"{answer.preempts} requests of lower priority would lose their guarantee")
+        out.print(f"{answer.preempts} requests of lower priority would be pre-empted")
     for window in answer.windows:
         end = local_time(window.end) if window.end else "open"
         out.print(f"fits:       {local_time(window.start)} until {end}")
@@ -383,4 +391,4 @@ def show_words(request: RateRequest) -> None:
         out.print(f"  {confirmation.node:12} {words} {confirmation.reason}", markup=False)
     if request.enforced_at:
         elapsed_ms = (request.enforced_at - request.created_at).total_seconds() * 1000
-        out.print(f"  enforced     {elapsed_ms:.0f} ms after it was made")
+        out.print(f"  enforced     {elapsed_ms:.0f} ms after it was created")

@@ -1,4 +1,4 @@
-"""`chart run --rate 50M --to X -- CMD`: give a command a rate by its cgroup, before any port is known."""
+"""`chart run --rate 50M --to X -- CMD`: gives a command a rate by its cgroup, before any port is known."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def node_here(nodes: list[Node], addresses: set[str], named: str | None) -> Node
         raise NotPossibleError(msg)
     node = matching[0]
     if node.state is None or node.state.stale:
-        msg = f"no agent reports from {node.id}: start chart-agent there, then `chart node list` shows it"
+        msg = f"no report from the agent of {node.id}: start chart-agent there, then `chart node list` shows it"
         raise NotPossibleError(msg)
     return node
 
@@ -61,7 +61,9 @@ def destination_for(node: Node, nodes: list[Node], wanted: str | None) -> str:
     others = [other.id for other in nodes if other.id != node.id]
     if len(others) == 1:
         return others[0]
-    raise typer.BadParameter(f"state where the command sends to: one of {', '.join(others) or '(no other node)'}")
+    raise typer.BadParameter(
+        f"--to is required: the node that the command sends to, one of {', '.join(others) or '(no other node)'}"
+    )
 
 
 def start(command: list[str], folder: Path, network: Network) -> subprocess.Popen[bytes]:
@@ -75,7 +77,7 @@ def start(command: list[str], folder: Path, network: Network) -> subprocess.Pope
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """The command's exit status; signals to us go on to it."""
+    """The command's exit status; signals to this process are forwarded."""
 
     def pass_on(number: int, _frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -107,19 +109,22 @@ def reachable(server: str, token: str, network: Network) -> Client:
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
     rate: Annotated[Rate, typer.Option("--rate", parser=rate_option, help="Guaranteed rate, such as 50M.")],
-    destination: Annotated[str | None, typer.Option("--to", help="Where it sends to: node, address or prefix.")] = None,
-    node_name: Annotated[str | None, typer.Option("--node", envvar="CHART_NODE", help="The node that this is.")] = None,
+    destination: Annotated[str | None, typer.Option("--to", help="Receiver: node, address or prefix.")] = None,
+    node_name: Annotated[str | None, typer.Option("--node", envvar="CHART_NODE", help="Id of this node.")] = None,
     service: Annotated[str, typer.Option(help="guaranteed or variable.")] = "variable",
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     wait_s: Annotated[
-        float, typer.Option("--wait", min=0, max=600, help="Seconds until the command starts without the rate.")
+        float,
+        typer.Option(
+            "--wait", min=0, max=600, help="Seconds to wait for enforcement; then the command starts without the rate."
+        ),
     ] = ENFORCE_LIMIT_S,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the request as JSON on stderr before the start.")
     ] = False,
 ) -> None:
-    """Run a command whose traffic gets a rate; released when it ends. Its exit status is passed on."""
+    """Run a command with a rate for its traffic, released when it ends. Exits with the command's status."""
     network = Network()
     folder: Path | None = None
     try:
@@ -185,4 +190,4 @@ def _remove(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        console.print(f"chart run: processes of the command still run; their cgroup {folder} stays")
+        console.print(f"chart run: processes of the command are still running; their cgroup {folder} is kept")

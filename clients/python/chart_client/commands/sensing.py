@@ -1,4 +1,4 @@
-"""`chart sensing`, `chart estimate`, `chart snapshot`: what is measured and inferred."""
+"""`chart sensing`, `chart estimate`, `chart snapshot`: measurements and estimates."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from chart_client.commands.common import (
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
-sensing = typer.Typer(help="What pods measure: configurations, single runs, budgets.", no_args_is_help=True)
-estimate = typer.Typer(help="All pairs from few measurements.", no_args_is_help=True)
-snapshot = typer.Typer(help="All pairs at one time, as a table or a file.", no_args_is_help=True)
+sensing = typer.Typer(help="Sensor pods: configurations, single runs, budgets.", no_args_is_help=True)
+estimate = typer.Typer(help="Estimates of all pairs from few measurements.", no_args_is_help=True)
+snapshot = typer.Typer(help="Snapshots of all pairs at one time.", no_args_is_help=True)
 
 ParameterOption = Annotated[list[str] | None, typer.Option("--parameter", help="name=value of the sensor; repeatable.")]
 
@@ -62,7 +62,7 @@ def list_configurations(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """What shall be measured."""
+    """List sensing configurations."""
     show_all(
         server,
         token,
@@ -78,7 +78,7 @@ def list_configurations(
             " ".join(f"{name}={value}" for name, value in sorted(item.parameters.items())),
             item.owner,
         ),
-        "nothing is configured",
+        "no sensing configurations",
         as_json=as_json,
     )
 
@@ -86,19 +86,22 @@ def list_configurations(
 @sensing.command("put")
 def put_configuration(
     configuration_id: Annotated[str, typer.Argument(metavar="ID")],
-    source: Annotated[str, typer.Option("--from", help="The node whose pod measures.")],
-    destination: Annotated[str, typer.Option("--to", help="The node at the other end.")],
+    source: Annotated[str, typer.Option("--from", help="Node whose sensor pod measures.")],
+    destination: Annotated[str, typer.Option("--to", help="Node at the other end.")],
     address: Annotated[str, typer.Option(help="Address to probe.")],
     sensor: Annotated[str, typer.Option(help="ping, pathchirp, composition, ...")] = "ping",
     period_s: Annotated[float, typer.Option("--period", min=0.1, help="Seconds between two runs.")] = 10.0,
-    tolerance_s: Annotated[float, typer.Option("--tolerance", min=0, help="Younger results answer; 0: half.")] = 0.0,
+    tolerance_s: Annotated[
+        float,
+        typer.Option("--tolerance", min=0, help="Reuse a stored result up to this age, seconds; 0: half the period."),
+    ] = 0.0,
     priority: Annotated[int, typer.Option(min=0, max=255)] = 0,
     parameter: ParameterOption = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Have something measured again and again; the pod merges it with what it measures already."""
+    """Set a sensing configuration; the sensor pod merges it with equal measurements."""
     with session(server, token, as_json=as_json) as client:
         stored = client.sensing_configurations.put(
             configuration_id,
@@ -121,18 +124,20 @@ def delete_configuration(
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
 ) -> None:
-    """Measure it no more; results that are there stay."""
+    """Remove a sensing configuration; stored results are kept."""
     with session(server, token) as client:
         client.sensing_configurations.delete(configuration_id)
 
 
 @sensing.command("run")
 def run_once(
-    source: Annotated[str, typer.Option("--from", help="The node whose pod measures.")],
-    destination: Annotated[str, typer.Option("--to", help="The node at the other end.")],
+    source: Annotated[str, typer.Option("--from", help="Node whose sensor pod measures.")],
+    destination: Annotated[str, typer.Option("--to", help="Node at the other end.")],
     address: Annotated[str, typer.Option(help="Address to probe.")],
     sensor: Annotated[str, typer.Option(help="ping, pathchirp, ...")] = "ping",
-    tolerance_s: Annotated[float, typer.Option("--tolerance", min=0, help="A younger stored result answers.")] = 0.0,
+    tolerance_s: Annotated[
+        float, typer.Option("--tolerance", min=0, help="Reuse a stored result up to this age, seconds.")
+    ] = 0.0,
     priority: Annotated[int, typer.Option(min=0, max=255)] = 0,
     parameter: ParameterOption = None,
     server: ServerOption = DEFAULT_SERVER,
@@ -154,7 +159,7 @@ def run_once(
         found,
         ("metric", "value"),
         lambda item: (item.metric, item.error or value_words(item.value, item.unit)),
-        "the sensor gave nothing",
+        "the sensor returned no result",
         as_json=as_json,
     )
     if any(item.error for item in found):
@@ -169,13 +174,13 @@ def report(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """What a node's pod measures, merges and skips, and what its probes may take of each link."""
+    """Show what a sensor pod measures, merges and skips, and its probing budget on each link."""
     with session(server, token, as_json=as_json) as client:
         found = client.sensing.report(node, skips=skips)
     if as_json:
         print_json(found)
         return
-    out.print(f"{found.configurations} configurations are {found.groups} measurements; runs since the start:")
+    out.print(f"{found.configurations} configurations, {found.groups} measurements; runs since the start:")
     out.print(f"  started {found.started_runs}, merged {found.merged_runs}, from store {found.answered_from_store}")
     for name, counts in (("skipped", found.skipped_runs), ("delayed", found.delayed_runs)):
         words = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
@@ -190,7 +195,7 @@ def report(
         (one.at.astimezone().strftime("%H:%M:%S"), one.group, one.reason, one.detail, str(one.count))
         for one in found.skips
     ]
-    print_table(("at", "measurement", "skipped for", "in words", "runs"), skipped, "nothing was skipped")
+    print_table(("at", "measurement", "skipped for", "details", "runs"), skipped, "no skipped runs")
 
 
 # Estimates
@@ -205,7 +210,7 @@ def list_estimates(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Every pair: value, 90 % interval, method, age."""
+    """List estimates of all pairs: value, 90 % interval, method, age."""
     show_all(
         server,
         token,
@@ -227,20 +232,20 @@ def list_estimates(
 
 @estimate.command("next")
 def next_pairs(
-    metric: Annotated[str, typer.Argument(help="Such as rtt_us.")] = "rtt_us",
+    metric: Annotated[str, typer.Argument(help="Metric, such as rtt_us.")] = "rtt_us",
     count: Annotated[int, typer.Option(min=1, max=1000)] = 10,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """The pairs that should be measured next, best first."""
+    """List pairs to measure next, most useful first."""
     show_all(
         server,
         token,
         lambda client: client.sensing.next_pairs(metric, count),
-        ("from", "to", "why", "interval width"),
+        ("from", "to", "reason", "interval width"),
         lambda item: (item.source_node, item.destination_node, item.reason, f"{item.relative_width:.2f}"),
-        "nothing is missing",
+        "no pairs to measure",
         as_json=as_json,
     )
 
@@ -250,7 +255,7 @@ def next_pairs(
 
 @snapshot.command("list")
 def list_snapshots(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Snapshots, the newest first."""
+    """List snapshots, newest first."""
     show_all(
         server,
         token,
@@ -270,7 +275,7 @@ def list_snapshots(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "
 
 @snapshot.command("take")
 def take_snapshot(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Take one now."""
+    """Take a snapshot now."""
     with session(server, token, as_json=as_json) as client:
         taken = client.snapshots.take()
     told(taken, f"{taken.id}: {taken.rows} rows, {taken.nodes} nodes", as_json=as_json)
@@ -284,7 +289,7 @@ def show_snapshot(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Its rows."""
+    """Show the rows of a snapshot."""
     show_all(
         server,
         token,
@@ -297,7 +302,7 @@ def show_snapshot(
             value_words(item.value, item.unit),
             item.method,
         ),
-        "an empty snapshot",
+        "the snapshot is empty",
         as_json=as_json,
     )
 
@@ -305,12 +310,12 @@ def show_snapshot(
 @snapshot.command("download")
 def download_snapshot(
     target: Annotated[Path, typer.Argument(help="File; .parquet or .csv.")],
-    snapshot_id: Annotated[str, typer.Option("--snapshot", help="An id.")] = "latest",
+    snapshot_id: Annotated[str, typer.Option("--snapshot", help="Id of a snapshot.")] = "latest",
     metric: MetricOption = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
 ) -> None:
-    """Write one to a file."""
+    """Write a snapshot to a file."""
     if target.suffix not in (".parquet", ".csv"):
         raise typer.BadParameter(f"{target.name} must end in .parquet or .csv")
     with session(server, token) as client:
@@ -322,13 +327,13 @@ def download_snapshot(
 def roll_ups(
     source: Annotated[str, typer.Option("--from")],
     destination: Annotated[str, typer.Option("--to")],
-    metric: Annotated[str, typer.Option(help="Such as rtt_us.")] = "rtt_us",
+    metric: Annotated[str, typer.Option(help="Metric, such as rtt_us.")] = "rtt_us",
     resolution: Annotated[Resolution, typer.Option()] = Resolution.minute,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Minutes or hours of one path."""
+    """Show minutes or hours of one path."""
     show_all(
         server,
         token,
@@ -341,7 +346,7 @@ def roll_ups(
             *(f"{value:.6g}" if value is not None else "-" for value in (item.p50, item.p95, item.p99, item.maximum)),
             f"{item.loss_ratio:.2%}" if item.loss_ratio is not None else "-",
         ),
-        "no results in that time",
+        "no results in this time range",
         as_json=as_json,
     )
 
@@ -355,7 +360,7 @@ def baselines(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """What is usual on each path since its last change."""
+    """List baselines: median and spread of each path since its last change."""
     show_all(
         server,
         token,
@@ -369,7 +374,7 @@ def baselines(
             value_words(item.spread, item.unit),
             local_time(item.since),
         ),
-        "nothing is known yet",
+        "no baselines yet",
         as_json=as_json,
     )
 
@@ -383,7 +388,7 @@ def path_changes(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Lasting changes of paths, the newest first."""
+    """List lasting changes of paths, newest first."""
     show_all(
         server,
         token,

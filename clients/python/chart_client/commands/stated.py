@@ -34,13 +34,15 @@ LinkId = Annotated[str, typer.Argument(metavar="LINK", help="FROM:INTERFACE")]
 @node.command("set")
 def set_node(
     node_id: NodeId,
-    address: Annotated[list[str] | None, typer.Option(help="Such as 10.1.0.1/32; repeatable, replaces all.")] = None,
+    address: Annotated[
+        list[str] | None, typer.Option(help="Address, such as 10.1.0.1/32; repeatable, replaces all.")
+    ] = None,
     description: Annotated[str | None, typer.Option()] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """State a node; of one that is there, what is left out stays."""
+    """Register or change a node; options that are left out keep their values."""
     with session(server, token, as_json=as_json) as client:
         known = next((one for one in client.nodes.list() if one.id == node_id), None)
         kept = ("description", "addresses", "sensor_pod_target", "tags", "map_position")
@@ -55,14 +57,14 @@ def set_node(
 def delete_node(
     node_id: NodeId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """Remove a node; its links have to go first."""
+    """Remove a node; remove its links first."""
     with session(server, token, as_json=as_json) as client:
         client.nodes.delete(node_id)
 
 
 @node.command("keys")
 def keys(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Signalling keys of the nodes, and signals that they refused."""
+    """List the nodes' signalling keys and refused signals."""
     show_all(
         server,
         token,
@@ -72,9 +74,9 @@ def keys(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json
             one.node,
             one.key_epoch or "none",
             ", ".join(f"{why.count} {why.reason}" for why in one.refused_signals) or "-",
-            local_time(one.reported_at) + (" (old)" if one.stale else ""),
+            local_time(one.reported_at) + (" (stale)" if one.stale else ""),
         ),
-        "no agent has reported",
+        "no agent has reported yet",
         as_json=as_json,
     )
 
@@ -82,15 +84,17 @@ def keys(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json
 @link.command("set")
 def set_link(
     link_id: LinkId,
-    to: Annotated[str, typer.Option("--to", help="Node that receives.", autocompletion=nodes)],
-    capacity: Annotated[Rate, typer.Option(parser=rate_option, help="Such as 100M.")],
-    delay_us: Annotated[int | None, typer.Option(min=0, help="One way, microseconds.")] = None,
-    admission_share: Annotated[float | None, typer.Option(min=0, max=1, help="Of it that may be committed.")] = None,
+    to: Annotated[str, typer.Option("--to", help="Receiving node.", autocompletion=nodes)],
+    capacity: Annotated[Rate, typer.Option(parser=rate_option, help="Link capacity, such as 100M.")],
+    delay_us: Annotated[int | None, typer.Option(min=0, help="One-way delay, microseconds.")] = None,
+    admission_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Admission limit: share of the capacity for guaranteed rates.")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """State a link in one direction."""
+    """Register or change a link in one direction."""
     stated = {"delay_us": delay_us, "admission_share": admission_share}
     fields = {name: value for name, value in stated.items() if value is not None}
     with session(server, token, as_json=as_json) as client:
@@ -102,7 +106,7 @@ def set_link(
 def delete_link(
     link_id: LinkId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """Remove a link; requests on it are admitted anew or lose their rate."""
+    """Remove a link; requests on it are admitted on another path or become degraded."""
     with session(server, token, as_json=as_json) as client:
         client.links.delete(link_id)
 
@@ -111,29 +115,29 @@ def delete_link(
 def capacity(
     link_id: LinkId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """What a link has committed, from now on."""
+    """Show the committed and free rate of a link from now on."""
     with session(server, token, as_json=as_json) as client:
         found = client.links.capacity(link_id)
     if as_json:
         print_json(found)
         return
     rows = [(local_time(one.start), format_bps(one.committed_bps), format_bps(one.free_bps)) for one in found.steps]
-    print_table(("from", "committed", "free"), rows, "nothing is committed")
+    print_table(("from", "committed", "free"), rows, "no commitments")
 
 
 def series(
     kind: Annotated[Literal["measurement", "link", "grant"], typer.Argument()],
-    subject: Annotated[str, typer.Argument(help="A link's or request's id, or SOURCE,DESTINATION.")],
-    metric: Annotated[str, typer.Argument(help="Such as sent_bps or rtt_us.")],
+    subject: Annotated[str, typer.Argument(help="Id of a link or request, or SOURCE,DESTINATION.")],
+    metric: Annotated[str, typer.Argument(help="Metric, such as sent_bps or rtt_us.")],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """The last hour of one metric."""
+    """Show the last hour of one metric."""
     with session(server, token, as_json=as_json) as client:
         found = client.series(kind, subject, metric)
     if as_json:
         print_json(found)
         return
     rows = [(local_time(one.at), value_words(one.value, found.unit)) for one in found.points]
-    print_table(("at", "mean"), rows, "nothing in that time")
+    print_table(("at", "mean"), rows, "no data in this time range")

@@ -1,4 +1,4 @@
-"""`chart tunnels`: elastic tunnels, what they shall carry and how they do."""
+"""`chart tunnels`: elastic tunnels: settings and state."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from chart_client.models import Tunnel, TunnelStep
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps, parse_rate
 
-app = typer.Typer(help="Elastic tunnels: a bandwidth over ordinary TCP connections.", no_args_is_help=True)
+app = typer.Typer(help="Elastic tunnels: a target rate over ordinary TCP connections.", no_args_is_help=True)
 
-TunnelArgument = Annotated[str, typer.Argument(metavar="TUNNEL", help="The name that its origin was started with.")]
+TunnelArgument = Annotated[str, typer.Argument(metavar="TUNNEL", help="Name of the tunnel, as given to its origin.")]
 
 
 class Controller(StrEnum):
-    """What decides the number of connections."""
+    """Controller of the number of connections."""
 
     none = "none"
     naive = "naive"
@@ -64,7 +64,7 @@ def schedule_entry(text: str) -> dict[str, Any]:
 
 @app.command("list")
 def list_tunnels(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
-    """Tunnels with rate, target and connections."""
+    """List tunnels with rate, target and connections."""
     show_all(
         server,
         token,
@@ -89,7 +89,7 @@ def list_tunnels(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "",
 def show(
     tunnel: TunnelArgument, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
 ) -> None:
-    """One tunnel: its last decision, and settling, overshoot, steady error and changes of its steps."""
+    """Show a tunnel: last decision, and settling time, overshoot, steady-state error and changes of each step."""
     show_one(server, token, lambda client: client.tunnels.get(tunnel), _print, as_json=as_json)
 
 
@@ -97,35 +97,40 @@ def show(
 def set_tunnel(
     tunnel: TunnelArgument,
     target: Annotated[
-        Rate | None, typer.Option(parser=rate_option, metavar="RATE", help="Such as 20M, IP headers included; 0: none.")
+        Rate | None,
+        typer.Option(parser=rate_option, metavar="RATE", help="Target, such as 20M, IP headers included; 0: none."),
     ] = None,
-    controller: Annotated[Controller | None, typer.Option(help="pi has its gains by design.")] = None,
+    controller: Annotated[Controller | None, typer.Option(help="Controller; pi computes its gains.")] = None,
     request: Annotated[
-        str | None, typer.Option(metavar="REQUEST", help="Follow this rate request's guaranteed rate; empty: no more.")
+        str | None,
+        typer.Option(metavar="REQUEST", help="Follow this rate request's guaranteed rate; empty: stop following."),
     ] = None,
     schedule: Annotated[
         list[str] | None,
-        typer.Option(metavar="START/END=RATE", help="A target for a time; repeatable, replaces what was scheduled."),
+        typer.Option(metavar="START/END=RATE", help="A target for a time; repeatable, replaces the schedule."),
     ] = None,
-    no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Forget the schedule.")] = False,
+    no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Remove the schedule.")] = False,
     capacity: Annotated[
-        Rate | None, typer.Option(parser=rate_option, metavar="RATE", help="Of the bottleneck; 0: as estimated.")
+        Rate | None, typer.Option(parser=rate_option, metavar="RATE", help="Capacity of the bottleneck; 0: estimated.")
     ] = None,
     window_min: Annotated[
         float | None, typer.Option(help="Guard: no new connection while a window is smaller, segments; 0: no guard.")
     ] = None,
-    connections: Annotated[int | None, typer.Option(help="A fixed number, under the controller none.")] = None,
-    connections_maximum: Annotated[int | None, typer.Option(help="0: what the tunnel takes.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Fixed number of connections, with controller none.")] = None,
+    connections_maximum: Annotated[
+        int | None, typer.Option(help="Most connections; 0: the tunnel's own limit.")
+    ] = None,
     kp: Annotated[float | None, typer.Option(help="Connections per Mbit/s; for p, and for pi with --ki.")] = None,
     ki: Annotated[float | None, typer.Option(help="Connections per Mbit/s and period.")] = None,
     weight: Annotated[
-        list[str] | None, typer.Option(metavar="CUSTOMER=WEIGHT", help="Of a customer; repeatable, replaces all.")
+        list[str] | None,
+        typer.Option(metavar="CUSTOMER=WEIGHT", help="Weight of a customer; repeatable, replaces all."),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """State what a tunnel shall carry; what is not stated stays as it is."""
+    """Set a tunnel's target and controller; options that are left out keep their values."""
     changes: dict[str, Any] = {
         "target_bps": None if target is None else int(target),
         "controller": controller.value if controller else None,
@@ -141,7 +146,7 @@ def set_tunnel(
     }
     stated = {name: value for name, value in changes.items() if value is not None}
     if not stated:
-        raise typer.BadParameter("state what shall change, such as --target 20M")
+        raise typer.BadParameter("set at least one option, such as --target 20M")
     with session(server, token, as_json=as_json) as client:
         known = {one.id: one for one in client.tunnels.list()}.get(tunnel)
         before: dict[str, Any] = {}
@@ -164,10 +169,10 @@ def release(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Control a tunnel no more; when its lease is over it goes down to one connection."""
+    """Stop controlling a tunnel; when its lease expires it shrinks to one connection."""
     with session(server, token, as_json=as_json) as client:
         client.tunnels.delete(tunnel)
-    told({"id": tunnel, "controlled": False}, f"{tunnel} is controlled no more", as_json=as_json)
+    told({"id": tunnel, "controlled": False}, f"{tunnel} is no longer controlled", as_json=as_json)
 
 
 def _print(found: Tunnel) -> None:
@@ -185,7 +190,7 @@ def _print(found: Tunnel) -> None:
     if state:
         lines.append(
             f"  {state.origin} - {state.destination}: {state.connections_established} of {state.connections_wanted}"
-            f" connections, {state.queue_packets} packets wait, {state.dropped_packets} dropped"
+            f" connections, {state.queue_packets} packets queued, {state.dropped_packets} dropped"
         )
     if decision and decision.spectral_radius is not None:
         stable = "stable" if decision.equation_14_stable else "unstable"
@@ -196,7 +201,7 @@ def _print(found: Tunnel) -> None:
     for line in lines:
         out.print(line, markup=False)
     print_table(
-        ("from", "target", "controller", "periods", "settled", "overshoot", "steady error", "peak m", "changes"),
+        ("from", "target", "controller", "periods", "settling", "overshoot", "steady-state error", "peak m", "changes"),
         [_step_row(step) for step in found.steps],
         "  no steps yet",
     )

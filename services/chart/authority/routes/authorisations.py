@@ -79,13 +79,13 @@ async def get_authorisations(authority: Context, who: Anyone, since: Since = 0, 
 async def delete_authorisation(
     identity: Annotated[str, Path(alias="id", pattern=r"^[0-9A-Za-z]{1,64}$")], authority: Context, who: Anyone
 ) -> None:
-    """Take an authorisation back: one's own, or anybody's as an operator."""
+    """Revoke an authorisation: one's own, or anybody's as an operator."""
     owner = None if who.operator else _person(who)
     async with authority.pool.connection() as connection, connection.transaction():
         revision = await repository.next_revision(connection)
         now_us = authority.clock.now_us()
         if not await repository.remove_authorisation(connection, identity, owner, now_us, revision):
-            raise ProblemError(404, "Not found", "There is no such authorisation, or it is another's.")
+            raise ProblemError(404, "Not found", "The authorisation does not exist, or belongs to another owner.")
         await audit.add(connection, who.actor, "authorisation.delete", identity, {})
 
 

@@ -112,7 +112,7 @@ async def get_stream_keys(node: Element, authority: Context, who: Anyone, start:
 async def list_elements(authority: Context, who: Anyone) -> dict[str, int]:
     """Names and sender ids of the enrolled nodes."""
     if not who.local:
-        raise forbidden("Elements are told to members of this domain only.")
+        raise forbidden("Elements are disclosed to members of this domain only.")
     await authority.trust.refresh()
     return authority.trust.elements
 

@@ -38,17 +38,17 @@ async def list_alert_rules(gateway: Context, _principal: AnyRole) -> AlertRules:
 
 @router.get("/alert-rules/{id}", summary="One alert rule", responses=responses(404))
 async def get_alert_rule(rule_id: RuleId, response: Response, gateway: Context, _principal: AnyRole) -> AlertRule:
-    """When somebody is told."""
+    """The rule's condition, paths and threshold."""
     for rule in await _rules(gateway):
         if rule.id == rule_id:
             tag(response, rule.revision)
             return mapping_sensing.alert_rule(rule)
-    raise ProblemError(404, "Not found", f"There is no alert rule {rule_id}.", field="id")
+    raise ProblemError(404, "Not found", f"Alert rule {rule_id} does not exist.", field="id")
 
 
 @router.put(
     "/alert-rules/{id}",
-    summary="State an alert rule",
+    summary="Set an alert rule",
     responses={**responses(400, 409, 412, 413), 201: {"model": AlertRule, "description": "Created."}},
 )
 async def put_alert_rule(
@@ -59,7 +59,7 @@ async def put_alert_rule(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> AlertRule:
-    """A rule without nodes holds for every path of its metric, each with an alert of its own."""
+    """A rule without nodes applies to every path of its metric, with one alert per path."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {rule.id: rule.revision for rule in await _rules(gateway)}.get(rule_id)
@@ -78,7 +78,7 @@ async def put_alert_rule(
 
 @router.delete("/alert-rules/{id}", status_code=204, summary="Remove an alert rule", responses=responses(404))
 async def delete_alert_rule(rule_id: RuleId, gateway: Context, principal: Operator) -> None:
-    """What it fired is resolved."""
+    """Its alerts are resolved."""
     with problems("archiver"):
         await gateway.backends.archive.DeleteAlertRule(
             archive_pb2.DeleteAlertRuleRequest(id=rule_id), metadata=acting(principal.subject)
@@ -89,10 +89,10 @@ async def delete_alert_rule(rule_id: RuleId, gateway: Context, principal: Operat
 async def list_alerts(
     gateway: Context,
     _principal: AnyRole,
-    firing: Annotated[bool, Query(description="Only those that fire now.")] = False,
+    firing: Annotated[bool, Query(description="Only alerts that are firing.")] = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Alerts:
-    """The newest first; also those that were resolved."""
+    """Newest first, including resolved alerts."""
     with problems("archiver"):
         answer = await gateway.backends.archive.ListAlerts(archive_pb2.ListAlertsRequest(firing=firing, limit=limit))
     return Alerts(items=[mapping_sensing.alert(one) for one in answer.alerts])

@@ -36,7 +36,7 @@ async def create_authorisation(
     body: AuthorisationBody, request: Request, gateway: Context, principal: Asker
 ) -> Authorisation:
     """A time-bound grant for flows of an address, by the authority's policy for the caller. Elements at both ends of a
-    path learn it at once; without one they give the free level, or nothing.
+    path receive it at once; without one, in-band requests are best effort or refused.
     """
     stated = body.model_dump(mode="json", exclude_none=True)
     return _authorisation(await gateway.authority.ask("POST", "/v1/authorisations", request, stated))
@@ -49,11 +49,11 @@ async def list_authorisations(request: Request, gateway: Context, principal: Any
     return AuthorisationList(items=[_authorisation(one) for one in found["authorisations"] if not one["removed"]])
 
 
-@router.delete("/authorisations/{id}", status_code=204, summary="Take an authorisation back", responses=responses(404))
+@router.delete("/authorisations/{id}", status_code=204, summary="Revoke an authorisation", responses=responses(404))
 async def delete_authorisation(
     identity: AuthorisationId, request: Request, gateway: Context, principal: Asker
 ) -> Response:
-    """Flows that run lose it within a poll of the elements."""
+    """Running flows become best effort at the elements' next poll."""
     await gateway.authority.ask("DELETE", f"/v1/authorisations/{identity}", request)
     return Response(status_code=204)
 
@@ -69,9 +69,9 @@ async def get_signed_receipt(
     return SignedReceipt.model_validate(await gateway.authority.ask("GET", f"/v1/receipts/{flow}", request))
 
 
-@router.get("/receipt-keys", summary="Keys that receipts are verified with")
+@router.get("/receipt-keys", summary="Public keys of receipts")
 async def get_receipt_keys(request: Request, gateway: Context, principal: AnyRole) -> ReceiptKeys:
-    """Public keys (JWKS): keep them, and verify receipts without asking anybody."""
+    """Public keys (JWKS) for offline verification of receipts."""
     return ReceiptKeys.model_validate(await gateway.authority.ask("GET", "/v1/receipt-keys", request))
 
 

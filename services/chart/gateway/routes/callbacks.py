@@ -1,4 +1,4 @@
-"""/v1/callbacks and /v1/callback-secret: what applications were told, and how they check that it was us."""
+"""/v1/callbacks and /v1/callback-secret: callbacks to applications and the secret that signs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CallbackId = Annotated[
     Path(
         alias="id",
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
-        description="Id of the notice.",
+        description="Id of the callback.",
         examples=["msg_01KAJ3Z0Q3D5X6W5K3T4Z8Y7VN"],
     ),
 ]
@@ -38,13 +38,13 @@ async def list_callbacks(
     gateway: Context,
     principal: AnyRole,
     request: Annotated[
-        str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Only of this rate request.")
+        str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Only callbacks of this rate request.")
     ] = None,
-    state: Annotated[CallbackState | None, Query(description="Only those in this state.")] = None,
+    state: Annotated[CallbackState | None, Query(description="Only items in this state.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> CallbackPage:
-    """Newest first. DEAD ones were given up after a day of tries."""
+    """Newest first. DEAD: delivery was given up after 24 h."""
     call = reservations_pb2.ListCallbacksRequest(
         request_id=request or "",
         owner=owner_filter(principal, reading=True),
@@ -65,7 +65,7 @@ async def list_callbacks(
     dependencies=[once],
 )
 async def retry_callback(callback_id: CallbackId, gateway: Context, principal: Asker) -> Callback:
-    """Also one that was given up, or delivered."""
+    """In any state, also DEAD or DELIVERED."""
     call = reservations_pb2.RetryCallbackRequest(id=callback_id, owner=owner_filter(principal, reading=False))
     with problems("reservations"):
         answer = await gateway.backends.reservations.RetryCallback(call, metadata=acting(principal.subject))
@@ -74,13 +74,13 @@ async def retry_callback(callback_id: CallbackId, gateway: Context, principal: A
 
 @router.get("/callback-secret", summary="The secret that your callbacks are signed with")
 async def get_callback_secret(gateway: Context, principal: Asker) -> CallbackSecret:
-    """Of the application that asks. docs/applications.md shows how to check a signature."""
+    """The caller's secret. docs/applications.md shows how to check a signature."""
     return await _secret(gateway, principal.subject, rotate=False)
 
 
 @router.post("/callback-secret", summary="Replace the secret", responses=responses(409, 413), dependencies=[once])
 async def replace_callback_secret(gateway: Context, principal: Asker) -> CallbackSecret:
-    """The former one signs too for a day, so that no callback fails while it is being replaced."""
+    """Callbacks are signed with the old and the new secret for 24 h."""
     return await _secret(gateway, principal.subject, rotate=True)
 
 

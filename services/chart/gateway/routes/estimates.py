@@ -1,4 +1,4 @@
-"""/v1/estimates, /v1/next-pairs: all pairs from few measurements; /v1/sensing-runs and reports of pods."""
+"""/v1/estimates, /v1/next-pairs: all pairs from few measurements; /v1/sensing-runs and reports of sensor pods."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def estimates(
     limit: Limit = 1000,
     cursor: Cursor = None,
 ) -> EstimatePage:
-    """Measured pairs as they are, the others as inferred; each with method, age and a 90 % prediction interval."""
+    """Measured values where they exist, estimates otherwise; each with method, age and a 90 % prediction interval."""
     request = inference_pb2.ListEstimatesRequest(
         source_node=source or "",
         destination_node=destination or "",
@@ -59,14 +59,14 @@ async def estimates(
     )
 
 
-@router.get("/next-pairs", summary="What to measure next")
+@router.get("/next-pairs", summary="Pairs to measure next")
 async def next_pairs(
     gateway: Context,
     _principal: AnyRole,
     metric: Annotated[str, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])],
     count: Annotated[int, Query(ge=1, le=1000)] = 10,
 ) -> NextPairs:
-    """The pairs that lower the uncertainty of all estimates most, best first."""
+    """The pairs whose measurement reduces the uncertainty of all estimates most, best first."""
     stub = inference_pb2_grpc.InferenceStub(_inference(gateway))
     with problems("inference"):
         answer = await stub.NextPairs(inference_pb2.NextPairsRequest(metric=metric, count=count))
@@ -85,14 +85,14 @@ async def run_once(body: RunBody, gateway: Context, principal: Operator) -> RunR
     return mapping_sensing.run_results(answer)
 
 
-@router.get("/nodes/{id}/sensing-report", summary="What a node's pod measures and skips", responses=responses(404))
+@router.get("/nodes/{id}/sensing-report", summary="Report of a node's sensor pod", responses=responses(404))
 async def sensing_report(
     node_id: NodeIdPath,
     gateway: Context,
     _principal: AnyRole,
-    skips: Annotated[int, Query(ge=1, le=10_000, description="Skipped runs to tell, the newest first.")] = 100,
+    skips: Annotated[int, Query(ge=1, le=10_000, description="Most skipped runs listed, newest first.")] = 100,
 ) -> SensingReport:
-    """Counts of runs, budgets of links, and every run that was not made with its reason."""
+    """Counts of runs, probing budgets of links, and skipped runs with their reason."""
     stub = await _pod(gateway, node_id, field="id")
     with problems(f"sensor pod of {node_id}"):
         answer = await stub.Report(sensor_pod_pb2.ReportRequest(skips=skips))
@@ -104,13 +104,13 @@ def _inference(gateway: Gateway) -> aio.Channel:
 
 
 async def _pod(gateway: Gateway, node: str, *, field: str) -> sensor_pod_pb2_grpc.SensorPodAsyncStub:
-    """The pod of a node, as the operator stated where it answers."""
+    """The sensor pod of a node, at the configured sensor_pod_target."""
     for message, _ in await known_nodes(gateway):
         if message.id != node:
             continue
         if not message.sensor_pod_target:
             words = f"Node {node} has no sensor pod."
-            raise ProblemError(404, "Not found", words, field=field, suggestions=["State its sensor_pod_target."])
+            raise ProblemError(404, "Not found", words, field=field, suggestions=["Set its sensor_pod_target."])
         channel = gateway.backends.reach(message.sensor_pod_target)
         return sensor_pod_pb2_grpc.SensorPodStub(channel)
-    raise ProblemError(404, "Not found", f"There is no node {node}.", field=field)
+    raise ProblemError(404, "Not found", f"Node {node} does not exist.", field=field)

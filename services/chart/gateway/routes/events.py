@@ -40,7 +40,7 @@ An application gets `grant-status` and `rate-request` of its own requests only."
 
 @router.get(
     "/events",
-    summary="Follow everything live",
+    summary="Live event stream",
     description=_DESCRIPTION,
     response_class=StreamingResponse,
     responses={200: {"description": "The stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}},
@@ -53,7 +53,7 @@ async def events(
         Query(
             alias="events",
             max_length=200,
-            description="Names separated by commas; everything when left out.",
+            description="Names separated by commas; default: all.",
             examples=["link-load,rate-request"],
         ),
     ] = None,
@@ -73,7 +73,7 @@ async def events(
         raise ProblemError(
             422,
             "Invalid request",
-            f"events: there is no event {unknown[0]!r}.",
+            f"events: {unknown[0]!r} is not an event.",
             field="events",
             suggestions=[f"Choose from {', '.join(NAMES)}."],
             kind="invalid-value",

@@ -1,4 +1,4 @@
-"""/v1/measurements and /v1/series: what was measured, latest and over time; with it what is made of measurements."""
+"""/v1/measurements and /v1/series: measurements, latest and over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/v1/links: directed links with their load, rate, and what sensors see."""
+"""/v1/links: directed links with load, link rate and measurements."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ async def get_link(link_id: LinkIdPath, response: Response, gateway: Context, _p
         if message.id == link_id:
             tag(response, revision)
             return gateway.live.link(message, revision, gateway.clock.now_us())
-    raise ProblemError(404, "Not found", f"There is no link {link_id}.", field="id")
+    raise ProblemError(404, "Not found", f"Link {link_id} does not exist.", field="id")
 
 
 @router.put(
     "/links/{id}",
-    summary="State a link",
+    summary="Register or change a link",
     responses={**responses(400, 409, 412, 413), 201: {"model": Link, "description": "Created."}},
 )
 async def put_link(
@@ -75,7 +75,7 @@ async def put_link(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> Link:
-    """Creates it or replaces what was stated before. Where it begins and its interface come from the id."""
+    """Creates or replaces the link. Its transmitting node and interface follow from the id."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {message.id: revision for message, revision in await known_links(gateway)}.get(link_id)
@@ -93,7 +93,7 @@ async def put_link(
 
 @router.delete("/links/{id}", status_code=204, summary="Remove a link", responses=responses(404, 409))
 async def delete_link(link_id: LinkIdPath, gateway: Context, principal: Operator) -> None:
-    """Requests that go over it are admitted anew elsewhere, or lose their guarantee."""
+    """Requests on it are admitted on another path, or become degraded."""
     with problems("registry"):
         await gateway.backends.registry.DeleteLink(
             registry_pb2.DeleteLinkRequest(id=link_id), metadata=acting(principal.subject)

@@ -1,4 +1,4 @@
-"""/v1/nodes: hosts and network elements, with what their agents say."""
+"""/v1/nodes: nodes with the state that their agents report."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ async def list_nodes(gateway: Context, _principal: AnyRole, limit: Limit = 1000,
 
 @router.get("/nodes/{id}", summary="One node", responses=responses(404))
 async def get_node(node_id: NodeIdPath, response: Response, gateway: Context, _principal: AnyRole) -> Node:
-    """With what its agent says."""
+    """With the state that its agent reported."""
     for message, revision in await known_nodes(gateway):
         if message.id == node_id:
             tag(response, revision)
             return gateway.live.node(message, revision, gateway.clock.now_us())
-    raise ProblemError(404, "Not found", f"There is no node {node_id}.", field="id")
+    raise ProblemError(404, "Not found", f"Node {node_id} does not exist.", field="id")
 
 
 @router.put(
     "/nodes/{id}",
-    summary="State a node",
+    summary="Register or change a node",
     responses={**responses(400, 409, 412, 413), 201: {"model": Node, "description": "Created."}},
 )
 async def put_node(
@@ -68,7 +68,7 @@ async def put_node(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> Node:
-    """Creates it or replaces what was stated before."""
+    """Creates or replaces the node."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {message.id: revision for message, revision in await known_nodes(gateway)}.get(node_id)
@@ -86,7 +86,7 @@ async def put_node(
 
 @router.delete("/nodes/{id}", status_code=204, summary="Remove a node", responses=responses(404, 409))
 async def delete_node(node_id: NodeIdPath, gateway: Context, principal: Operator) -> None:
-    """Refused while links begin or end there."""
+    """Refused while the node has links."""
     with problems("registry"):
         await gateway.backends.registry.DeleteNode(
             registry_pb2.DeleteNodeRequest(id=node_id), metadata=acting(principal.subject)

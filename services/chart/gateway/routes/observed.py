@@ -25,16 +25,16 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 _PROTOCOLS = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
 
 
-@router.get("/audit", tags=["operations"], summary="Who changed what")
+@router.get("/audit", tags=["operations"], summary="Audit records")
 async def list_audit(
     gateway: Context,
     _principal: Operator,
-    subject: Annotated[str, Query(max_length=160, description="What it was done to.")] = "",
+    subject: Annotated[str, Query(max_length=160, description="Id of the changed object.")] = "",
     actor: Annotated[str, Query(max_length=160)] = "",
-    action: Annotated[str, Query(max_length=64, examples=["rate-request"], description="Or how it begins.")] = "",
+    action: Annotated[str, Query(max_length=64, examples=["rate-request"], description="Action or its prefix.")] = "",
     limit: Limit = 1000,
 ) -> observed.AuditPage:
-    """Of the newest 10,000 records that this gateway has read."""
+    """Taken from the newest 10,000 records that this gateway has read."""
     found = gateway.observed.audit(subject=subject, actor=actor, action=action)
     return observed.AuditPage(items=[_audit(record) for record, _ in zip(found, range(limit), strict=False)])
 
@@ -42,11 +42,11 @@ async def list_audit(
 @router.get(
     "/rate-requests/{id}/history",
     tags=["rate requests"],
-    summary="What became of a request",
+    summary="History of a request",
     responses=responses(404),
 )
 async def get_request_history(request_id: RequestId, gateway: Context, principal: AnyRole) -> observed.AuditPage:
-    """Its audit records, the newest first."""
+    """Its audit records, newest first."""
     owner = "" if principal.sees_all else principal.subject
     with problems("reservations"):
         await gateway.backends.reservations.GetRateRequest(
@@ -59,11 +59,11 @@ async def get_request_history(request_id: RequestId, gateway: Context, principal
 async def list_flows(
     gateway: Context,
     principal: AnyRole,
-    node: Annotated[str, Query(pattern=rf"{NODE_ID_PATTERN}|^$", max_length=63, description="That sends.")] = "",
-    running: Annotated[bool, Query(description="Only those that had not ended.")] = False,
+    node: Annotated[str, Query(pattern=rf"{NODE_ID_PATTERN}|^$", max_length=63, description="Sending node.")] = "",
+    running: Annotated[bool, Query(description="Only flows that have not ended.")] = False,
     limit: Limit = 1000,
 ) -> observed.Flows:
-    """What senders told of their flows. An application sees the flows of its own requests."""
+    """Flow records of senders. An application sees the flows of its own requests."""
     shown = []
     for flow in gateway.observed.flows(node=node, running=running):
         request = gateway.live.requests.get(flow.record.request_id)
@@ -75,9 +75,9 @@ async def list_flows(
     return observed.Flows(items=shown)
 
 
-@router.get("/node-keys", tags=["authorisations"], summary="Signalling of the nodes")
+@router.get("/node-keys", tags=["authorisations"], summary="Signalling keys of the nodes")
 async def list_node_keys(gateway: Context, _principal: Operator) -> observed.NodeKeys:
-    """What the nodes' agents say of their keys, and of signals that they refused."""
+    """Key epochs and counts of refused signals, as reported by the agents."""
     now_us = gateway.clock.now_us()
     items = []
     for node, state in sorted(gateway.live.node_states.items()):

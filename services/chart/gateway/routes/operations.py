@@ -28,19 +28,24 @@ def checks(gateway: Gateway) -> dict[str, Check]:
     return {**{name: backend(name) for name in gateway.backends.names}, "streams": streams}
 
 
-@router.get("/healthz", summary="Whether the process lives")
+@router.get("/healthz", summary="Liveness")
 async def healthz() -> dict[str, str]:
-    """Always ok when it answers."""
+    """ok while the process responds."""
     return {"status": "ok"}
 
 
 @router.get(
     "/readyz",
-    summary="Whether everything behind it can be reached",
-    responses={503: {"description": "Says which part is missing.", "content": {"application/json": {"schema": {}}}}},
+    summary="Readiness",
+    responses={
+        503: {
+            "description": "Names the dependency that is unreachable.",
+            "content": {"application/json": {"schema": {}}},
+        }
+    },
 )
 async def readyz(gateway: Context) -> dict[str, Any]:
-    """REST goes on as far as it can when a part is missing."""
+    """Whether the services, streams and archive behind the gateway are reachable. Without them REST works in part."""
     outcome = await run_checks(checks(gateway))
     ready = all(words == "ok" for words in outcome.values())
     body = {"status": "ok" if ready else "not ready", "checks": outcome}

@@ -1,4 +1,4 @@
-"""/v1/paths and /v1/links/{id}/capacity: what admission could still commit, where and when."""
+"""/v1/paths and /v1/links/{id}/capacity: free rates of paths and commitments of links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chart.v1 import reservations_pb2
 router = APIRouter(prefix="/v1", tags=["network"], responses=responses(401, 403, 422, 429, 500, 503))
 
 Start = Annotated[InputTimestamp | None, Query(alias="from", description="null: now.")]
-Until = Annotated[InputTimestamp | None, Query(description="null: for ever.")]
+Until = Annotated[InputTimestamp | None, Query(description="null: no end.")]
 
 
 def _node(name: str) -> object:
@@ -36,11 +36,11 @@ async def list_paths(
     until: Until = None,
     avoid: Annotated[
         list[Annotated[str, Query(pattern=r"^[A-Za-z0-9_.@:-]{1,79}$")]] | None,
-        Query(max_length=32, description="Ids of nodes and links that they must not use."),
+        Query(max_length=32, description="Ids of nodes and links that the paths must not use."),
     ] = None,
 ) -> PathList:
-    """The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, with
-    what may still be committed on each over the whole time.
+    """The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, each
+    with its free rate over the whole time range.
     """
     call = reservations_pb2.FindPathsRequest(
         source=source,
@@ -54,11 +54,11 @@ async def list_paths(
     return PathList(items=[reservation_mapping.path(one) for one in answer.paths])
 
 
-@router.get("/links/{id}/capacity", summary="What a link has committed", responses=responses(404))
+@router.get("/links/{id}/capacity", summary="Commitments of a link", responses=responses(404))
 async def get_link_capacity(
     link_id: LinkIdPath, gateway: Context, _principal: AnyRole, start: Start = None, until: Until = None
 ) -> LinkCapacity:
-    """Over a time, as steps: guaranteed and maximum rates, and what is free."""
+    """Committed guaranteed and maximum rates and the free rate over a time range, as steps."""
     call = reservations_pb2.GetLinkCapacityRequest(
         link_id=link_id,
         start_us=microseconds(start) if start else 0,

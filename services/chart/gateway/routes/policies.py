@@ -1,4 +1,4 @@
-"""/v1/policies and /v1/sensing-configurations: what operators decide."""
+"""/v1/policies and /v1/sensing-configurations: configured by operators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PolicyId = Annotated[
 ]
 ConfigurationId = Annotated[
     str,
-    Path(alias="id", pattern=ENTITY_ID_PATTERN, description="Free to choose.", examples=["alpha-bravo-ping"]),
+    Path(alias="id", pattern=ENTITY_ID_PATTERN, description="Chosen by the caller.", examples=["alpha-bravo-ping"]),
 ]
 
 
@@ -74,7 +74,7 @@ async def get_policy(policy_id: PolicyId, response: Response, gateway: Context, 
     raise ProblemError(
         404,
         "Not found",
-        f"There is no policy {policy_id}.",
+        f"Policy {policy_id} does not exist.",
         field="id",
         suggestions=["A node without a policy of its own follows /v1/policies/default."],
     )
@@ -83,7 +83,7 @@ async def get_policy(policy_id: PolicyId, response: Response, gateway: Context, 
 @router.put(
     "/policies/{id}",
     tags=["policy"],
-    summary="Decide a policy",
+    summary="Set a policy",
     responses={**responses(400, 409, 412, 413), 201: {"model": Policy, "description": "Created."}},
 )
 async def put_policy(
@@ -94,7 +94,7 @@ async def put_policy(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> Policy:
-    """Reaches every agent within 2 s. `enforcement: off` gives every flow back to its default congestion control."""
+    """Reaches every agent within 2 s. With `enforcement: off` every flow returns to its default congestion control."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {policy.id: policy.revision for policy in await known_policies(gateway)}.get(policy_id)
@@ -125,7 +125,10 @@ async def list_configurations(
     gateway: Context,
     _principal: AnyRole,
     source: Annotated[
-        str | None, Query(pattern=NODE_ID_PATTERN, max_length=63, description="Only those that this node's pod runs.")
+        str | None,
+        Query(
+            pattern=NODE_ID_PATTERN, max_length=63, description="Only configurations that this node's sensor pod runs."
+        ),
     ] = None,
     limit: Limit = 1000,
     cursor: Cursor = None,
@@ -144,18 +147,18 @@ async def list_configurations(
 async def get_configuration(
     configuration_id: ConfigurationId, response: Response, gateway: Context, _principal: AnyRole
 ) -> SensingConfiguration:
-    """What shall be measured, and for whom."""
+    """What is measured, and for which owner."""
     for item in await _configurations(gateway):
         if item.id == configuration_id:
             tag(response, item.revision)
             return mapping.sensing_configuration(item)
-    raise ProblemError(404, "Not found", f"There is no sensing configuration {configuration_id}.", field="id")
+    raise ProblemError(404, "Not found", f"Sensing configuration {configuration_id} does not exist.", field="id")
 
 
 @router.put(
     "/sensing-configurations/{id}",
     tags=["sensing"],
-    summary="Have something measured",
+    summary="Set a sensing configuration",
     responses={**responses(400, 409, 412, 413), 201: {"model": SensingConfiguration, "description": "Created."}},
 )
 async def put_configuration(
@@ -166,7 +169,7 @@ async def put_configuration(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> SensingConfiguration:
-    """The pod of the source node merges it with what it measures already."""
+    """The sensor pod of the source node merges equal measurements into one."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {item.id: item.revision for item in await _configurations(gateway)}.get(configuration_id)
@@ -187,11 +190,11 @@ async def put_configuration(
     "/sensing-configurations/{id}",
     tags=["sensing"],
     status_code=204,
-    summary="Measure it no more",
+    summary="Remove a sensing configuration",
     responses=responses(404, 409),
 )
 async def delete_configuration(configuration_id: ConfigurationId, gateway: Context, principal: Operator) -> None:
-    """Results that are there stay."""
+    """Stored results are kept."""
     call = registry_pb2.DeleteSensingConfigurationRequest(id=configuration_id)
     with problems("registry"):
         await gateway.backends.registry.DeleteSensingConfiguration(call, metadata=acting(principal.subject))

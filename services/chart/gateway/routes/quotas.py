@@ -1,4 +1,4 @@
-"""/v1/quotas: what applications may have at once."""
+"""/v1/quotas: quotas of applications."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def list_quotas(gateway: Context, principal: AnyRole, limit: Limit = 1000,
 
 @router.get("/quotas/{application}", summary="One quota", responses=responses(404))
 async def get_quota(application: Application, response: Response, gateway: Context, principal: AnyRole) -> Quota:
-    """With what the application has now."""
+    """With the application's current use."""
     for one in await _all(gateway):
         if one.application == application and (principal.sees_all or application in ("default", principal.subject)):
             tag(response, one.revision)
@@ -58,15 +58,15 @@ async def get_quota(application: Application, response: Response, gateway: Conte
     raise ProblemError(
         404,
         "Not found",
-        f"There is no quota of {application}.",
+        f"{application} has no quota of its own.",
         field="application",
-        suggestions=["An application without a quota of its own follows /v1/quotas/default; without one, none."],
+        suggestions=["Without one, /v1/quotas/default applies, if it exists."],
     )
 
 
 @router.put(
     "/quotas/{application}",
-    summary="State a quota",
+    summary="Set a quota",
     responses={**responses(400, 409, 412, 413), 201: {"model": Quota, "description": "Created."}},
 )
 async def put_quota(
@@ -77,7 +77,7 @@ async def put_quota(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> Quota:
-    """Holds for what is asked from now on; what was granted stays."""
+    """Applies to new requests; granted requests keep their rate."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {one.application: one.revision for one in await _all(gateway)}.get(application)
@@ -96,7 +96,7 @@ async def put_quota(
 
 @router.delete("/quotas/{application}", status_code=204, summary="Remove a quota", responses=responses(404))
 async def delete_quota(application: Application, gateway: Context, principal: Operator) -> None:
-    """The application follows the default quota again."""
+    """The default quota applies to the application again."""
     with problems("reservations"):
         await gateway.backends.reservations.DeleteQuota(
             reservations_pb2.DeleteQuotaRequest(owner=application), metadata=acting(principal.subject)

@@ -1,4 +1,4 @@
-"""/v1/rate-requests: ask for a rate, follow it, release it."""
+"""/v1/rate-requests: request a rate, follow it, release it."""
 
 from __future__ import annotations
 
@@ -66,8 +66,11 @@ WAIT_MARGIN_S = 5.0
 TagFilter = Annotated[str, StringConstraints(min_length=1, max_length=321)]
 _HEADERS = {
     "ETag": {"description": "The revision.", "schema": {"type": "string"}},
-    "Location": {"description": "Where the request is.", "schema": {"type": "string"}},
-    "Idempotency-Replayed": {"description": "true: the first answer again.", "schema": {"type": "string"}},
+    "Location": {"description": "URL of the request.", "schema": {"type": "string"}},
+    "Idempotency-Replayed": {
+        "description": "true: this is the first response, repeated.",
+        "schema": {"type": "string"},
+    },
 }
 _TAGGED = {"headers": {"ETag": _HEADERS["ETag"]}}
 _TAGGED_ONCE = {"headers": {name: _HEADERS[name] for name in ("ETag", "Idempotency-Replayed")}}
@@ -100,7 +103,7 @@ def owner_filter(principal: Principal, *, reading: bool) -> str:
 @router.post(
     "/rate-requests",
     status_code=201,
-    summary="Ask for a rate",
+    summary="Request a rate",
     responses={**responses(400, 409, 413), 201: {"headers": _HEADERS}},
 )
 async def create_rate_request(
@@ -110,8 +113,8 @@ async def create_rate_request(
     principal: Asker,
     idempotency_key: IdempotencyKey = None,
 ) -> RateRequest:
-    """Commits at once: 201 means that the rate is reserved on every link of the path. Whether the nodes enforce it is
-    told by `enforcement`, which turns from PENDING to ENFORCED within a second; follow it with GET or on /v1/events.
+    """Commits at once: 201 means that the rate is reserved on every link of the path. Whether the nodes enforce it
+    is shown by `enforcement`: PENDING, then ENFORCED within a second; follow it with GET or on /v1/events.
     """
     call = reservations_pb2.CreateRateRequestRequest(
         specification=reservation_mapping.specification(body),
@@ -129,9 +132,9 @@ async def create_rate_request(
     return created
 
 
-@router.post("/rate-requests:preview", summary="What a request would get", responses=responses(400, 413))
+@router.post("/rate-requests:preview", summary="Preview a request", responses=responses(400, 413))
 async def preview_rate_request(body: RateRequestBody, gateway: Context, principal: Asker) -> Preview:
-    """The same answer that POST would give now, without committing anything."""
+    """The outcome that POST would have now; nothing is committed."""
     call = reservations_pb2.PreviewRateRequestRequest(
         specification=reservation_mapping.specification(body), owner=principal.subject
     )
@@ -144,13 +147,13 @@ async def preview_rate_request(body: RateRequestBody, gateway: Context, principa
 async def list_rate_requests(
     gateway: Context,
     principal: AnyRole,
-    lifecycle: Annotated[Lifecycle | None, Query(description="Only those in this state.")] = None,
-    enforcement: Annotated[Enforcement | None, Query(description="Only those in this state.")] = None,
-    service_state: Annotated[ServiceState | None, Query(description="Only those in this state.")] = None,
-    callback_state: Annotated[CallbackState | None, Query(description="Only those in this state.")] = None,
+    lifecycle: Annotated[Lifecycle | None, Query(description="Only items in this state.")] = None,
+    enforcement: Annotated[Enforcement | None, Query(description="Only items in this state.")] = None,
+    service_state: Annotated[ServiceState | None, Query(description="Only items in this state.")] = None,
+    callback_state: Annotated[CallbackState | None, Query(description="Only items in this state.")] = None,
     tags: Annotated[
         list[TagFilter] | None,
-        Query(alias="tag", max_length=8, description="Only those with this tag: name=value, or name for any value."),
+        Query(alias="tag", max_length=8, description="Only requests with this tag: name=value, or name for any value."),
     ] = None,
     search: Annotated[
         str | None,
@@ -158,23 +161,27 @@ async def list_rate_requests(
             alias="q",
             min_length=1,
             max_length=200,
-            description="Words of id, owner, source, destination, description or tags, any case.",
+            description="Text in id, owner, source, destination, description or tags, ignoring case.",
         ),
     ] = None,
     link: Annotated[
-        str | None, Query(pattern=LINK_ID_PATTERN, max_length=79, description="Only those whose path has this link.")
+        str | None,
+        Query(pattern=LINK_ID_PATTERN, max_length=79, description="Only requests with this link in their path."),
     ] = None,
     owner: Annotated[
-        str | None, Query(min_length=1, max_length=128, description="Only those of this application (people).")
+        str | None,
+        Query(min_length=1, max_length=128, description="Only requests of this owner (ignored for applications)."),
     ] = None,
-    updated_since: Annotated[InputTimestamp | None, Query(description="Only those that changed since then.")] = None,
+    updated_since: Annotated[
+        InputTimestamp | None, Query(description="Only requests that changed since this time.")
+    ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> RateRequestPage:
     """Newest first. An application sees its own, people see all."""
     mine = owner_filter(principal, reading=True)
     if any("\x00" in text for text in (search or "", owner or "", *(tags or ()))):
-        raise ProblemError(422, "Invalid request", "no NUL in a filter", field="q", kind="invalid-value")
+        raise ProblemError(422, "Invalid request", "a filter must not contain NUL", field="q", kind="invalid-value")
     states = rate_request_pb2
     pairs = [text.partition("=") for text in tags or ()]
     call = reservations_pb2.ListRateRequestsRequest(
@@ -210,10 +217,12 @@ async def get_rate_request(
     if_none_match: IfNoneMatch = None,
     wait_s: Annotated[
         float,
-        Query(ge=0, le=10, description="With If-None-Match: wait so long for another revision before answering 304."),
+        Query(
+            ge=0, le=10, description="With If-None-Match: seconds to wait for another revision before responding 304."
+        ),
     ] = 0,
 ) -> RateRequest | Response:
-    """With the confirmations of every node on its path."""
+    """With the status from every node on its path."""
     call = reservations_pb2.GetRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=True))
     timeout_s = None
     known = None if if_none_match is None else REVISION_TAG.fullmatch(if_none_match.strip())
@@ -231,14 +240,14 @@ async def get_rate_request(
 
 @router.post(
     "/rate-requests/{id}/release",
-    summary="Give the rate back",
+    summary="Release a request",
     responses={**responses(404, 409, 413), 200: _TAGGED_ONCE},
     dependencies=[once],
 )
 async def release_rate_request(
     request_id: RequestId, response: Response, gateway: Context, principal: Asker
 ) -> RateRequest:
-    """Its flows go on under the kernel's own congestion control. Releasing twice is the same as once."""
+    """Its flows continue under the default congestion control. Releasing again has no effect."""
     call = reservations_pb2.ReleaseRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=False))
     reservations = gateway.backends.reservations
     return await _changed(response, reservations.ReleaseRateRequest(call, metadata=acting(principal.subject)))
@@ -253,7 +262,7 @@ async def release_rate_request(
 async def commit_rate_request(
     request_id: RequestId, response: Response, gateway: Context, principal: Asker
 ) -> RateRequest:
-    """It has its rate from its start on, or now. Committing twice is the same as once; a hold ends after 900 s."""
+    """The rate is in force from the start of the request. Committing again has no effect; a hold ends after 900 s."""
     call = reservations_pb2.CommitRateRequestRequest(id=request_id, owner=owner_filter(principal, reading=False))
     reservations = gateway.backends.reservations
     return await _changed(response, reservations.CommitRateRequest(call, metadata=acting(principal.subject)))
@@ -261,7 +270,7 @@ async def commit_rate_request(
 
 @router.patch(
     "/rate-requests/{id}",
-    summary="Change a request in service",
+    summary="Change a request",
     responses={**responses(400, 404, 409, 412, 413), 200: _TAGGED},
 )
 async def change_rate_request(
@@ -272,7 +281,7 @@ async def change_rate_request(
     principal: Asker,
     if_match: IfMatch = None,
 ) -> RateRequest:
-    """Raise, lower, extend, shorten; the flow is not dropped. Refused, everything stays as it is."""
+    """Changes rate, end, priority, tags or description; the flow keeps running. A refusal changes nothing."""
     # With *, any revision will do: one that is not there is not found.
     revision = 0 if if_match is None or if_match.strip() == "*" else expected_revision(if_match, None)
     call = reservation_mapping.change(
@@ -282,16 +291,16 @@ async def change_rate_request(
     return await _changed(response, reservations.ChangeRateRequest(call, metadata=acting(principal.subject)))
 
 
-@router.post("/rate-requests/{id}/preview", summary="What a change would get", responses=responses(400, 404, 409, 413))
+@router.post("/rate-requests/{id}/preview", summary="Preview a change", responses=responses(400, 404, 409, 413))
 async def preview_change(request_id: RequestId, body: RateRequestChange, gateway: Context, principal: Asker) -> Preview:
-    """The same answer that PATCH would give now, without changing anything."""
+    """The outcome that PATCH would have now; nothing is changed."""
     call = reservation_mapping.change(request_id, owner_filter(principal, reading=False), 0, body, look_only=True)
     with problems("reservations"):
         answer = await gateway.backends.reservations.ChangeRateRequest(call, metadata=acting(principal.subject))
     return reservation_mapping.preview(answer.preview, f"/v1/rate-requests/{request_id}")
 
 
-@router.get("/rate-requests/{id}/receipt", summary="What was granted and delivered", responses=responses(404))
+@router.get("/rate-requests/{id}/receipt", summary="Volumes granted and delivered", responses=responses(404))
 async def get_receipt(request_id: RequestId, gateway: Context, principal: AnyRole) -> Receipt:
     """From the agents' counters; complete once the request has ended."""
     call = reservations_pb2.GetReceiptRequest(id=request_id, owner=owner_filter(principal, reading=True))

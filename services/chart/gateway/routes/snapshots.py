@@ -88,7 +88,7 @@ async def roll_ups(
     return mapping_sensing.roll_ups(answer)
 
 
-@router.get("/baselines", summary="What is usual on each path")
+@router.get("/baselines", summary="Baselines of paths")
 async def baselines(
     gateway: Context,
     _principal: AnyRole,
@@ -96,7 +96,7 @@ async def baselines(
     destination: NodeFilter = None,
     metric: MetricFilter = None,
 ) -> Baselines:
-    """Since the path's last change."""
+    """Median and spread since the path's last change."""
     request = archive_pb2.ListBaselinesRequest(
         source_node=source or "", destination_node=destination or "", metric=metric or ""
     )
@@ -116,7 +116,7 @@ async def path_changes(
     until: Until = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> PathChanges:
-    """The newest first."""
+    """Newest first."""
     request = archive_pb2.ListPathChangesRequest(
         source_node=source or "",
         destination_node=destination or "",
@@ -131,7 +131,7 @@ async def path_changes(
 
 @router.get("/snapshots", summary="Snapshots of all pairs")
 async def list_snapshots(gateway: Context, _principal: AnyRole) -> Snapshots:
-    """The newest first."""
+    """Newest first."""
     with problems("archiver"):
         answer = await gateway.backends.archive.ListSnapshots(archive_pb2.ListSnapshotsRequest())
     return Snapshots(items=[mapping_sensing.snapshot(one) for one in answer.snapshots])

@@ -1,4 +1,4 @@
-"""/v1/tunnels: elastic tunnels, what they shall carry and how they do."""
+"""/v1/tunnels: settings and state of elastic tunnels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TunnelId = Annotated[
         alias="id",
         pattern=NODE_ID_PATTERN,
         max_length=63,
-        description="The name that its origin was started with.",
+        description="Name of the tunnel, as given to its origin.",
         examples=["gold"],
     ),
 ]
@@ -38,7 +38,7 @@ async def _get(gateway: Gateway, tunnel_id: str) -> tunnels_pb2.Tunnel:
 
 @router.get("/tunnels", summary="List tunnels")
 async def list_tunnels(gateway: Context, _principal: AnyRole, limit: Limit = 1000, cursor: Cursor = None) -> TunnelPage:
-    """By id: those that report, and those that something is stated of."""
+    """By id: tunnels that report and tunnels with settings."""
     with problems("tunnels"):
         answer = await gateway.backends.tunnels.ListTunnels(tunnels_pb2.ListTunnelsRequest())
     shown, next_cursor = page(list(answer.tunnels), lambda one: one.tunnel, limit, cursor)
@@ -47,7 +47,7 @@ async def list_tunnels(gateway: Context, _principal: AnyRole, limit: Limit = 100
 
 @router.get("/tunnels/{id}", summary="One tunnel", responses=responses(404))
 async def get_tunnel(tunnel_id: TunnelId, response: Response, gateway: Context, _principal: AnyRole) -> TunnelDetail:
-    """With settling, overshoot, steady error and changes of each step, and its last periods."""
+    """With settling time, overshoot, steady-state error and changes of each step, and its last periods."""
     found = await _get(gateway, tunnel_id)
     if found.HasField("settings"):
         tag(response, found.settings.revision)
@@ -56,7 +56,7 @@ async def get_tunnel(tunnel_id: TunnelId, response: Response, gateway: Context, 
 
 @router.put(
     "/tunnels/{id}",
-    summary="State what a tunnel shall carry",
+    summary="Set a tunnel's target and controller",
     responses={**responses(400, 409, 412, 413), 201: {"model": TunnelDetail, "description": "Created."}},
 )
 async def put_tunnel(
@@ -67,7 +67,7 @@ async def put_tunnel(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> TunnelDetail:
-    """Target, schedule, controller and weights of customers; the next period decides by it."""
+    """Target, schedule, controller and weights of customers; in force from the next control period."""
     current = None
     if if_match is not None and if_match.strip() == "*":
         with problems("tunnels"):
@@ -87,9 +87,9 @@ async def put_tunnel(
     return tunnel_mapping.detail(await _get(gateway, tunnel_id))
 
 
-@router.delete("/tunnels/{id}", status_code=204, summary="Control a tunnel no more", responses=responses(404, 409))
+@router.delete("/tunnels/{id}", status_code=204, summary="Stop controlling a tunnel", responses=responses(404, 409))
 async def delete_tunnel(tunnel_id: TunnelId, gateway: Context, principal: Operator) -> None:
-    """What is stated is forgotten. When its lease is over the tunnel goes down to one connection."""
+    """Its settings are removed. When its lease expires the tunnel shrinks to one connection."""
     with problems("tunnels"):
         await gateway.backends.tunnels.DeleteTunnelSettings(
             tunnels_pb2.DeleteTunnelSettingsRequest(tunnel=tunnel_id), metadata=acting(principal.subject)

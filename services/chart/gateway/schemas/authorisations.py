@@ -12,7 +12,7 @@ Service = Literal["available", "guaranteed", "maximum", "variable"]
 
 
 class AuthorisationBody(Input):
-    """What is not stated becomes as much as the policy gives."""
+    """Values that are left out are the policy's maximum."""
 
     client_address: IPvAnyAddress | None = Field(default=None, description="Default: the caller's own.")
     service: Service | None = None
@@ -37,7 +37,7 @@ class Authorisation(Output):
 
 
 class AuthorisationList(Output):
-    """Authorisations that hold now."""
+    """Valid authorisations."""
 
     items: list[Authorisation]
 

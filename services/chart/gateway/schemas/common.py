@@ -127,7 +127,7 @@ class Output(BaseModel):
 
 
 class Problem(BaseModel):
-    """Problem document (RFC 9457). Tells what was wrong, where, and what would be accepted."""
+    """Problem document (RFC 9457): what was wrong, in which field, and what would be accepted."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -151,15 +151,17 @@ class Problem(BaseModel):
     type: str = Field(description="URI that names the kind of problem; about:blank when the status says it all.")
     title: str = Field(description="Short name of the kind of problem.")
     status: int = Field(ge=100, le=599, description="HTTP status.")
-    detail: str = Field(description="What was wrong this time, in a sentence.")
-    instance: str | None = Field(default=None, description="What it happened to: path of the request.")
+    detail: str = Field(description="What was wrong with this request.")
+    instance: str | None = Field(default=None, description="Path of the request.")
     field: str | None = Field(default=None, description="The field, parameter or header at fault.")
     floor: int | float | None = Field(
-        default=None, description="Least value that would be accepted, in the field's unit."
+        default=None, description="Lowest value that would be accepted, in the field's unit."
     )
-    ceiling: int | float | None = Field(default=None, description="Greatest value that would be accepted.")
-    suggestions: list[str] | None = Field(default=None, description="What would be accepted, in sentences.")
-    request_id: str | None = Field(default=None, description="Id under which the gateway's log has this request.")
+    ceiling: int | float | None = Field(
+        default=None, description="Highest value that would be accepted, in the field's unit."
+    )
+    suggestions: list[str] | None = Field(default=None, description="What would be accepted.")
+    request_id: str | None = Field(default=None, description="Id of this request in the gateway's log.")
 
 
 class Page(Output):

@@ -38,7 +38,7 @@ class SeriesPoint(Output):
     value: float | None = Field(description="Mean of the step.")
     minimum: float | None
     maximum: float | None
-    count: int = Field(description="How many records it is made of.")
+    count: int = Field(description="Number of records in the step.")
 
 
 class Series(Output):

@@ -1,4 +1,4 @@
-"""Nodes, links, policies, sensing configurations: what operators state, with the live state beside it."""
+"""Nodes, links, policies, sensing configurations: configuration and live state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MapPosition(Output):
 
 
 class NodeBody(Input):
-    """What an operator states about a node."""
+    """Configuration of a node."""
 
     description: str = Field(default="", max_length=500)
     addresses: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
@@ -56,9 +56,9 @@ class NodeBody(Input):
         description="Addresses that belong to the node itself, CIDR notation.",
         examples=[["10.1.0.2/32"]],
     )
-    sensor_pod_target: Target = Field(default="", description="Where the node's sensor pod answers gRPC.")
+    sensor_pod_target: Target = Field(default="", description="gRPC address of the node's sensor pod.")
     tags: Tags = Field(default_factory=dict)
-    map_position: MapPosition | None = Field(default=None, description="null: the dashboard lays the node out.")
+    map_position: MapPosition | None = Field(default=None, description="null: placed by the dashboard.")
 
     @field_validator("addresses")
     @classmethod
@@ -74,18 +74,18 @@ class NodeBody(Input):
 
 
 class NodeState(Output):
-    """What the node's agent says of itself."""
+    """State that the node's agent reported."""
 
     enforcement: EnforcementMode
     agent_version: str
-    capabilities: list[str] = Field(description="What the kernel let the agent load.")
-    faults: list[str] = Field(description="What the agent could not do, one sentence each.")
+    capabilities: list[str] = Field(description="BPF programs that the agent loaded.")
+    faults: list[str] = Field(description="Faults that the agent reported, one sentence each.")
     reported_at: Timestamp
-    stale: bool = Field(description="No word from the agent for longer than CHART_NODE_STALE_S.")
+    stale: bool = Field(description="No report from the agent for longer than CHART_NODE_STALE_S.")
 
 
 class Node(Output):
-    """A host or network element."""
+    """A node with its live state."""
 
     id: str
     revision: Revision
@@ -94,7 +94,7 @@ class Node(Output):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None
-    state: NodeState | None = Field(description="null: no agent has reported.")
+    state: NodeState | None = Field(description="null: no agent has reported yet.")
 
 
 class NodePage(Page):
@@ -104,7 +104,7 @@ class NodePage(Page):
 
 
 class LinkBody(Input):
-    """What an operator states about a directed link; the node it leaves from and the interface come from the id."""
+    """Configuration of a directed link; its transmitting node and interface follow from the id."""
 
     to_node: NodeId
     capacity_bps: int = Field(ge=1, le=MAX_BPS, description="Bits per second, IP headers included.", examples=[10**8])
@@ -112,7 +112,11 @@ class LinkBody(Input):
         default=0, ge=0, le=2**32 - 1, description="One-way propagation delay in microseconds; 0: unknown."
     )
     admission_share: float = Field(
-        default=0.8, gt=0, le=1, allow_inf_nan=False, description="Greatest share of the capacity that is granted."
+        default=0.8,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Admission limit: share of the capacity that guaranteed rates may take.",
     )
     tags: Tags = Field(default_factory=dict)
 
@@ -121,8 +125,8 @@ class LinkLoad(Output):
     """Load of a link over its last report interval."""
 
     sent_bps: int
-    explicit_rate_bps: int = Field(description="Of it under an explicit rate.")
-    legacy_bps: int = Field(description="Of it under the kernel's own congestion control.")
+    explicit_rate_bps: int = Field(description="Part of sent_bps under an explicit rate.")
+    legacy_bps: int = Field(description="Part of sent_bps under the default congestion control.")
     utilisation: float = Field(description="sent_bps over the configured capacity.")
     queue_bytes: int = Field(description="Backlog at the end of the interval.")
     dropped_packets: int = Field(description="Dropped in the interval.")
@@ -130,11 +134,15 @@ class LinkLoad(Output):
 
 
 class LinkRate(Output):
-    """What the link's controller tells senders."""
+    """Link rate that the controller publishes."""
 
-    available_bps: int = Field(description="R: what each flow may send above its guaranteed rate.")
-    explicit_rate_capacity_bps: int = Field(description="What all explicit-rate flows share.")
-    valid_until: Timestamp = Field(description="End of the lease; afterwards the rate counts as unknown.")
+    available_bps: int = Field(
+        description="Fair share (R): what the flows of one user together may send above their guaranteed rates."
+    )
+    explicit_rate_capacity_bps: int = Field(
+        description="Explicit-rate capacity (C_er): what all explicit-rate flows share."
+    )
+    valid_until: Timestamp = Field(description="End of the lease; then the rate is unknown.")
 
 
 class MeasuredValue(Output):
@@ -146,7 +154,7 @@ class MeasuredValue(Output):
 
 
 class LinkMeasured(Output):
-    """What the sensors see between the two ends of a link."""
+    """Measurements between the two ends of a link."""
 
     rtt_us: MeasuredValue | None
     loss_ratio: MeasuredValue | None
@@ -177,7 +185,7 @@ class LinkPage(Page):
 
 
 class PolicyBody(Input):
-    """What operators decide for one node, or for all under the id `default`."""
+    """Policy of one node, or of all others under the id `default`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"enforcement": "enforce", "link_controller": "nec"}]})
 
@@ -186,17 +194,17 @@ class PolicyBody(Input):
     )
     link_controller: LinkController = Field(default="nec", description="Link rate controller.")
     max_guaranteed_bps: int = Field(
-        default=0, ge=0, le=MAX_BPS, description="Greatest guaranteed rate of one request; 0: only the links bound it."
+        default=0, ge=0, le=MAX_BPS, description="Highest guaranteed rate of one request; 0: limited by the links only."
     )
     customer_weights: dict[CustomerName, Weight] | None = Field(
         default=None,
         max_length=64,
-        description="Weights of tunnels' customers by name, 1 to 10000; left out: as they are; {}: none.",
+        description="Weights of tunnel customers by name, 1 to 10000; left out: unchanged; {}: none.",
     )
 
 
 class Policy(Output):
-    """A policy in force."""
+    """A policy with its revision."""
 
     id: str
     revision: Revision
@@ -213,16 +221,19 @@ class PolicyPage(Page):
 
 
 class SensingConfigurationBody(Input):
-    """What shall be measured (Brassil et al., The CHART System, section 6)."""
+    """A sensing configuration (Brassil et al., The CHART System, section 6)."""
 
-    source_node: NodeId = Field(description="The node whose pod runs the sensor.")
+    source_node: NodeId = Field(description="Node whose sensor pod runs the sensor.")
     destination_node: NodeId
     destination_address: str = Field(max_length=64, description="Address to probe.", examples=["10.1.0.3"])
     sensor: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="ping, pathchirp, ...", examples=["ping"])
     parameters: SensorParameters = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
     period_ms: int = Field(ge=100, le=30 * 86_400_000, description="Time between two runs.", examples=[10000])
     tolerance_ms: int = Field(
-        default=0, ge=0, le=MAX_SAFE_INTEGER, description="Younger stored results also answer; 0: half of the period."
+        default=0,
+        ge=0,
+        le=MAX_SAFE_INTEGER,
+        description="Use stored results up to this age, milliseconds; 0: half the period.",
     )
     priority: int = Field(default=0, ge=0, le=255, description="255 runs first.")
     valid_until: InputTimestamp | None = Field(default=None, description="null: until removed.")
@@ -238,7 +249,7 @@ class SensingConfigurationBody(Input):
 
 
 class SensingConfiguration(Output):
-    """A sensing configuration in force."""
+    """A sensing configuration with its revision."""
 
     id: str
     revision: Revision

@@ -10,20 +10,20 @@ from chart.gateway.schemas.common import Output, Timestamp
 
 
 class AuditRecord(Output):
-    """Who changed what."""
+    """Audit records."""
 
     id: str
     at: Timestamp
     service: str
     actor: str = Field(description="Subject of the token, or the service itself.")
     action: str = Field(examples=["rate-request.create"])
-    subject: str = Field(description="What it was done to.")
+    subject: str = Field(description="Id of the changed object.")
     detail: dict[str, Any]
     trace_id: str
 
 
 class AuditPage(Output):
-    """The newest first."""
+    """Newest first."""
 
     items: list[AuditRecord]
 
@@ -32,7 +32,7 @@ class Flow(Output):
     """A flow as its sending node last described it (every minute, and at its end)."""
 
     node: str
-    request_id: str | None = Field(description="The rate request that it runs under; null: none.")
+    request_id: str | None = Field(description="Rate request of the flow; null: none.")
     protocol: str
     source_address: str
     source_port: int
@@ -45,30 +45,30 @@ class Flow(Output):
     delivered_bytes: int
     retransmitted_bytes: int
     min_rtt_us: int | None
-    dscp: int | None = Field(description="Of the packets that it sends; null: its node does not say.")
-    sent_bps: float = Field(description="Mean since the record before, or since the flow began.")
+    dscp: int | None = Field(description="DSCP of its packets; null: not reported by its node.")
+    sent_bps: float = Field(description="Mean since the previous record, or since the flow began.")
     delivered_bps: float
     granted_bps: int | None = Field(description="Guaranteed rate of its request; null without one.")
 
 
 class Flows(Output):
-    """The fastest first."""
+    """Highest rate first."""
 
     items: list[Flow]
 
 
 class RefusedSignals(Output):
-    """Signals that a node did not take, for one reason."""
+    """Signals that a node refused for one reason."""
 
-    reason: str = Field(description="What was wrong with them.", examples=["bad_tag"])
+    reason: str = Field(description="Reason of the refusals.", examples=["bad_tag"])
     count: int = Field(description="Since its agent started.")
 
 
 class NodeKey(Output):
-    """What a node's agent says of its keys."""
+    """Signalling keys of a node and the signals that it refused."""
 
     node: str
-    key_epoch: int = Field(description="Epoch of the signalling keys in use; 0: it has none.")
+    key_epoch: int = Field(description="Epoch of the signalling keys in use; 0: no key.")
     kernel_release: str
     refused_signals: list[RefusedSignals] = Field(description="Reasons that occurred.")
     reported_at: Timestamp

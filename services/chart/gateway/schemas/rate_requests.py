@@ -1,4 +1,4 @@
-"""Rate requests: what an application asks for, and what became of it (Brassil et al., The CHART System, section 4)."""
+"""Rate requests and their states (Brassil et al., The CHART System, section 4)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _wrong(field: str, message: str, **context: Any) -> PydanticCustomError:
 
 # Types, units and spellings. Whether the values make sense together, and on this network, is for reservations to say.
 class RateRequestBody(Input):
-    """What an application asks for."""
+    """A rate request."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -98,13 +98,16 @@ class RateRequestBody(Input):
         default=0, ge=0, le=MAX_BPS, description="Guaranteed rate (GR), bits per second.", examples=[60000000]
     )
     minimum_bps: Annotated[int, Field(ge=0, le=MAX_BPS)] | None = Field(
-        default=None, description="Accept this much when guaranteed_bps does not fit; null: all or nothing."
+        default=None,
+        description="Accept at least this rate when guaranteed_bps cannot be granted; null: all or nothing.",
     )
     maximum_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(
         default=None, description="Upper bound of guaranteed and available rate together; null: none."
     )
-    priority: int = Field(default=0, ge=0, le=255, description="Pre-emption priority: higher takes from lower.")
-    delay_priority: int = Field(default=0, ge=0, le=255, description="Delay class; higher waits less in queues.")
+    priority: int = Field(
+        default=0, ge=0, le=255, description="Pre-emption priority: a higher request may pre-empt a lower one."
+    )
+    delay_priority: int = Field(default=0, ge=0, le=255, description="Delay priority; from 128 on expedited.")
     burst_tolerance: int = Field(default=0, ge=0, le=15, description="TIA-1039 burst tolerance.")
     start: InputTimestamp | None = Field(default=None, description="null: now.")
     end: InputTimestamp | None = Field(default=None, description="null: until released (or see duration_s).")
@@ -119,10 +122,10 @@ class RateRequestBody(Input):
         ),
     )
     hold: bool = Field(
-        default=False, description="Keep the rate for 900 s and wait for /commit, instead of committing at once."
+        default=False, description="Hold the request for up to 900 s until /commit, instead of committing at once."
     )
     callback_url: CallbackUrl | None = Field(
-        default=None, description="Where changes are told by signed POSTs; null: nowhere."
+        default=None, description="URL that receives a signed POST for each change; null: none."
     )
     avoid: list[AvoidedId] = Field(
         default_factory=list, max_length=32, description="Ids of nodes and links that the path must not use."
@@ -160,8 +163,8 @@ class RequestedRate(Output):
     destination_port: int | None
     dscp: int | None
     cgroup_id: int | None
-    source_prefix: str | None = Field(description="What source was resolved to, CIDR notation.")
-    destination_prefix: str | None = Field(description="What destination was resolved to, CIDR notation.")
+    source_prefix: str | None = Field(description="Prefix of the source, CIDR notation.")
+    destination_prefix: str | None = Field(description="Prefix of the destination, CIDR notation.")
     service: ServiceType
     guaranteed_bps: int
     minimum_bps: int | None
@@ -181,16 +184,20 @@ class RequestedRate(Output):
 
 
 class Confirmation(Output):
-    """What a node on the path said of the grant."""
+    """Status of a grant at one node of its path."""
 
     node: str
-    state: GrantState = Field(description="OBSERVED: known and computed, but the node's mode does not enforce.")
-    reason: str = Field(description="Why not applied, in a sentence; empty otherwise.")
+    state: GrantState = Field(
+        description="OBSERVED: computed but not enforced, because the node's mode is observe or off."
+    )
+    reason: str = Field(description="Why the grant is not applied; empty when it is.")
     applied_at: Timestamp | None
-    kernel_rate_bps: int = Field(description="What the kernel has for the grant now (sending node), bits per second.")
+    kernel_rate_bps: int = Field(
+        description="Rate that the sending node's kernel enforces for the grant now, bits per second."
+    )
     matching_flows: int
     sent_bytes: int = Field(description="Sent under the grant since it was applied.")
-    delivered_bytes: int = Field(description="Acknowledged by the receiver, as far as the sending node knows.")
+    delivered_bytes: int = Field(description="Acknowledged by the receiver, as counted by the sending node.")
     counted_at: Timestamp | None = Field(description="When the node read both counters from its kernel.")
 
 
@@ -199,7 +206,7 @@ class RateRequest(Output):
 
     id: str
     revision: Revision
-    owner: str = Field(description="Subject of the token that asked.")
+    owner: str = Field(description="Subject of the token of the request.")
     lifecycle: Lifecycle
     enforcement: Enforcement = Field(description="ENFORCED: every sending and policing agent on the path confirmed.")
     service_state: ServiceState
@@ -208,7 +215,7 @@ class RateRequest(Output):
     path: list[str] = Field(description="Ids of the links, in order.")
     confirmations: list[Confirmation]
     confirming_nodes: list[str] = Field(description="Nodes that have to confirm before the request is ENFORCED.")
-    reason: str = Field(description="Why it is not as asked, in a sentence; empty when it is.")
+    reason: str = Field(description="Why the request is not as requested; empty when it is.")
     created_at: Timestamp
     updated_at: Timestamp
     enforced_at: Timestamp | None
@@ -225,40 +232,40 @@ class RateRequestPage(Page):
 
 
 class Window(Output):
-    """A time in which the rate fits for as long as was asked."""
+    """A time range in which the rate would be granted for the requested duration."""
 
     start: Timestamp
     end: Timestamp | None = Field(description="null: open.")
-    free_bps: int = Field(description="What is free over all of it, bits per second.")
+    free_bps: int = Field(description="Free rate over the whole time range, bits per second.")
 
 
 class Preview(Output):
-    """What the same request would get if it were made now; nothing is committed."""
+    """Outcome of the same request if it were made now; nothing is committed."""
 
     granted: bool
     granted_bps: int = Field(description="Guaranteed rate that would be granted, bits per second.")
     path: list[str] = Field(description="Ids of the links, in order; empty when there is no path.")
-    bottleneck_link_id: str | None = Field(description="The link that allows least.")
-    floor_bps: int | None = Field(description="Least guaranteed rate that would be granted; null: none would.")
-    ceiling_bps: int | None = Field(description="Greatest guaranteed rate that would be granted; null: unknown.")
-    preempts: int = Field(description="How many requests of lower priority would lose their guarantee.")
-    windows: list[Window] = Field(description="The next times in which it fits without taking it from anybody.")
-    refusal: Problem | None = Field(description="The problem document that the request would get; null when granted.")
+    bottleneck_link_id: str | None = Field(description="Link with the lowest free rate.")
+    floor_bps: int | None = Field(description="Lowest guaranteed rate that would be granted; null: none.")
+    ceiling_bps: int | None = Field(description="Highest guaranteed rate that would be granted; null: unknown.")
+    preempts: int = Field(description="Number of requests of lower priority that would be pre-empted.")
+    windows: list[Window] = Field(description="Next time ranges in which it would be granted without pre-emption.")
+    refusal: Problem | None = Field(description="Problem document of the refusal; null when granted.")
 
 
 class RateRequestChange(Input):
-    """What shall be different; what is left out stays as it is. The flow is not dropped, the path stays."""
+    """Fields to change; fields that are left out keep their values. The flow keeps running on the same path."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"guaranteed_bps": 80000000}]})
 
     guaranteed_bps: int = Field(default=0, ge=0, le=MAX_BPS, description="Guaranteed rate, bits per second.")
     minimum_bps: Annotated[int, Field(ge=0, le=MAX_BPS)] | None = Field(
-        default=None, description="Accept this much; null: all or nothing."
+        default=None, description="Accept at least this rate; null: all or nothing."
     )
     maximum_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(default=None, description="null: none.")
-    end: InputTimestamp | None = Field(default=None, description="Extend or shorten; null: until released.")
+    end: InputTimestamp | None = Field(default=None, description="New end; null: until released.")
     priority: int = Field(default=0, ge=0, le=255)
-    callback_url: CallbackUrl | None = Field(default=None, description="null: tell nobody.")
+    callback_url: CallbackUrl | None = Field(default=None, description="null: no callbacks.")
     tags: Tags = Field(default_factory=dict)
     description: str = Field(default="", max_length=500)
 
@@ -270,7 +277,7 @@ class RateRequestChange(Input):
 
 
 class GrantedRate(Output):
-    """What was granted from a moment on."""
+    """A granted rate and since when."""
 
     start: Timestamp
     granted_bps: int
@@ -287,11 +294,11 @@ class ReceiptNode(Output):
 
 
 class Receipt(Output):
-    """What was granted, and what was delivered by the agents' counters."""
+    """Granted rates, and volumes sent and delivered by the agents' counters."""
 
     request_id: str
     owner: str
-    complete: bool = Field(description="false: the request lasts still, these are the figures of this moment.")
+    complete: bool = Field(description="false: the request has not ended; the figures are of this moment.")
     lifecycle: Lifecycle
     reason: str
     path: list[str]
@@ -300,13 +307,13 @@ class Receipt(Output):
     ended_at: Timestamp | None
     enforced_at: Timestamp | None
     granted_bits: str = Field(description="Guaranteed rate times the time it was granted; a decimal number.")
-    rates: list[GrantedRate] = Field(description="Every rate that it had, oldest first.")
+    rates: list[GrantedRate] = Field(description="Every granted rate, oldest first.")
     nodes: list[ReceiptNode]
     stated_at: Timestamp
 
 
 class Callback(Output):
-    """A notice to the application, and what became of it."""
+    """A callback and its delivery."""
 
     id: str = Field(description="Also in the header webhook-id.")
     request_id: str
@@ -318,17 +325,17 @@ class Callback(Output):
     next_attempt_at: Timestamp | None
     delivered_at: Timestamp | None
     last_error: str
-    body: str = Field(description="What is sent, JSON.")
+    body: str = Field(description="Body of the callback, JSON.")
 
 
 class CallbackPage(Page):
-    """One page of notices, newest first."""
+    """One page of callbacks, newest first."""
 
     items: list[Callback]
 
 
 class CallbackSecret(Output):
-    """What an application checks callbacks with."""
+    """Secret that signs an application's callbacks."""
 
     secret: str = Field(
         description="whsec_ and the key in base64.", examples=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]

@@ -21,14 +21,16 @@ class FoundPath(Output):
     )
     links: list[str]
     nodes: list[str]
-    free_bps: int = Field(description="What may still be committed over the whole time, bits per second.")
-    admissible_bps: int = Field(description="What could be committed if nothing were, bits per second.")
+    free_bps: int = Field(description="Free rate over the whole time range, bits per second.")
+    admissible_bps: int = Field(description="Admission limit of the path, bits per second.")
     bottleneck_link_id: str
-    delay_us: int | None = Field(description="Propagation delay, microseconds; null: that of a link is not stated.")
+    delay_us: int | None = Field(
+        description="One-way propagation delay, microseconds; null: unknown for a link of the path."
+    )
 
 
 class PathList(Output):
-    """Paths to choose from, that of a request first."""
+    """Paths; the first is the one that a request gets."""
 
     items: list[FoundPath]
 
@@ -43,35 +45,40 @@ class CapacityStep(Output):
 
 
 class LinkCapacity(Output):
-    """What a link has committed over a time, as steps."""
+    """Commitments of a link over a time, as steps."""
 
     link_id: str
     capacity_bps: int
-    admissible_bps: int = Field(description="What may be committed at any instant.")
-    lease_bps: int = Field(description="Of what is committed: what in-band requests may draw now.")
-    in_band_bps: int = Field(description="What they do draw.")
+    admissible_bps: int = Field(description="Admission limit, bits per second.")
+    lease_bps: int = Field(description="Part of the commitments leased to in-band requests, bits per second.")
+    in_band_bps: int = Field(description="Part of the lease in use, bits per second.")
     steps: list[CapacityStep]
 
 
 class QuotaBody(Input):
-    """What one application may have at once; null: no bound."""
+    """Quota of one application; null: unlimited."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"max_requests": 100, "max_total_bps": 500000000}]})
 
-    max_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Live requests.")
-    max_total_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(
-        default=None, description="Sum of their guaranteed rates, bits per second."
+    max_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Most requests at a time."
     )
-    max_priority: Annotated[int, Field(ge=0, le=255)] | None = Field(default=None, description="Greatest priority.")
+    max_total_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(
+        default=None, description="Highest sum of guaranteed rates, bits per second."
+    )
+    max_priority: Annotated[int, Field(ge=0, le=255)] | None = Field(default=None, description="Highest priority.")
     horizon_s: Annotated[int, Field(ge=1, le=MAX_HORIZON_S)] | None = Field(
-        default=None, description="How far ahead a request may end; with one, every request needs an end."
+        default=None,
+        description="Seconds from now within which a request must end; if set, every request needs an end.",
     )
 
 
 class Quota(Output):
-    """A quota, and what its application has now."""
+    """A quota and its current use."""
 
-    application: str = Field(description="Subject of the application's token; default: everybody without their own.")
+    application: str = Field(
+        description="Subject of the application's token; default: all applications without their own quota."
+    )
     revision: Revision
     max_requests: int | None
     max_total_bps: int | None

@@ -18,7 +18,7 @@ FileFormat = Literal["csv", "parquet"]
 
 
 class Estimate(Output):
-    """What a pair's metric is taken to be."""
+    """Estimate of a metric of a pair."""
 
     source_node: str
     destination_node: str
@@ -29,7 +29,7 @@ class Estimate(Output):
     interval_low: float = Field(description="Lower end of the 90 % prediction interval.")
     interval_high: float
     estimated_at: Timestamp
-    age_s: float = Field(ge=0, description="Since what it rests on was measured or computed.")
+    age_s: float = Field(ge=0, description="Seconds since its inputs were measured or computed.")
 
 
 class EstimatePage(Page):
@@ -49,7 +49,7 @@ class NextPair(Output):
 
 
 class NextPairs(Output):
-    """What to measure next, best first."""
+    """Pairs to measure next, best first."""
 
     items: list[NextPair]
 
@@ -58,7 +58,7 @@ class RollUp(Output):
     """One minute or hour of a path; numbers are null where every run failed."""
 
     at: Timestamp = Field(description="Its start.")
-    count: int = Field(description="Good results.")
+    count: int = Field(description="Successful results.")
     failed: int
     mean: float | None
     p50: float | None
@@ -77,7 +77,7 @@ class RollUps(Output):
 
 
 class Baseline(Output):
-    """What is usual on a path since its last change."""
+    """Baseline of a path since its last change."""
 
     source_node: str
     destination_node: str
@@ -109,7 +109,7 @@ class PathChange(Output):
 
 
 class PathChanges(Output):
-    """The newest first."""
+    """Newest first."""
 
     items: list[PathChange]
 
@@ -119,14 +119,14 @@ class Snapshot(Output):
 
     id: str
     taken_at: Timestamp
-    reason: str = Field(description="schedule, or who asked.")
+    reason: str = Field(description="schedule, or the owner of a single run.")
     metrics: list[str]
     nodes: int
     rows: int
 
 
 class Snapshots(Output):
-    """The newest first."""
+    """Newest first."""
 
     items: list[Snapshot]
 
@@ -153,7 +153,7 @@ class SnapshotPage(Page):
 
 
 class AlertRuleBody(Body):
-    """When somebody shall be told."""
+    """An alert rule."""
 
     kind: AlertKind
     metric: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])
@@ -165,13 +165,13 @@ class AlertRuleBody(Body):
         default=0,
         ge=0,
         le=7 * 86_400,
-        description="above, below: how long it must hold; no_data: how long silent; change: how long it is told.",
+        description="Seconds. above, below: the condition must hold; no_data: without data; change: the alert fires.",
     )
     description: str = Field(default="", max_length=1000)
 
 
 class AlertRule(Output):
-    """A rule in force."""
+    """An alert rule with its revision."""
 
     id: str
     revision: Revision
@@ -205,20 +205,22 @@ class Alert(Output):
 
 
 class Alerts(Output):
-    """The newest first."""
+    """Newest first."""
 
     items: list[Alert]
 
 
 class RunBody(Body):
-    """One run of a sensor, now; a stored or running result within the tolerance answers as well."""
+    """One run of a sensor, now; a stored or running result within the tolerance is used as well."""
 
-    source_node: NodeId = Field(description="The node whose pod runs the sensor.")
+    source_node: NodeId = Field(description="Node whose sensor pod runs the sensor.")
     destination_node: NodeId
     destination_address: str = Field(max_length=64, examples=["10.1.0.3"])
     sensor: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", examples=["ping"])
     parameters: SensorParameters = Field(default_factory=dict, max_length=32, examples=[{"count": "10"}])
-    tolerance_ms: int = Field(default=0, ge=0, le=MAX_SAFE_INTEGER, description="A younger stored result answers.")
+    tolerance_ms: int = Field(
+        default=0, ge=0, le=MAX_SAFE_INTEGER, description="Use a stored result up to this age; milliseconds."
+    )
     priority: int = Field(default=0, ge=0, le=255)
 
     @field_validator("destination_address")
@@ -242,13 +244,13 @@ class RunResult(Output):
 
 
 class RunResults(Output):
-    """What a run gave."""
+    """Result of a run."""
 
     items: list[RunResult]
 
 
 class LinkBudget(Output):
-    """What a pod may send on a link in a minute, and what it sent in the last one."""
+    """Probing budget of a link, bytes per minute, and the bytes sent in the last minute."""
 
     link: str
     capacity_bps: int
@@ -257,7 +259,7 @@ class LinkBudget(Output):
 
 
 class SkippedRun(Output):
-    """A run that was not made, and why."""
+    """A skipped run and its reason."""
 
     at: Timestamp
     group: str = Field(description="Sensor, destination, address and parameters.")
@@ -267,7 +269,7 @@ class SkippedRun(Output):
 
 
 class ApplicationUse(Output):
-    """What an application has on a pod."""
+    """Use of a sensor pod by one application."""
 
     application: str
     configurations: int
@@ -275,11 +277,11 @@ class ApplicationUse(Output):
 
 
 class SensingReport(Output):
-    """What a pod measures, merges, delays and skips."""
+    """What a sensor pod measures, merges, delays and skips."""
 
     node: str
     configurations: int
-    groups: int = Field(description="Different measurements that the configurations come to.")
+    groups: int = Field(description="Number of different measurements after merging.")
     started_runs: int
     merged_runs: int
     answered_from_store: int

@@ -1,4 +1,4 @@
-"""Elastic tunnels: what operators state of them, and how they do (Guirguis et al., 2003)."""
+"""Elastic tunnels: settings and state (Guirguis et al., 2003)."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Gain = Annotated[float | None, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class TunnelScheduleEntryBody(Input):
-    """A target for a time; of several that cover a moment the last holds."""
+    """A target for a time range; where several overlap, the last applies."""
 
     start: InputTimestamp
-    end: InputTimestamp | None = Field(default=None, description="Not part of it; null: open.")
+    end: InputTimestamp | None = Field(default=None, description="Exclusive end; null: open.")
     target_bps: Bps
 
 
 class TunnelBody(Input):
-    """What a tunnel shall carry, and how its number of connections is decided."""
+    """Target of a tunnel and the controller of its number of connections."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"controller": "pi", "target_bps": 20_000_000}]})
 
     controller: TunnelControllerName = Field(
-        default="pi", description="pi: gains by design. naive, p: to compare with. none: not controlled."
+        default="pi", description="pi: computed gains. naive, p: for comparison. none: not controlled."
     )
     target_bps: Bps = Field(
-        default=0, description="While neither schedule nor grant says otherwise; 0: one connection."
+        default=0, description="Used while neither schedule nor grant sets a target; 0: one connection."
     )
     request_id: str = Field(
         default="",
@@ -50,7 +50,7 @@ class TunnelBody(Input):
     )
     schedule: list[TunnelScheduleEntryBody] = Field(default_factory=list, max_length=100)
     capacity_bps: Bps = Field(
-        default=0, description="Of the bottleneck; 0: from the grant's links, or as estimated between the ends."
+        default=0, description="Capacity of the bottleneck; 0: from the grant's links, or estimated between the ends."
     )
     window_min_segments: float = Field(
         default=4.0,
@@ -59,13 +59,17 @@ class TunnelBody(Input):
         allow_inf_nan=False,
         description="Guard: no new connection while a window is smaller; 0: no guard.",
     )
-    connections_maximum: int = Field(default=0, ge=0, le=256, description="0: what the tunnel takes.")
-    kp: Gain = Field(default=None, description="Connections per Mbit/s of error; null: by design.")
-    ki: Gain = Field(default=None, description="Connections per Mbit/s of error and period; null: by design.")
-    connections: int = Field(
-        default=0, ge=0, le=256, description="Under the controller none; 0: the tunnel is left alone."
+    connections_maximum: int = Field(
+        default=0, ge=0, le=256, description="Most connections; 0: the tunnel's own limit."
     )
-    weights: dict[CustomerName, Weight] = Field(default_factory=dict, max_length=64, description="Of customers.")
+    kp: Gain = Field(default=None, description="Connections per Mbit/s of error; null: computed.")
+    ki: Gain = Field(default=None, description="Connections per Mbit/s of error and period; null: computed.")
+    connections: int = Field(
+        default=0, ge=0, le=256, description="Number of connections under the controller none; 0: unchanged."
+    )
+    weights: dict[CustomerName, Weight] = Field(
+        default_factory=dict, max_length=64, description="Weights of customers by name."
+    )
 
 
 class TunnelScheduleEntry(Output):
@@ -77,7 +81,7 @@ class TunnelScheduleEntry(Output):
 
 
 class TunnelSettings(Output):
-    """What is stated of a tunnel."""
+    """Settings of a tunnel with their revision."""
 
     revision: Revision
     controller: TunnelControllerName
@@ -94,7 +98,7 @@ class TunnelSettings(Output):
 
 
 class TunnelCustomer(Output):
-    """One class of packets in the tunnel."""
+    """A customer: one class of packets in the tunnel."""
 
     name: str
     weight: int
@@ -104,7 +108,7 @@ class TunnelCustomer(Output):
 
 
 class TunnelState(Output):
-    """What the tunnel reported last."""
+    """The last report of the tunnel."""
 
     at: Timestamp
     origin: str
@@ -120,13 +124,13 @@ class TunnelState(Output):
     connection_changes: int
     congestion: str
     tls: bool
-    decaying: bool = Field(description="The lease on its connections ran out: it gives them back, down to one.")
+    decaying: bool = Field(description="The lease on its connections expired: it closes them, down to one.")
     last_error: str
     customers: list[TunnelCustomer]
 
 
 class TunnelDecision(Output):
-    """What was decided after one measurement period."""
+    """The controller's decision after one measurement period."""
 
     at: Timestamp
     rate_bps: int
@@ -135,7 +139,7 @@ class TunnelDecision(Output):
     connections: int
     wanted: float = Field(description="Before rounding.")
     guarded: bool = Field(description="No new connection because a window is below window_min_segments.")
-    starved: bool = Field(description="No new connection because users do not fill those there are.")
+    starved: bool = Field(description="No new connection because the offered load does not fill the present ones.")
     kp: float | None
     ki: float | None
     alpha: float | None = Field(description="A connection's share of the capacity, as measured.")
@@ -146,15 +150,15 @@ class TunnelDecision(Output):
 
 
 class TunnelStep(Output):
-    """What happened between a change of target or controller and the next; in measurement periods."""
+    """Response between one change of target or controller and the next; in measurement periods."""
 
     start: Timestamp
-    end: Timestamp | None = Field(description="null: it is the present one.")
+    end: Timestamp | None = Field(description="null: the current step.")
     target_bps: int
     controller: TunnelControllerName
     periods: int
     settling_periods: int | None = Field(
-        description="Until the mean of three periods stayed within a twentieth of the target for three; null: not yet."
+        description="Periods until the mean of three stayed within 5 % of the target for three; null: not settled."
     )
     overshoot: float = Field(description="Share of the target.")
     steady_error: float = Field(description="|mean - target| / target over the last 30 periods since settling.")
@@ -170,8 +174,8 @@ class Tunnel(Output):
     rate_bps: int = Field(description="At the destination in the last period, IP headers included.")
     target_bps: int
     target_source: TunnelTargetSourceName
-    reason: str = Field(description="Why it is not controlled as stated; empty when it is.")
-    settings: TunnelSettings | None = Field(description="null: nothing is stated, the tunnel is only watched.")
+    reason: str = Field(description="Why it is not controlled as configured; empty when it is.")
+    settings: TunnelSettings | None = Field(description="null: no settings; the tunnel is monitored only.")
     state: TunnelState | None = Field(description="null: no report yet.")
     decision: TunnelDecision | None = Field(description="The newest; null: none yet.")
 

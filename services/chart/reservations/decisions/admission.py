@@ -41,7 +41,7 @@ class ListedLoad:
     commitments: Commitments
 
     def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
-        """See `Load`."""
+        """Highest sum of firm commitments at any instant of [start_us, end_us), bit/s; 0 for other kinds."""
         return peak_bps(self.commitments.get(link_id, ()), start_us, end_us) if kind == Kind.FIRM else 0
 
 
@@ -126,7 +126,7 @@ def as_load(load: Load | Commitments) -> Load:
 
 
 def free_bps(link: NetworkLink, load: Load | Commitments, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
-    """What may still be committed on a link over the whole interval; 0 when it is over-committed already."""
+    """Free rate of a link over the whole interval, bit/s; 0 when it is over-committed."""
     committed = as_load(load)
     firm = committed.peak_bps(link.id, start_us, end_us)
     soft = committed.peak_bps(link.id, start_us, end_us, Kind.SOFT)
@@ -247,7 +247,7 @@ def with_windows(refused: Refused, path: Sequence[NetworkLink], commitments: Com
     start_us = next_start_us(path, commitments, ask, ask.least_bps)
     if start_us is None:
         return refused
-    words = f"start at {rfc3339(start_us)}, when it fits"
+    words = f"start at {rfc3339(start_us)}, when the rate is free"
     return dataclasses.replace(refused, suggestions=(*refused.suggestions[:-1], words, refused.suggestions[-1]))
 
 
@@ -273,20 +273,20 @@ def _path_of(network: Network, link_ids: Sequence[str]) -> tuple[NetworkLink, ..
 def _no_path(network: Network, ask: Ask) -> Refused:
     between = f"from {ask.source_node} to {ask.destination_node}"
     if ask.path:
-        return Refused("no-path", f"the path of the request {between} is no more", "")
+        return Refused("no-path", f"the path of the request {between} no longer exists", "")
     if ask.avoid and shortest_path_links(network, ask.source_node, ask.destination_node):
         return Refused(
             "no-path",
-            f"every fewest-hop path {between} goes over what shall be avoided ({', '.join(sorted(ask.avoid))}), and"
-            " packets take no other",
+            f"every fewest-hop path {between} uses {', '.join(sorted(ask.avoid))}, to be avoided, and"
+            " packets are routed on fewest-hop paths only",
             "avoid",
-            suggestions=("leave out of avoid what the path cannot do without",),
+            suggestions=("remove from avoid what every fewest-hop path needs",),
         )
     return Refused(
         "no-path",
-        f"there is no path of links {between}",
+        f"no path of links {between}",
         "destination",
-        suggestions=("state the links between them (PUT /v1/links/{id}), both directions",),
+        suggestions=("register the links between them (PUT /v1/links/{id}), both directions",),
     )
 
 
@@ -298,14 +298,14 @@ def _refuse(path: Sequence[NetworkLink], ask: Ask, bottleneck: NetworkLink, ceil
     suggestions = []
     if ceiling >= SMALLEST_RATE_BPS:
         name = "maximum" if soft else "guaranteed"
-        suggestions.append(f"ask for a {name} rate of at most {ceiling} bit/s ({format_bps(ceiling)})")
+        suggestions.append(f"request a {name} rate of at most {ceiling} bit/s ({format_bps(ceiling)})")
         if not soft:
-            suggestions.append(f"set minimum_bps to {ceiling} or less to take what fits")
-    suggestions.append('ask for service "available": no guarantee, the fair rate of the path')
+            suggestions.append(f"set minimum_bps to {ceiling} or less to accept a lower rate")
+    suggestions.append('request service "available": no guarantee, the available rate of the path')
     return Refused(
         "insufficient-capacity",
-        f"link {bottleneck.id} can still commit {format_bps(ceiling)} of the {format_bps(bound)}"
-        f" it may commit, {format_bps(wanted)} were asked for",
+        f"link {bottleneck.id} has a free rate of {format_bps(ceiling)} (admission limit {format_bps(bound)}),"
+        f" {format_bps(wanted)} were requested",
         field,
         bottleneck.id,
         SMALLEST_RATE_BPS if ceiling >= SMALLEST_RATE_BPS else 0,

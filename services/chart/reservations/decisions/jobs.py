@@ -110,15 +110,15 @@ class Create:
         return quotas.spending_of_new(self.owner, self.checked)
 
     def request_ids(self) -> Iterable[str]:
-        """See `Job`."""
+        """No request exists yet."""
         return ()
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
-        """See `Job`. A request without a guarantee commits nothing, so it need not wait for anybody."""
+        """What admission is asked. A request without a guarantee commits nothing, so it need not wait for anybody."""
         return [self.checked.ask] if self.checked.ask.commits else []
 
     def decide(self, book: Book, now_us: int) -> Decision:
-        """See `Job`."""
+        """Decide and record it in the book. Raises RefusalError."""
         return engine.create(book, self.identity, self.owner, self.checked, now_us, self.traceparent, self.timing)
 
 
@@ -134,22 +134,22 @@ class Alter:
     permitted: Callable[[Reservation], None]
 
     def request_ids(self) -> Iterable[str]:
-        """See `Job`."""
+        """The request itself."""
         return (self.request_id,)
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
-        """See `Job`."""
+        """The changed rate, path or end; nothing when only other fields change."""
         before = known.get(self.request_id)
         if before is None or not self.change.of_rate:
             return []
         return [rates.asked_anew(before, self.change).ask(now_us)]
 
     def spending(self, before: Reservation) -> Spending | None:
-        """What it takes more from the quota of the request's owner."""
+        """What the change takes more from the quota; None when nothing."""
         return quotas.spending_of_change(self.change, before)
 
     def decide(self, book: Book, now_us: int) -> Decision:
-        """See `Job`."""
+        """Decide and record it in the book. Raises RefusalError."""
         return engine.change(book, self.request_id, self.change, now_us, self.timing)
 
 
@@ -162,15 +162,15 @@ class Step:
     step: Callable[[Reservation], Outcome | None]
 
     def request_ids(self) -> Iterable[str]:
-        """See `Job`."""
+        """The request itself."""
         return (self.request_id,)
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
-        """See `Job`."""
+        """Nothing: no new rate is requested."""
         return []
 
     def decide(self, book: Book, now_us: int) -> Decision:
-        """See `Job`."""
+        """Decide and record it in the book. Raises RefusalError."""
         outcome = engine.apply(book, self.step(book.reservations[self.request_id]), now_us)
         return Decision(() if outcome is None else (outcome,))
 
@@ -184,16 +184,16 @@ class Readmit:
     actor: str = "reservations"
 
     def request_ids(self) -> Iterable[str]:
-        """See `Job`."""
+        """The request itself."""
         return (self.request_id,)
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
-        """See `Job`."""
+        """Its full rate, when it lacks it."""
         before = known.get(self.request_id)
         return [before.ask(now_us)] if before is not None and before.lacking else []
 
     def decide(self, book: Book, now_us: int) -> Decision:
-        """See `Job`."""
+        """Decide and record it in the book. Raises RefusalError."""
         if not book.reservations[self.request_id].lacking:
             return Decision()
         decision = engine.readmit(book, self.request_id, now_us, self.timing)
@@ -212,17 +212,19 @@ class Relieve:
     request_id: str = ""
 
     def request_ids(self) -> Iterable[str]:
-        """See `Job`."""
+        """The requests with commitments on the links."""
         return self.holders
 
     def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
-        """See `Job`."""
+        """What admission is asked."""
         found = [known[one].ask(now_us) for one in self.holders if one in known]
         whole = [_over(one, now_us) for one in self.link_ids if one in network.links]
         return [*found, *whole]
 
     def decide(self, book: Book, now_us: int) -> Decision:
-        """See `Job`. Links that are gone have nothing more to be looked at than their holders."""
+        """Decide and record it in the book. Raises RefusalError. Links that are gone have nothing more to be looked at
+        than their holders.
+        """
         crowded = [one for one in self.link_ids if one not in book.network.links]
         crowded += engine.overcommitted(book, [one for one in self.link_ids if one in book.network.links], now_us)
         return engine.relieve(book, crowded, now_us, self.timing) if crowded else Decision()

@@ -67,7 +67,7 @@ class Ledger:
             self.track(one.link_id, one.kind).add(*seconds(one.start_us, one.end_us), one.committed_bps)
 
     def remove(self, commitments: Iterable[LinkCommitment], now_us: int) -> None:
-        """Give back exactly what `add` committed; what ended before now needs no change, nobody asks for the past."""
+        """Remove exactly what `add` committed; what ended before now needs no change, nobody asks for the past."""
         for one in commitments:
             if one.end_us > now_us:
                 self.touched.add((one.link_id, one.kind))

@@ -67,11 +67,11 @@ def create(
     reservation = reservation.replaced(commitments=committed)
     if hold:
         due_at_us = min(reservation.hold_until_us, reservation.end_us)
-        held = reservation.replaced(reason="held, waits to be committed", due_at_us=due_at_us)
+        held = reservation.replaced(reason="held, waiting for commit", due_at_us=due_at_us)
         return Outcome(held, action="rate-request.hold")
     if checked.ask.start_us <= now_us:
         return dataclasses.replace(_activate(reservation, now_us, timing, bump=False), action="rate-request.create")
-    waiting = reservation.replaced(reason="waits for its start")
+    waiting = reservation.replaced(reason="waiting for its start")
     return Outcome(waiting, action="rate-request.create")
 
 
@@ -87,7 +87,7 @@ def commit(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
         return None
     if later:
         changed = reservation.replaced(
-            lifecycle=lifecycle, reason="waits for its start", due_at_us=reservation.start_us
+            lifecycle=lifecycle, reason="waiting for its start", due_at_us=reservation.start_us
         )
         return Outcome(_revised(changed, now_us), action="rate-request.commit")
     return dataclasses.replace(
@@ -96,7 +96,7 @@ def commit(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
 
 
 def release(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | None:
-    """Give the rate back; None when the request has ended already."""
+    """Release the rate; None when the request has ended already."""
     return _end(reservation, LifecycleEvent.RELEASE, "released", now_us, timing)
 
 
@@ -207,7 +207,7 @@ def _activate(
     assert lifecycle is not None
     changed = reservation.replaced(
         lifecycle=lifecycle,
-        reason="waits for " + ", ".join(reservation.confirming_nodes),
+        reason="waiting for " + ", ".join(reservation.confirming_nodes),
         content_generation=reservation.generation + 1,
         confirm_by_us=now_us + timing.confirmation_limit_us,
     )
@@ -262,7 +262,7 @@ def _revised(reservation: Reservation, now_us: int) -> Reservation:
 
 
 def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: bool = False) -> Reservation:
-    """Enforcement that follows from what the nodes said."""
+    """Enforcement that follows from the nodes' statuses."""
     event, reason = judge(reservation, timed_out=timed_out)
     reason = "; ".join(filter(None, (reservation.service_reason, reason)))
     state = ENFORCEMENT.next(reservation.enforcement, event) if event is not None else None
@@ -281,9 +281,9 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
 
 
 def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[EnforcementEvent | None, str]:
-    """The enforcement event that the nodes' statuses amount to, and the reason in words ("" when all is well).
+    """The enforcement event that the nodes' statuses amount to, and the reason ("" when there is none).
 
-    A node that failed outweighs one that is silent, that outweighs one that only observes.
+    A node that failed outweighs one that has not reported, that outweighs one that only observes.
     """
     failed, silent, watching = [], [], []
     for node in reservation.confirming_nodes:
@@ -294,7 +294,7 @@ def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[Enforce
             state = GrantState.GRANT_STATE_UNSPECIFIED
         if state == GrantState.GRANT_STATE_FAILED:
             assert status is not None
-            failed.append(f"{node}: {status.reason or 'failed without a reason'}")
+            failed.append(f"{node}: {status.reason or 'failed, no reason reported'}")
         elif state == GrantState.GRANT_STATE_OBSERVED:
             assert status is not None
             watching.append(f"{node} does not enforce" + (f" ({status.reason})" if status.reason else ""))
@@ -307,9 +307,9 @@ def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[Enforce
     if silent:
         names = ", ".join(silent)
         if timed_out or reservation.enforcement == Enforcement.ENFORCEMENT_FAILED:
-            return EnforcementEvent.TIMEOUT, f"no confirmation from {names}; still trying"
+            return EnforcementEvent.TIMEOUT, f"no confirmation from {names}; still being published"
         again = reservation.enforcement == Enforcement.ENFORCEMENT_ENFORCED
-        return EnforcementEvent.AGAIN_OPEN if again else None, f"waits for {names}"
+        return EnforcementEvent.AGAIN_OPEN if again else None, f"waiting for {names}"
     if watching:
         return EnforcementEvent.AGAIN_OPEN, "; ".join(watching)
     return EnforcementEvent.ALL_APPLIED, ""

@@ -1,4 +1,4 @@
-"""What an application is told about its request, signed, and when a delivery is tried again. Pure.
+"""Callbacks about a request: content, signature, and when a delivery is tried again. Pure.
 
 Form and signature are those of Standard Webhooks: the receiver checks HMAC-SHA-256 over "id.timestamp.body" under the
 secret of the application, and refuses old timestamps.

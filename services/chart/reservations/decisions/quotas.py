@@ -77,14 +77,18 @@ def check(quota: Quota, use: Use, spending: Spending, now_us: int) -> None:
     """Raise a refusal when this would be more than the quota allows."""
     rate_bps, end_us = spending.rate_bps, spending.end_us
     if quota.max_requests and spending.requests and use.requests >= quota.max_requests:
-        raise _refusal("", f"the application has {use.requests} requests, its quota", "release one that is not needed")
+        raise _refusal(
+            "",
+            f"the application has {use.requests} requests, the most that its quota allows",
+            "release one that is not needed",
+        )
     if quota.max_total_bps and use.total_bps + rate_bps > quota.max_total_bps:
         left = max(0, quota.max_total_bps - use.total_bps)
         error = _refusal(
             "guaranteed_bps",
-            f"the application's requests have {format_bps(use.total_bps)} of the {format_bps(quota.max_total_bps)} of"
-            f" its quota, {format_bps(rate_bps)} more were asked for",
-            f"ask for at most {left} bit/s" if left >= 1000 else "release a request that is not needed",
+            f"the application's requests use {format_bps(use.total_bps)},"
+            f" its quota is {format_bps(quota.max_total_bps)}, {format_bps(rate_bps)} more were requested",
+            f"request at most {left} bit/s" if left >= 1000 else "release a request that is not needed",
         )
         if left >= 1000:
             error.refusal.floor_bps, error.refusal.ceiling_bps = 1000, left
@@ -94,15 +98,15 @@ def check(quota: Quota, use: Use, spending: Spending, now_us: int) -> None:
         raise _refusal(
             "preemption_priority",
             f"the quota of the application allows priorities up to {greatest}",
-            f"ask with priority {greatest} or less",
+            f"use a priority of at most {greatest}",
         )
     if quota.horizon_us and end_us > now_us + quota.horizon_us:
         latest = now_us + quota.horizon_us
         words = "has no end" if end_us == FOREVER_US else f"ends {rfc3339(end_us)}"
         raise _refusal(
             "end_us",
-            f"the request {words}, the quota of the application reaches {format_duration_us(quota.horizon_us)} ahead",
-            f"state an end before {rfc3339(latest)}",
+            f"the request {words}, the quota allows ends up to {format_duration_us(quota.horizon_us)} ahead",
+            f"set an end before {rfc3339(latest)}",
         )
 
 

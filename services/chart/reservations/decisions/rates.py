@@ -92,7 +92,7 @@ def restore(reservation: Reservation, granted: Granted, now_us: int, timing: Tim
     back = state is not None
     reason = ""
     if reservation.background:
-        reason = "" if full else f"takes what foreground leaves, {format_bps(granted.committed_bps)} now"
+        reason = "" if full else f"background: {format_bps(granted.committed_bps)} from the rate that foreground leaves"
     changed = _rated(
         reservation,
         now_us,
@@ -162,7 +162,7 @@ def _lower(
     state = SERVICE.next(reservation.service_state, event)
     if keeps_bps:
         state = None
-        reason = f"takes what foreground leaves, {format_bps(keeps_bps)} now"
+        reason = f"background: {format_bps(keeps_bps)} from the rate that foreground leaves"
     changed = _rated(
         reservation,
         now_us,

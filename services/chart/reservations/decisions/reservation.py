@@ -119,7 +119,7 @@ class Reservation:
 
     @property
     def rank(self) -> int:
-        """See `rank_of`."""
+        """Order of admission and pre-emption, a higher rank first."""
         return rank_of(self.specification)
 
     @property

@@ -109,7 +109,7 @@ def check_changed(asked: Reservation, of_rate: bool, max_guaranteed_bps: int, no
                 "end_us", "the end is not after the start, or in the past", "release the request to end it now"
             )
         if asked.end_us != FOREVER_US and asked.end_us > now_us + 2 * HORIZON_US:
-            raise invalid("end_us", "more than ten years ahead", "leave it open to keep the rate until it is released")
+            raise invalid("end_us", "more than ten years ahead", "leave it out to keep the rate until released")
 
 
 def node_of(text: str, field: str, network: Network) -> str:
@@ -171,7 +171,7 @@ def _check_agreement(specification: RateRequestSpecification) -> None:
     """Whether the fields go together, whatever the network is."""
     service, traffic_class = specification.service, specification.traffic_class
     if service not in SERVICES:
-        raise invalid("service", f"there is no service {service}", "available", "guaranteed", "maximum", "variable")
+        raise invalid("service", f"{service} is not a service", "available", "guaranteed", "maximum", "variable")
     if traffic_class not in CLASSES:
         raise invalid("traffic_class", f"there is no class {traffic_class}", "foreground", "background")
     if specification.start_us and specification.end_us and specification.end_us <= specification.start_us:
@@ -186,7 +186,7 @@ def _check_agreement(specification: RateRequestSpecification) -> None:
         )
     if traffic_class == BACKGROUND and specification.preemption_priority:
         raise _contradiction(
-            "preemption_priority", "background takes from nobody: it has no priority", "leave it out", ceiling_bps=0
+            "preemption_priority", "background requests cannot pre-empt: they have no priority", "leave it out", ceiling_bps=0
         )
     _check_rates_agree(specification)
 
@@ -213,7 +213,7 @@ def _check_rates_agree(specification: RateRequestSpecification) -> None:
     if specification.minimum_bps > guaranteed_bps:
         raise _contradiction(
             "minimum_bps",
-            "the minimum is above the guaranteed rate that is asked for",
+            "the minimum is above the requested guaranteed rate",
             ceiling_bps=guaranteed_bps,
         )
     if specification.maximum_bps and specification.maximum_bps < guaranteed_bps:
@@ -227,7 +227,7 @@ def _check_bounds(specification: RateRequestSpecification) -> None:
         if rate_bps and not SMALLEST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
             raise invalid(
                 name,
-                f"{rate_bps} bit/s is outside of what signalling can carry, {SMALLEST_RATE_BPS} to"
+                f"{rate_bps} bit/s is outside the range of signalling, {SMALLEST_RATE_BPS} to"
                 f" {LARGEST_RATE_BPS} bit/s",
                 f"ask for at most {LARGEST_RATE_BPS} bit/s",
                 floor_bps=SMALLEST_RATE_BPS,
@@ -266,7 +266,7 @@ def _avoided(specification: RateRequestSpecification, network: Network, source: 
             raise invalid("avoid", f"{one} is an end of the path")
         if one not in network.nodes and one not in network.links:
             close = difflib.get_close_matches(one, [*network.nodes, *network.links], n=3)
-            raise invalid("avoid", f"{one!r} is no known node or link", *close)
+            raise invalid("avoid", f"{one!r} is not a node or link", *close)
     return frozenset(specification.avoid)
 
 
@@ -274,7 +274,7 @@ def _check_small_fields(specification: RateRequestSpecification) -> None:
     for name, largest in (("preemption_priority", 255), ("delay_priority", 255), ("burst_tolerance", 15)):
         value = getattr(specification, name)
         if value > largest:
-            raise invalid(name, f"{value} is above the greatest value, {largest}")
+            raise invalid(name, f"{value} is above the highest value, {largest}")
     if len(specification.tags) > MAXIMUM_TAGS:
         raise invalid("tags", f"at most {MAXIMUM_TAGS} tags")
     texts = [("description", specification.description)]
@@ -315,10 +315,10 @@ def _endpoint(text: str, field: str, network: Network) -> tuple[str, str]:
         prefix: Prefix = ipaddress.ip_network(text, strict=False)
     except ValueError:
         close = difflib.get_close_matches(text, network.nodes, n=3) or sorted(network.nodes)[:5]
-        raise invalid(field, f"{text!r} is no known node and no address", *close, code="unknown-node") from None
+        raise invalid(field, f"{text!r} is neither a node nor an address", *close, code="unknown-node") from None
     node = network.node_of(prefix)
     if node is None:
-        raise invalid(field, f"no node has {text} among its addresses", *sorted(network.nodes)[:5], code="unknown-node")
+        raise invalid(field, f"no node has the address {text}", *sorted(network.nodes)[:5], code="unknown-node")
     return node, str(prefix)
 
 
@@ -342,16 +342,16 @@ def _prefix(selector: FlowSelector, field: str) -> str:
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError:
-        raise invalid(f"selector.{field}", f"{text!r} is no prefix in CIDR notation") from None
+        raise invalid(f"selector.{field}", f"{text!r} is not a prefix in CIDR notation") from None
 
 
 def _check_selector(selector: FlowSelector) -> None:
     if selector.protocol > 255:
-        raise invalid("selector.protocol", f"{selector.protocol} is no IP protocol number", "6 (tcp)", "17 (udp)")
+        raise invalid("selector.protocol", f"{selector.protocol} is not an IP protocol number", "6 (tcp)", "17 (udp)")
     for name in ("source_port", "destination_port"):
         port = getattr(selector, name)
         if port > 65_535:
-            raise invalid(f"selector.{name}", f"{port} is no port")
+            raise invalid(f"selector.{name}", f"{port} is not a port")
         if port and not selector.protocol:
             raise invalid("selector.protocol", f"{name} needs a protocol", "tcp", "udp")
         if port and selector.protocol not in PORT_PROTOCOLS:

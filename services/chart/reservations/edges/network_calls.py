@@ -41,7 +41,7 @@ class NetworkCalls:
             raise invalid("end_us", "the end is not after the start")
         for one in request.avoid:
             if one not in network.nodes and one not in network.links:
-                raise invalid("avoid", f"{one!r} is no known node or link")
+                raise invalid("avoid", f"{one!r} is not a node or link")
         interval = seconds(start_us, end_us)
         async with committed.snapshot(self._repository.pool) as connection:
             spans = [(link_id, *interval) for link_id in network.links]
@@ -81,7 +81,7 @@ class NetworkCalls:
         firm_steps, soft_steps = dict(steps(firm, start_us, end_us)), dict(steps(soft, start_us, end_us))
         moments = sorted({*firm_steps, *soft_steps})
         if len(moments) > MOST_STEPS:
-            raise invalid("end_us", f"what is committed changes more than {MOST_STEPS} times", "ask for a shorter time")
+            raise invalid("end_us", f"commitments change more than {MOST_STEPS} times", "use a shorter time range")
         answer = pb.GetLinkCapacityResponse(capacity_bps=link.capacity_bps, admissible_bps=link.admissible_bps)
         if lease is not None:
             answer.lease_bps, answer.in_band_bps = lease

@@ -1,4 +1,4 @@
-/** What alarms now, what did before, and the rules that decide it. */
+/** Alerts that fire, alerts that are resolved, and the rules behind them. */
 import { Button, Drawer, SimpleGrid, Stack } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -53,7 +53,7 @@ function told(now: number): Column<Told>[] {
     },
     { id: "rule", header: "Rule", value: ({ rule }) => rule },
     { id: "subject", header: "Subject", value: ({ subject }) => subjectWords(subject), cell: pathLink },
-    { id: "summary", header: "In words", value: findingWords },
+    { id: "summary", header: "Summary", value: findingWords },
     {
       id: "fired",
       header: "Fired",
@@ -94,7 +94,7 @@ export function AlertsPage() {
           ) : null
         }
       >
-        Rules look at every path of their metric, also at one that falls silent.
+        Each rule is checked on every path that has its metric, including paths that stop reporting.
       </PageHeader>
       <Fetched query={alerts} what="alerts">
         {(items) => (
@@ -109,15 +109,15 @@ export function AlertsPage() {
               <Figure
                 label="Resolved"
                 value={String(items.length - firing(items).length)}
-                note="of those that are kept"
+                note="in the alert history"
               />
             </SimpleGrid>
             <DataTable
-              label="Alerts told"
+              label="Alerts"
               rows={items}
               columns={told(now)}
               rowKey={({ id }) => id}
-              empty="Nothing has alarmed yet."
+              empty="No alert has fired yet."
             />
           </>
         )}
@@ -189,18 +189,18 @@ function Rules({ open, onClose }: { open: boolean; onClose: () => void }) {
       <Fetched query={rules} what="rules">
         {(items) => (
           <DataTable
-            label="Rules"
+            label="Alert rules"
             rows={items}
             columns={columns}
             rowKey={({ id }) => id}
-            empty="There is no rule: nothing can alarm."
+            empty="No alert rules."
           />
         )}
       </Fetched>
       <Drawer
         opened={open}
         onClose={onClose}
-        title="State a rule"
+        title="New alert rule"
         position="right"
         closeButtonProps={{ "aria-label": "Close the form" }}
       >

@@ -12,7 +12,7 @@ import { METRICS } from "../paths/matrix";
 const KINDS = [
   { value: "above", label: "the value is above" },
   { value: "below", label: "the value is below" },
-  { value: "no_data", label: "nothing is heard" },
+  { value: "no_data", label: "no data arrives" },
   { value: "change", label: "the path changes" },
 ];
 
@@ -86,7 +86,7 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
         {kind === "no_data" ? null : (
           <NumberInput
             label="Threshold"
-            description={kind === "change" ? "By how much it differs from before" : undefined}
+            description={kind === "change" ? "Relative to the value before the change" : undefined}
             suffix={unitOf(kind, metric).suffix}
             min={0}
             {...form.getInputProps("threshold")}
@@ -97,7 +97,7 @@ export function RuleForm({ onStated }: { onStated: () => void }) {
         {put.isError ? <Failed error={put.error} /> : null}
         <Group justify="flex-end">
           <Button type="submit" loading={put.isPending}>
-            State the rule
+            Save the rule
           </Button>
         </Group>
       </Stack>

@@ -5,7 +5,7 @@ import { findingWords, subjectWords } from "./words";
 const alert = { subject: "a,b,loss_ratio", value: 0.1, threshold: 0.02 };
 
 it("names metric and path, and writes a limit with the metric's unit", () => {
-  expect(subjectWords(alert.subject)).toBe("a → b, Loss");
+  expect(subjectWords(alert.subject)).toBe("a → b, Round-trip loss");
   const summary = "loss_ratio from a to b: p50 is 0.1 ratio, above 0.02 ratio";
   expect(findingWords({ ...alert, summary })).toBe("10.0 %, above 2.0 %");
 });

@@ -36,7 +36,7 @@ export function AuditPage() {
     () => [
       {
         id: "at",
-        header: "When",
+        header: "Time",
         value: ({ at }) => at,
         cell: ({ at }) => (
           <Text
@@ -52,16 +52,16 @@ export function AuditPage() {
       },
       {
         id: "actor",
-        header: "Who",
+        header: "Actor",
         value: ({ actor }) => actor,
         cell: ({ actor }) => <span style={{ whiteSpace: "nowrap" }}>{actor}</span>,
       },
-      { id: "action", header: "Did what", value: ({ action }) => action },
-      { id: "subject", header: "To what", value: ({ subject }) => subject, cell: subjectOf },
-      { id: "service", header: "Through", value: ({ service }) => service },
+      { id: "action", header: "Action", value: ({ action }) => action },
+      { id: "subject", header: "Subject", value: ({ subject }) => subject, cell: subjectOf },
+      { id: "service", header: "Service", value: ({ service }) => service },
       {
         id: "detail",
-        header: "In detail",
+        header: "Details",
         value: ({ detail }) => detailWords(detail) || null,
         cell: ({ detail }) => (
           <Text size="xs" miw={260} style={{ overflowWrap: "anywhere" }} title={JSON.stringify(detail)}>
@@ -76,13 +76,12 @@ export function AuditPage() {
   return (
     <Stack>
       <PageHeader title="Audit" fetchedAt={audit.dataUpdatedAt}>
-        Every change writes its record in the transaction of the change: there is none without one. The newest
-        2,000 are here.
+        Every change is recorded in the same transaction. The newest 2,000 records are shown.
       </PageHeader>
-      <Fetched query={audit} what="the audit">
+      <Fetched query={audit} what="the audit log">
         {(items) =>
           items.length === 0 ? (
-            <Empty title="Nothing was changed yet">What people and services change is noted here.</Empty>
+            <Empty title="No changes yet">Changes by people and services are listed here.</Empty>
           ) : (
             <DataTable
               label="Changes"

@@ -74,7 +74,7 @@ export function FlowsPage() {
                 w={60}
                 value={Math.min(100, share * 100)}
                 color="cyan"
-                aria-label={`Used of the rate granted to ${end(flow.destination_address, flow.destination_port)}`}
+                aria-label={`Share in use of the rate granted to ${end(flow.destination_address, flow.destination_port)}`}
               />
               <Text size="xs" style={{ whiteSpace: "nowrap" }}>
                 {formatShare(share)}
@@ -92,7 +92,7 @@ export function FlowsPage() {
       },
       {
         id: "again",
-        header: "Resent",
+        header: "Retransmitted",
         align: "right",
         value: ({ retransmitted_bytes, sent_bytes }) =>
           sent_bytes > 0 ? retransmitted_bytes / sent_bytes : null,
@@ -101,7 +101,7 @@ export function FlowsPage() {
       },
       {
         id: "rtt",
-        header: "Least RTT",
+        header: "Minimum RTT",
         align: "right",
         value: ({ min_rtt_us }) => min_rtt_us,
         cell: ({ min_rtt_us }) => formatMs(min_rtt_us),
@@ -115,7 +115,7 @@ export function FlowsPage() {
       },
       {
         id: "at",
-        header: "Told",
+        header: "Reported",
         align: "right",
         value: ({ at }) => at,
         cell: ({ at, ended }) => `${formatAge(at, now)}${ended ? ", ended" : ""}`,
@@ -140,14 +140,15 @@ export function FlowsPage() {
           />
         }
       >
-        Senders tell of each flow every minute and at its end; the rate is the mean since they last told.
+        Senders report each flow every minute and when it ends; the rate is the mean since the previous
+        report.
       </PageHeader>
       <Fetched query={flows} what="flows">
         {(items) => {
           if (items.length === 0)
             return (
-              <Empty title="No flow was told of yet">
-                A flow appears when its sender first tells of it: after a minute, or at its end.
+              <Empty title="No flow reported yet">
+                A flow appears with its sender's first report: after a minute, or when it ends.
               </Empty>
             );
           const live = items.filter((flow) => !flow.ended);
@@ -162,8 +163,8 @@ export function FlowsPage() {
                   note={`${items.length - live.length} ended`}
                 />
                 <Figure label="With a grant" value={String(granted.length)} />
-                <Figure label="Used by them" value={formatRate(sum(granted))} />
-                <Figure label="Used by others" value={formatRate(sum(live) - sum(granted))} />
+                <Figure label="Rate of granted flows" value={formatRate(sum(granted))} />
+                <Figure label="Rate of other flows" value={formatRate(sum(live) - sum(granted))} />
               </SimpleGrid>
               <DataTable
                 label="Top flows"
@@ -172,7 +173,7 @@ export function FlowsPage() {
                 rowKey={flowKey}
                 sort={{ id: "delivered_bps", desc: true }}
                 minWidth={1080}
-                empty="No flow runs that was told of."
+                empty="No running flow has been reported."
               />
             </>
           );

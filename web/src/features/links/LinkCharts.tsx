@@ -12,11 +12,11 @@ import { columns, LOAD_METRICS, probeGap, WINDOW_S } from "./window";
 
 const RATES: ChartSeries[] = [
   { label: "sent", color: "cyan", fill: true },
-  { label: "at explicit rates", color: "teal" },
+  { label: "explicit rate", color: "teal" },
   { label: "legacy", color: "orange", dashed: true },
 ];
 const QUEUE: ChartSeries[] = [{ label: "queue", color: "grape", fill: true }];
-const RTT: ChartSeries[] = [{ label: "round trip", color: "indigo" }];
+const RTT: ChartSeries[] = [{ label: "RTT", color: "indigo" }];
 const LOSS: ChartSeries[] = [{ label: "loss", color: "red" }];
 
 const SMALL = 150;
@@ -74,7 +74,7 @@ export function LiveCharts({ link, now, sensed, label }: LiveProps) {
         </Card>
         <Card withBorder>
           <LiveChart
-            title="Sensed round-trip time"
+            title="Measured RTT"
             series={RTT}
             data={[sensedAt, rtt ?? []]}
             format={formatMs}
@@ -85,7 +85,7 @@ export function LiveCharts({ link, now, sensed, label }: LiveProps) {
         </Card>
         <Card withBorder>
           <LiveChart
-            title="Sensed loss, both ways"
+            title="Round-trip loss"
             series={LOSS}
             data={[sensedAt, loss ?? []]}
             format={percent}
@@ -126,7 +126,7 @@ export function ArchivedCharts({ link, range }: { link: Link; range: TimeRange }
           height={SMALL}
         />
         <HistoryChart
-          title="Sensed round-trip time"
+          title="Measured RTT"
           series={[ofEnds("rtt_us", RTT[0])]}
           range={range}
           format={formatMs}
@@ -134,7 +134,7 @@ export function ArchivedCharts({ link, range }: { link: Link; range: TimeRange }
           height={SMALL}
         />
         <HistoryChart
-          title="Sensed loss, both ways"
+          title="Round-trip loss"
           series={[ofEnds("loss_ratio", LOSS[0])]}
           range={range}
           format={percent}

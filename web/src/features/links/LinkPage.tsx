@@ -1,4 +1,4 @@
-/** One link: what it carries now and in the last minutes, what it offers, what sensing found. */
+/** One link: its load now and in the last minutes, its fair share, and what sensors measured. */
 import { Alert, SimpleGrid, Stack } from "@mantine/core";
 import { Link as RouterLink } from "@tanstack/react-router";
 
@@ -31,22 +31,22 @@ function LinkDetail({ linkId }: { linkId: string }) {
   if (links.isError && !links.data) return <Failed error={links.error} retry={() => void links.refetch()} />;
   if (!link)
     return (
-      <Empty title="There is no such link" level={1}>
-        Nothing is known of <code>{linkId}</code>. <RouterLink to="/network">Back to the network</RouterLink>
+      <Empty title="Link not found" level={1}>
+        No link has the id <code>{linkId}</code>. <RouterLink to="/network">Back to the network</RouterLink>
       </Empty>
     );
   return (
     <Stack>
       <PageHeader title={`${link.from_node} → ${link.to_node}`} actions={<RangePicker />}>
         <code>{link.id}</code>, {formatRate(link.capacity_bps)}
-        {link.delay_us ? `, ${formatMs(link.delay_us)} one way as configured` : ""}.{" "}
+        {link.delay_us ? `, ${formatMs(link.delay_us)} one-way delay, as configured` : ""}.{" "}
         <TextLink to="/network">All links</TextLink>
       </PageHeader>
       {loadIsStale(link, now) ? (
-        <Alert color="orange" variant="outline" title="This link is silent" data-testid="stale">
+        <Alert color="orange" variant="outline" title="No recent load report" data-testid="stale">
           {link.load
-            ? `Its agent last said ${formatAge(link.load.at, now)} what it carries; what is shown of its load is from then.`
-            : "No agent has said yet what it carries."}
+            ? `The last load report arrived ${formatAge(link.load.at, now)}; the load shown is from then.`
+            : "No agent has reported the load of this link yet."}
         </Alert>
       ) : null}
       <LinkFigures link={link} now={now} />
@@ -65,15 +65,19 @@ function LinkFigures({ link, now }: { link: Link; now: number }) {
       <SimpleGrid cols={{ base: 2, sm: 3, lg: 6 }} spacing="sm">
         <Figure label="Utilisation" value={formatShare(load?.utilisation)} note={age(load?.at)} />
         <Figure label="Sent" value={formatRate(load?.sent_bps)} note={age(load?.at)} />
-        <Figure label="Fair share" value={formatRate(rate?.available_bps)} note="for each user" />
         <Figure
-          label="Loss, both ways"
+          label="Fair share"
+          value={formatRate(rate?.available_bps)}
+          note="per user, above guaranteed rates"
+        />
+        <Figure
+          label="Round-trip loss"
           value={formatShare(meanLoss ?? measured?.loss_ratio?.value, 1)}
-          note="mean of five minutes"
+          note="mean of 5 minutes"
         />
         <Figure label="RTT" value={formatMs(measured?.rtt_us?.value)} note={age(measured?.rtt_us?.at)} />
         <Figure
-          label="Sensed free"
+          label="Available bandwidth"
           value={formatRate(measured?.available_bandwidth_bps?.value)}
           note={age(measured?.available_bandwidth_bps?.at)}
         />

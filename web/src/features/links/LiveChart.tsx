@@ -157,7 +157,7 @@ export function LiveChart({
         </Text>
         {silent ? (
           <Text size="sm" component="span">
-            nothing heard in this time
+            no data in this time range
           </Text>
         ) : null}
       </Group>

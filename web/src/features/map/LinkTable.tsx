@@ -45,7 +45,7 @@ export const LinkTable = memo(function LinkTable({ links, now }: { links: Link[]
       },
       {
         id: "heartbeat",
-        header: "Lately",
+        header: "Recent load",
         value: () => null,
         cell: (link) => (
           <HeartbeatBar slots={live.heartbeat(link.id, now)} label={`${link.id}, last minutes`} />
@@ -63,11 +63,16 @@ export const LinkTable = memo(function LinkTable({ links, now }: { links: Link[]
         },
       },
       number("sent_bps", "Sent", (link) => fresh(link)?.sent_bps, formatRate),
-      number("explicit_rate_bps", "At explicit rates", (link) => fresh(link)?.explicit_rate_bps, formatRate),
+      number("explicit_rate_bps", "Explicit rate", (link) => fresh(link)?.explicit_rate_bps, formatRate),
       number("available_bps", "Fair share", (link) => link.rate?.available_bps, formatRate),
-      number("loss_ratio", "Loss, both ways", (link) => link.measured?.loss_ratio?.value, percent),
+      number("loss_ratio", "Round-trip loss", (link) => link.measured?.loss_ratio?.value, percent),
       number("rtt_us", "RTT", (link) => link.measured?.rtt_us?.value, formatMs),
-      number("free_bps", "Sensed free", (link) => link.measured?.available_bandwidth_bps?.value, formatRate),
+      number(
+        "free_bps",
+        "Available bandwidth",
+        (link) => link.measured?.available_bandwidth_bps?.value,
+        formatRate,
+      ),
     ];
   }, [now, live]);
   return (
@@ -79,15 +84,15 @@ export const LinkTable = memo(function LinkTable({ links, now }: { links: Link[]
       rowKey={(link) => link.id}
       rowTestId={testId}
       minWidth={1040}
-      empty="No link is known yet."
+      empty="No links registered yet."
     />
   );
 });
 
 function Stale({ at, now }: { at: string | undefined; now: number }) {
   return (
-    <Badge variant="default" tt="none" title="No agent has said lately what this link carries">
-      {at ? `stale, ${formatAge(at, now)}` : "never heard"}
+    <Badge variant="default" tt="none" title="No recent load report for this link">
+      {at ? `stale, ${formatAge(at, now)}` : "no report yet"}
     </Badge>
   );
 }

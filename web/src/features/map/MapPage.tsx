@@ -36,7 +36,7 @@ function useAfterPaint(): boolean {
 }
 
 const ABOUT =
-  "Colour and width of a line say how busy the link is in that direction; a dashed one is silent. Choose a line or a row for its charts.";
+  "Colour and width of a line show the utilisation of the link in that direction; a dashed line has no recent report. Select a line or a row for its charts.";
 
 export function MapPage() {
   const nodes = useNodes();
@@ -64,7 +64,7 @@ export function MapPage() {
     return (
       <Stack>
         <PageHeader title="Network" />
-        <Empty title="No node is known yet">
+        <Empty title="No nodes registered yet">
           Start the lab with <code>chart lab up demo --platform</code>, or register nodes and links over REST.
         </Empty>
       </Stack>
@@ -152,7 +152,7 @@ function Legend() {
               y2={3}
               stroke={color}
               strokeWidth={4}
-              strokeDasharray={label === "silent" ? "5 4" : undefined}
+              strokeDasharray={label === "no report" ? "5 4" : undefined}
             />
           </svg>
           <Text size="xs">{label}</Text>

@@ -13,8 +13,8 @@ describe("what the map writes on a link", () => {
   it("claims no load once the agent is silent", () => {
     expect(loadIsStale(link(), Date.parse(AT) + LOAD_STALE_MS)).toBe(false);
     expect(loadIsStale(link(), LATER)).toBe(true);
-    expect(linkLabel(link(), LATER)).toBe("no load known\n5.0 % loss · 100 ms RTT");
-    expect(linkLabel(link({ load: null, measured: null }), NOW)).toBe("no load known");
+    expect(linkLabel(link(), LATER)).toBe("no load report\n5.0 % loss · 100 ms RTT");
+    expect(linkLabel(link({ load: null, measured: null }), NOW)).toBe("no load report");
   });
 });
 
@@ -46,11 +46,11 @@ describe("what the map says of a node", () => {
     stale: false,
   };
   it.each([
-    [null, "no agent seen"],
+    [null, "no agent"],
     [state, "enforce"],
     [{ ...state, enforcement: "off" as const }, "off"],
     [{ ...state, faults: ["no map"] }, "degraded"],
-    [{ ...state, faults: ["no map"], stale: true }, "agent silent"],
+    [{ ...state, faults: ["no map"], stale: true }, "agent not reporting"],
   ])("case %#", (given, text) => {
     expect(nodeStatus(node("a", { state: given as ReturnType<typeof node>["state"] })).text).toBe(text);
   });

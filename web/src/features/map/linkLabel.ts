@@ -13,7 +13,7 @@ export function loadIsStale(link: Link, now: number): boolean {
 
 export function linkLabel(link: Link, now: number): string {
   const load = link.load && !loadIsStale(link, now) ? link.load : null;
-  const first = load ? `${formatShare(load.utilisation)} · ${formatRate(load.sent_bps)}` : "no load known";
+  const first = load ? `${formatShare(load.utilisation)} · ${formatRate(load.sent_bps)}` : "no load report";
   const loss = link.measured?.loss_ratio;
   const rtt = link.measured?.rtt_us;
   const second = [
@@ -36,8 +36,8 @@ export function linkStyle(link: Link, now: number): { color: string; width: numb
 }
 
 export function nodeStatus(node: NetworkNode): { text: string; color: string } {
-  if (!node.state) return { text: "no agent seen", color: NODE_COLORS.unknown };
-  if (node.state.stale) return { text: "agent silent", color: NODE_COLORS.bad };
+  if (!node.state) return { text: "no agent", color: NODE_COLORS.unknown };
+  if (node.state.stale) return { text: "agent not reporting", color: NODE_COLORS.bad };
   if (node.state.faults.length > 0) return { text: "degraded", color: NODE_COLORS.degraded };
   return { text: node.state.enforcement, color: NODE_COLORS[node.state.enforcement] };
 }

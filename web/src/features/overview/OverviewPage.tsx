@@ -62,8 +62,8 @@ export function OverviewPage() {
     <Stack>
       <PageHeader title="Overview" actions={<RangePicker />} />
       {away.length > 0 ? (
-        <Alert color="orange" variant="outline" role="status" title="Not everything is known">
-          Nothing new of {away.join(", ")}: their service does not answer.
+        <Alert color="orange" variant="outline" role="status" title="Some data is missing">
+          No update of {away.join(", ")}: the service does not respond.
         </Alert>
       ) : null}
       <Health {...known} now={now} />
@@ -88,16 +88,16 @@ function Health({ nodes, links, requests, alerts, now }: Parameters<typeof troub
   return (
     <SimpleGrid cols={{ base: 2, sm: 3, lg: 5 }} spacing="sm">
       <Figure
-        label="Nodes well"
+        label="Nodes reporting"
         value={`${well.length} of ${nodes.length}`}
         color={bad(well.length < nodes.length)}
-        note="agents that are heard and complete"
+        note="agents without faults"
       />
       <Figure
-        label="Links heard"
+        label="Links reporting"
         value={`${heard.length} of ${links.length}`}
         color={bad(heard.length < links.length)}
-        note="in the last seconds"
+        note="load reports of the last 3 s"
       />
       <Figure
         label="Rates enforced"
@@ -108,7 +108,7 @@ function Health({ nodes, links, requests, alerts, now }: Parameters<typeof troub
       <Figure
         label="Sent, all links"
         value={formatRate(sent)}
-        note={`${formatShare(sent > 0 ? explicit / sent : null)} at explicit rates`}
+        note={`${formatShare(sent > 0 ? explicit / sent : null)} with an explicit rate`}
       />
       <Figure label="Alerts firing" value={String(firing.length)} color={bad(firing.length > 0)} />
     </SimpleGrid>
@@ -117,16 +117,16 @@ function Health({ nodes, links, requests, alerts, now }: Parameters<typeof troub
 
 function Troubles({ found }: { found: Trouble[] }) {
   return (
-    <Card withBorder component="section" aria-label="What is wrong now">
+    <Card withBorder component="section" aria-label="Active problems">
       <Text size="sm" fw={600} mb="xs">
-        What is wrong now
+        Active problems
       </Text>
       {found.length === 0 ? (
         <Group gap="xs">
           <ThemeIcon color="teal" variant="outline" radius="xl" size="sm">
             <IconCheck size={14} aria-hidden />
           </ThemeIcon>
-          <Text size="sm">Nothing. Every agent, link, rate and tunnel is as it should be.</Text>
+          <Text size="sm">None. All agents, links, rates and tunnels work as configured.</Text>
         </Group>
       ) : (
         <List spacing="xs" center listStyleType="none">
@@ -168,9 +168,9 @@ function Troubles({ found }: { found: Trouble[] }) {
 
 function Busiest({ links, now }: { links: Link[]; now: number }) {
   return (
-    <Card withBorder component="section" aria-label="Busiest links">
+    <Card withBorder component="section" aria-label="Most utilised links">
       <Text size="sm" fw={600} mb="xs">
-        Busiest links
+        Most utilised links
       </Text>
       <Stack gap="xs">
         {links.map((link) => {
@@ -182,7 +182,9 @@ function Busiest({ links, now }: { links: Link[]; now: number }) {
                   {link.from_node} → {link.to_node}
                 </TextLink>
                 <Text size="sm" style={{ fontVariantNumeric: "tabular-nums" }}>
-                  {share === null ? "silent" : `${formatShare(share)} · ${formatRate(link.load?.sent_bps)}`}
+                  {share === null
+                    ? "no report"
+                    : `${formatShare(share)} · ${formatRate(link.load?.sent_bps)}`}
                 </Text>
               </Group>
               <Progress
@@ -194,7 +196,7 @@ function Busiest({ links, now }: { links: Link[]; now: number }) {
             </div>
           );
         })}
-        {links.length === 0 ? <Text size="sm">No link is known yet.</Text> : null}
+        {links.length === 0 ? <Text size="sm">No links registered yet.</Text> : null}
       </Stack>
     </Card>
   );
@@ -216,7 +218,7 @@ function Bandwidth({ links }: { links: Link[] }) {
   if (chosen.length === 0) return null;
   return (
     <HistoryChart
-      title={`Sent over the busiest links, ${range.label}`}
+      title={`Sent over the most utilised links, ${range.label}`}
       series={chosen.map((link, index) => ({
         kind: "link",
         subject: link.id,

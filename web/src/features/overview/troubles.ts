@@ -31,15 +31,20 @@ function ofNode(node: NetworkNode): Trouble[] {
   const base = { id: `node ${node.id}`, to: "/network" };
   if (!node.state)
     return [
-      { ...base, severity: "busy", title: `No agent on ${node.id}`, detail: "It never said anything." },
+      {
+        ...base,
+        severity: "busy",
+        title: `No agent on ${node.id}`,
+        detail: "No report has arrived from this node.",
+      },
     ];
   if (node.state.stale)
     return [
       {
         ...base,
         severity: "bad",
-        title: `The agent of ${node.id} is silent`,
-        detail: `Last heard ${formatAge(node.state.reported_at)}. Its flows go on under the default control.`,
+        title: `The agent of ${node.id} is not reporting`,
+        detail: `Last report ${formatAge(node.state.reported_at)}. Its flows use the default congestion control.`,
       },
     ];
   return node.state.faults.map((fault, index) => ({
@@ -59,10 +64,10 @@ function ofLink(link: Link, now: number): Trouble[] {
         ...base,
         id: `silent ${link.id}`,
         severity: "bad",
-        title: `Nothing is heard of ${link.id}`,
+        title: `No load report for ${link.id}`,
         detail: link.load
-          ? `Last heard ${formatAge(link.load.at, now)}.`
-          : "No agent has said what it carries.",
+          ? `Last report ${formatAge(link.load.at, now)}.`
+          : "No agent has reported its load.",
       },
     ];
   if ((link.load?.utilisation ?? 0) < FULL) return [];
@@ -71,7 +76,7 @@ function ofLink(link: Link, now: number): Trouble[] {
       ...base,
       id: `full ${link.id}`,
       severity: "busy",
-      title: `${link.id} is full`,
+      title: `${link.id} is saturated`,
       detail: `${formatShare(link.load?.utilisation)} of ${formatRate(link.capacity_bps)}, ${link.load?.dropped_packets ?? 0} packets dropped in its last report.`,
     },
   ];
@@ -85,7 +90,7 @@ function ofRequest(request: RateRequest): Trouble[] {
       id: `request ${request.id}`,
       severity: "bad",
       title: `${request.request.description || request.id}: ${text}`,
-      detail: request.reason || "No reason was given.",
+      detail: request.reason || "No reason reported.",
       to: `/requests/${encodeURIComponent(request.id)}`,
     },
   ];
@@ -100,7 +105,7 @@ function ofTunnel(tunnel: Tunnel): Trouble[] {
     {
       id: `tunnel ${tunnel.id}`,
       severity: "busy",
-      title: `Tunnel ${tunnel.id} ${short ? "does not reach its target" : "is not as stated"}`,
+      title: `Tunnel ${tunnel.id} ${short ? "does not reach its target" : "differs from its configuration"}`,
       detail: reason || `${formatRate(tunnel.rate_bps)} of ${formatRate(tunnel.target_bps)}.`,
       to: `/tunnels/${encodeURIComponent(tunnel.id)}`,
     },

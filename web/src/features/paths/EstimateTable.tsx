@@ -23,7 +23,7 @@ export function EstimateTable({ items, metric }: { items: Estimate[]; metric: Me
       },
       {
         id: "method",
-        header: "How",
+        header: "Method",
         value: ({ method }) => method,
         cell: (estimate) => (
           <State tone={isMeasured(estimate) ? "good" : "busy"}>

@@ -12,12 +12,12 @@ import { refetchEvery } from "../../shared/timeRange";
 import { formatAge, formatMs, formatRate } from "../../shared/units";
 import { intervalOf, isMeasured, type Metric } from "./matrix";
 
-const WAYS: Column<FoundPath>[] = [
-  { id: "nodes", header: "Way", value: ({ nodes }) => nodes.join(" → ") },
+const PATHS: Column<FoundPath>[] = [
+  { id: "nodes", header: "Path", value: ({ nodes }) => nodes.join(" → ") },
   { id: "kinds", header: "Kind", value: ({ kinds }) => kinds.join(", ") },
   {
     id: "free",
-    header: "May still be committed",
+    header: "Free rate",
     align: "right",
     value: ({ free_bps }) => free_bps,
     cell: ({ free_bps }) => formatRate(free_bps),
@@ -25,7 +25,7 @@ const WAYS: Column<FoundPath>[] = [
   { id: "bottleneck", header: "Bottleneck", value: ({ bottleneck_link_id }) => bottleneck_link_id },
   {
     id: "delay",
-    header: "One way",
+    header: "One-way delay",
     align: "right",
     value: ({ delay_us }) => delay_us,
     cell: ({ delay_us }) => formatMs(delay_us),
@@ -88,16 +88,16 @@ export function PathDetail({ source, destination, metric, estimate }: Props) {
         <Card withBorder>
           <Facts
             data={[
-              { label: "Now", value: estimate ? nowWords(estimate, metric) : "not known" },
+              { label: "Now", value: estimate ? nowWords(estimate, metric) : "unknown" },
               {
                 label: "90 % interval",
                 value: estimate ? intervalOf(estimate, metric) : "–",
               },
               {
-                label: "Usual",
+                label: "Baseline",
                 value: baseline
                   ? `${metric.format(baseline.median)} ± ${metric.format(baseline.spread)}, over ${baseline.minutes} minutes`
-                  : "not known yet: it takes some minutes of measurements",
+                  : "unknown: needs some minutes of measurements",
               },
               {
                 label: "Changes",
@@ -111,7 +111,7 @@ export function PathDetail({ source, destination, metric, estimate }: Props) {
                       ))}
                     </Stack>
                   ) : (
-                    "none in this time"
+                    "none in this time range"
                   ),
               },
             ]}
@@ -119,11 +119,11 @@ export function PathDetail({ source, destination, metric, estimate }: Props) {
         </Card>
       </SimpleGrid>
       <DataTable
-        label="Ways for a request"
+        label="Paths for a request"
         rows={ways.data ?? []}
-        columns={WAYS}
+        columns={PATHS}
         rowKey={({ links }) => links.join(",")}
-        empty={ways.error ? ways.error.message : "There is no way between these nodes."}
+        empty={ways.error ? ways.error.message : "No path between these nodes."}
         minWidth={600}
       />
     </Stack>

@@ -51,21 +51,20 @@ export function PathsPage() {
           </>
         }
       >
-        From the sending node (rows) to the receiving one (columns). What no sensor measured is inferred from
-        the pairs that were, with an interval that holds it nine times of ten.
+        From the sending node (rows) to the receiving node (columns). Pairs that no sensor measured are
+        inferred from measured pairs, with a 90 % interval.
       </PageHeader>
       <Fetched query={estimates} what="estimates">
         {({ items, more }) =>
           items.length === 0 ? (
-            <Empty title={`Nothing is known of ${metric.label.toLowerCase()} yet`}>
-              Estimates come once sensors have measured some pairs. State what shall be measured under
-              Sensing.
+            <Empty title={`No estimate of ${metric.label.toLowerCase()} yet`}>
+              Estimates come once sensors have measured some pairs. Configure measurements under Sensing.
             </Empty>
           ) : (
             <>
               {more ? (
-                <Alert color="orange" variant="outline" title="Not every pair is shown">
-                  The network has more than {items.length} pairs; the first of them are here.
+                <Alert color="orange" variant="outline" title="Some pairs are not shown">
+                  The network has more than {items.length} pairs; only the first are shown.
                 </Alert>
               ) : null}
               <HeatMap matrix={matrix} metric={metric} chosen={chosen} onSelect={select} />

@@ -14,11 +14,17 @@ export interface Metric {
 
 export const METRICS: Metric[] = [
   { id: "rtt_us", label: "Round-trip time", short: "RTT", format: formatMs, rising: true },
-  { id: "loss_ratio", label: "Loss", short: "Loss", format: (value) => formatShare(value, 1), rising: true },
+  {
+    id: "loss_ratio",
+    label: "Round-trip loss",
+    short: "Loss",
+    format: (value) => formatShare(value, 1),
+    rising: true,
+  },
   {
     id: "available_bandwidth_bps",
-    label: "Free bandwidth",
-    short: "Free",
+    label: "Available bandwidth",
+    short: "Available",
     format: formatRate,
     rising: false,
   },

@@ -12,9 +12,9 @@ import { Failed, Fetched } from "../../shared/Notices";
 type Mode = PolicyBody["enforcement"];
 
 const EFFECTS: Record<Mode, string> = {
-  off: "Every flow goes back to its default congestion control within two seconds. Nothing stalls, no rate is kept.",
-  observe: "Rates are computed and shown; flows stay on their default congestion control.",
-  enforce: "Granted rates are put into the kernels of the nodes.",
+  off: "Every flow returns to its default congestion control within 2 s. No flow stalls; no rate is enforced.",
+  observe: "Rates are computed and shown, not enforced; flows stay on their default congestion control.",
+  enforce: "Granted rates are enforced by the kernels of the nodes.",
 };
 const ALL = "default";
 
@@ -54,8 +54,8 @@ export function Enforcement() {
       </Text>
       <Text size="sm" c="dimmed" mb="sm">
         {mayChange
-          ? "Traffic never depends on it: off gives every flow back to its own congestion control."
-          : "Your role may look at it; operators change it."}
+          ? "With off, every flow returns to its default congestion control; traffic continues."
+          : "Read only: changing it needs the role operator."}
       </Text>
       <Fetched query={policies} what="the policies">
         {() => (
@@ -71,8 +71,8 @@ export function Enforcement() {
                       {id === ALL ? "All nodes" : id}
                     </Text>
                     <Text size="xs" c="dimmed">
-                      {id === ALL ? "" : own ? "of its own" : "as all"}
-                      {told && told !== mode ? `; the node still says ${told}` : ""}
+                      {id === ALL ? "" : own ? "own policy" : "default policy"}
+                      {told && told !== mode ? `; the node reports ${told}` : ""}
                     </Text>
                   </Group>
                   <SegmentedControl
@@ -100,7 +100,7 @@ export function Enforcement() {
           setWanted(null);
         }}
         title={wanted ? `Switch ${name(wanted.id)} to ${wanted.mode}?` : ""}
-        closeButtonProps={{ "aria-label": "Leave it as it is" }}
+        closeButtonProps={{ "aria-label": "Cancel" }}
       >
         <Stack>
           <Text size="sm">{wanted ? EFFECTS[wanted.mode] : ""}</Text>

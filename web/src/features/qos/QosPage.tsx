@@ -94,7 +94,7 @@ export function QosPage() {
             rows={items.filter(isOpen)}
             columns={mayAsk ? [...RULES, ACTION] : RULES}
             rowKey={({ id }) => id}
-            empty="There is no rule: every flow is on its default congestion control."
+            empty="No rules: every flow is on its default congestion control."
             minWidth={1060}
           />
         )}
@@ -104,7 +104,7 @@ export function QosPage() {
         onClose={() => {
           setOpen(false);
         }}
-        title="State a rule"
+        title="New rule"
         position="right"
         size="lg"
         closeButtonProps={{ "aria-label": "Close the form" }}

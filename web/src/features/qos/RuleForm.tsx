@@ -36,7 +36,7 @@ import {
 import { DSCP, matching, type Rule } from "./match";
 
 const SHOWN = 5;
-const TITLES = { granted: "There is room for it", refused: "This would be refused" };
+const TITLES = { granted: "This would be granted", refused: "This would be refused" };
 
 interface Values {
   application: string;
@@ -136,7 +136,7 @@ export function RuleForm({ onSaved }: { onSaved: () => void }) {
           <Select label="Service" data={SERVICES} allowDeselect={false} {...form.getInputProps("service")} />
           <NumberInput label="Rate" {...MEGABITS} {...form.getInputProps("rateMbit")} />
           <NumberInput label="Priority" {...PRIORITY} {...form.getInputProps("priority")} />
-          <NumberInput label="Holds for" suffix=" min" min={1} {...form.getInputProps("durationMin")} />
+          <NumberInput label="Duration" suffix=" min" min={1} {...form.getInputProps("durationMin")} />
         </SimpleGrid>
         {form.values.source && form.values.destination && form.values.source !== form.values.destination ? (
           <Before values={form.values} />
@@ -172,17 +172,19 @@ function Before({ values }: { values: Values }) {
         variant="outline"
         role="status"
         data-testid="would-match"
-        title={`${found.possible ? "Could match" : "Would match"} ${found.flows.length} of the flows that run now`}
+        title={`${found.possible ? "Could match" : "Would match"} ${found.flows.length} of the running flows`}
       >
         {found.possible ? (
-          <Text size="sm">Not every node tells the code point of its flows: those that carry it match.</Text>
+          <Text size="sm">
+            Some nodes do not report the code point of their flows; of these, flows with the code point match.
+          </Text>
         ) : null}
         <List size="sm">
           {found.flows.slice(0, SHOWN).map((flow) => (
             <List.Item key={flowKey(flow)}>
               {flow.protocol} {end(flow.source_address, flow.source_port)} →{" "}
               {end(flow.destination_address, flow.destination_port)}, {formatRate(flow.delivered_bps)}
-              {flow.request_id ? ", has a rate already" : ""}
+              {flow.request_id ? ", already has a rate" : ""}
             </List.Item>
           ))}
         </List>

@@ -30,7 +30,7 @@ it("says why something is refused, what would do, and when", () => {
     "This would be refused",
     "The path is full.",
     "Between 1.00 Mb/s and 40.0 Mb/s would be accepted.",
-    "90.0 Mb/s are free then",
+    "90.0 Mb/s free.",
   ])
     expect(said).toHaveTextContent(words);
   expect(said).not.toHaveTextContent("Wait.");
@@ -47,12 +47,14 @@ it("says over which way something is granted, and who pays for it", () => {
   const granted = { ...ANSWER, granted: true, granted_bps: 5_000_000, preempts: 2, refusal: null };
   renderInApp(<Answer answer={granted} links={[link()]} testId="answer" />);
   const said = screen.getByTestId("answer");
-  expect(said).toHaveTextContent("5.00 Mb/s guaranteed over a → b; 2 of lower priority would lose theirs.");
-  expect(said).not.toHaveTextContent("free then");
+  expect(said).toHaveTextContent(
+    "5.00 Mb/s guaranteed over a → b; 2 requests of lower priority would be pre-empted.",
+  );
+  expect(said).not.toHaveTextContent("Possible from");
 });
 
 it("has words for one limit alone, and none for none", () => {
   expect(acceptedWords({ ...ANSWER, floor_bps: null })).toBe("Up to 40.0 Mb/s would be accepted.");
-  expect(acceptedWords({ ...ANSWER, ceiling_bps: null })).toBe("From 1.00 Mb/s on would be accepted.");
+  expect(acceptedWords({ ...ANSWER, ceiling_bps: null })).toBe("At least 1.00 Mb/s would be accepted.");
   expect(acceptedWords({ ...ANSWER, floor_bps: null, ceiling_bps: null })).toBeNull();
 });

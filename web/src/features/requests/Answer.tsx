@@ -18,7 +18,7 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: 
 
 /** "between 1.00 Mb/s and 40.0 Mb/s"; null when nothing at all would be accepted. Pure. */
 export function acceptedWords({ floor_bps: floor, ceiling_bps: ceiling }: Preview): string | null {
-  if (!ceiling) return floor ? `From ${formatRate(floor)} on would be accepted.` : null;
+  if (!ceiling) return floor ? `At least ${formatRate(floor)} would be accepted.` : null;
   return floor && floor < ceiling
     ? `Between ${formatRate(floor)} and ${formatRate(ceiling)} would be accepted.`
     : `Up to ${formatRate(ceiling)} would be accepted.`;
@@ -40,7 +40,7 @@ export function Answer({ answer, links, titles = TITLES, testId }: Props) {
       {granted ? (
         <Text size="sm">
           {formatRate(granted_bps)} guaranteed{path.length > 0 ? ` over ${pathLabel(path, links)}` : ""}
-          {preempts > 0 ? `; ${preempts} of lower priority would lose theirs` : ""}.
+          {preempts > 0 ? `; ${preempts} requests of lower priority would be pre-empted` : ""}.
         </Text>
       ) : (
         <>
@@ -57,8 +57,8 @@ export function Answer({ answer, links, titles = TITLES, testId }: Props) {
         ? null
         : windows.slice(0, WINDOWS).map(({ start, end, free_bps }) => (
             <Text size="xs" key={start}>
-              It fits from {CLOCK.format(Date.parse(start))}
-              {end ? ` until ${CLOCK.format(Date.parse(end))}` : " on"}: {formatRate(free_bps)} are free then.
+              Possible from {CLOCK.format(Date.parse(start))}
+              {end ? ` until ${CLOCK.format(Date.parse(end))}` : " onwards"}: {formatRate(free_bps)} free.
             </Text>
           ))}
     </Alert>

@@ -1,4 +1,4 @@
-/** Give a rate back: the button, and the question before it is done. */
+/** Release a request: the button and its confirmation. */
 import { Button, type ButtonProps, Group, Modal, Stack, Text } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
@@ -9,7 +9,7 @@ import { Failed } from "../../shared/Notices";
 
 interface Props extends ButtonProps {
   request: RateRequest;
-  /** What the button says. */
+  /** The button's text. */
   label?: string;
 }
 
@@ -48,7 +48,7 @@ export function Release({ request, label = "Release", ...button }: Props) {
       >
         <Stack>
           <Text size="sm">
-            The flows of {source} → {destination} go on under the default congestion control.
+            The flows of {source} → {destination} continue under the default congestion control.
           </Text>
           {release.isError ? <Failed error={release.error} /> : null}
           <Group justify="flex-end">

@@ -60,7 +60,7 @@ describe("the form of a rate request", () => {
     const user = userEvent.setup();
     const created = show({ "POST /v1/rate-requests": () => ({ status: 409, body: REFUSAL }) });
     await choose(user);
-    await user.click(screen.getByRole("button", { name: "Ask for this rate" }));
+    await user.click(screen.getByRole("button", { name: "Request this rate" }));
     const field = screen.getByLabelText("Guaranteed rate");
     await waitFor(() => {
       expect(field).toHaveAttribute("aria-invalid", "true");
@@ -81,7 +81,7 @@ describe("the form of a rate request", () => {
     });
     await choose(user);
     expect(await screen.findByTestId("preview")).toHaveTextContent("10.0 Mb/s guaranteed over a → b");
-    await user.click(screen.getByRole("button", { name: "Ask for this rate" }));
+    await user.click(screen.getByRole("button", { name: "Request this rate" }));
     await waitFor(() => {
       expect(created).toHaveBeenCalledOnce();
     });
@@ -96,8 +96,8 @@ describe("the form of a rate request", () => {
   it("asks nothing of the gateway before both ends are chosen", async () => {
     const user = userEvent.setup();
     const created = show({});
-    await user.click(screen.getByRole("button", { name: "Ask for this rate" }));
-    expect(await screen.findByText("Choose the node that sends")).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Request this rate" }));
+    expect(await screen.findByText("Select the sending node")).toBeVisible();
     expect(created).not.toHaveBeenCalled();
   });
 });

@@ -1,4 +1,4 @@
-/** Ask for a rate: the form previews the answer while it is filled in, and names the field that a refusal is about. */
+/** A new rate request: the form previews the answer while it is filled in, and names the field that a refusal is about. */
 import {
   Button,
   Group,
@@ -133,7 +133,7 @@ export function RequestForm({ onCreated, like }: Props) {
         {create.isError ? <Failed error={create.error} /> : null}
         <Group justify="flex-end">
           <Button type="submit" loading={create.isPending}>
-            Ask for this rate
+            Request this rate
           </Button>
         </Group>
       </Stack>

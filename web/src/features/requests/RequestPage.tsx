@@ -33,8 +33,8 @@ export function RequestPage() {
   });
   if (request.error instanceof ApiError && request.error.problem.status === 404)
     return (
-      <Empty title="There is no such request" level={1}>
-        Nothing is known of <code>{requestId}</code>, or it belongs to another application.{" "}
+      <Empty title="Request not found" level={1}>
+        No request has the id <code>{requestId}</code>, or it belongs to another owner.{" "}
         <TextLink to="/requests">Back to the requests</TextLink>
       </Empty>
     );
@@ -60,7 +60,7 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
     ["Owner", request.owner],
     ...tagged(asked.tags),
     ["From", new Date(request.start).toLocaleString("en-GB")],
-    ["Until", request.end ? new Date(request.end).toLocaleString("en-GB") : "it is released"],
+    ["Until", request.end ? new Date(request.end).toLocaleString("en-GB") : "released"],
   ];
   return (
     <Stack>
@@ -86,13 +86,13 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
         <Explained request={request} at={at} />
       </SimpleGrid>
       <HistoryChart
-        title={`Allowed and sent, ${range.label}`}
+        title={`Enforced and sent rate, ${range.label}`}
         series={[
           {
             kind: "grant",
             subject: request.id,
             metric: "kernel_rate_bps",
-            label: "in the kernel",
+            label: "enforced",
             color: "orange",
             dashed: true,
           },
@@ -156,7 +156,7 @@ function Actions({ request }: { request: RateRequest }) {
         variant="default"
         onClick={() => void navigate({ to: "/requests", search: { form: true, like: request.id } })}
       >
-        Ask for the same
+        New request like this
       </Button>
       {isOpen(request) ? <Release request={request} size="xs" /> : null}
     </>
@@ -179,16 +179,16 @@ function Explained({ request, at }: { request: RateRequest; at: number }) {
   const measured = useMeasured(request, at);
   const found = explain(request, links.data ?? [], measured);
   return (
-    <Card withBorder component="section" aria-label="Why it gets what it gets">
+    <Card withBorder component="section" aria-label="Rate explained">
       <Text size="sm" fw={600} mb="xs">
-        Why it gets what it gets
+        Rate explained
       </Text>
       <Alert
         color={found.cause ? "orange" : "teal"}
         variant="outline"
         mb="sm"
         role="status"
-        title={found.cause ? "It falls short" : "It gets what it asked for"}
+        title={found.cause ? "Below the requested rate" : "At the requested rate"}
         data-testid="cause"
       >
         {found.cause}
@@ -205,7 +205,7 @@ function Explained({ request, at }: { request: RateRequest; at: number }) {
               "no path"
             ),
           },
-          { label: "Kernel", value: formatRate(found.kernelBps) },
+          { label: "Enforced", value: formatRate(found.kernelBps) },
           { label: "Measured", value: formatRate(found.measuredBps) },
         ]}
       />
@@ -214,10 +214,10 @@ function Explained({ request, at }: { request: RateRequest; at: number }) {
 }
 
 const WORDS: Record<string, string> = {
-  "rate-request.create": "asked for and granted",
+  "rate-request.create": "granted",
   "rate-request.hold": "held",
   "rate-request.commit": "committed",
-  "rate-request.start": "begun",
+  "rate-request.start": "started",
   "rate-request.change": "changed",
   "rate-request.release": "released",
   "rate-request.expire": "expired",
@@ -235,13 +235,13 @@ function History({ request, now }: { request: RateRequest; now: number }) {
   });
   const noted = (history.data ?? []).map((record) => ({ at: record.at, what: words(record), id: record.id }));
   const enforced = request.enforced_at
-    ? [{ at: request.enforced_at, what: "enforced by every node of its path", id: "enforced" }]
+    ? [{ at: request.enforced_at, what: "enforced by every node of the path", id: "enforced" }]
     : [];
   const events = [...noted, ...enforced].sort((a, b) => b.at.localeCompare(a.at));
   return (
-    <Card withBorder component="section" aria-label="What became of it">
+    <Card withBorder component="section" aria-label="History">
       <Text size="sm" fw={600} mb="sm">
-        What became of it
+        History
       </Text>
       {history.isError ? <Text size="sm">{history.error.message}</Text> : null}
       <Timeline active={0} bulletSize={14} lineWidth={2} color="cyan.9">
@@ -255,7 +255,7 @@ function History({ request, now }: { request: RateRequest; now: number }) {
       </Timeline>
       {events.length === 0 && !history.isPending ? (
         <Text size="sm">
-          Created {formatAge(request.created_at, now)}; the audit of it is no longer held here.
+          Created {formatAge(request.created_at, now)}; its audit records are no longer kept by this gateway.
         </Text>
       ) : null}
     </Card>
@@ -278,7 +278,7 @@ function Confirmations({ request, now }: { request: RateRequest; now: number }) 
     },
     {
       id: "kernel",
-      header: "In the kernel",
+      header: "Enforced rate",
       align: "right",
       value: ({ kernel_rate_bps }) => kernel_rate_bps,
       cell: ({ kernel_rate_bps }) => formatRate(kernel_rate_bps || null),
@@ -294,11 +294,11 @@ function Confirmations({ request, now }: { request: RateRequest; now: number }) 
   ];
   return (
     <DataTable
-      label="Nodes on its path"
+      label="Nodes on the path"
       rows={request.confirmations}
       columns={columns}
       rowKey={({ node }) => node}
-      empty="No node has said anything of it yet."
+      empty="No node has reported on this request yet."
       minWidth={600}
     />
   );

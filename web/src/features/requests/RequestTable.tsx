@@ -59,7 +59,7 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
       },
       {
         id: "kernel_bps",
-        header: "In the kernel",
+        header: "Enforced rate",
         align: "right",
         value: kernelRate,
         cell: (request) => formatRate(kernelRate(request)),
@@ -82,7 +82,7 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
       },
       {
         id: "created_at",
-        header: "Asked",
+        header: "Created",
         align: "right",
         value: (request) => request.created_at,
         cell: (request) => formatAge(request.created_at, now),
@@ -105,7 +105,7 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
       rowTestId={(request) => `request-${request.id}`}
       sort={{ id: "created_at", desc: true }}
       minWidth={980}
-      note={more ? "the newest; older ones can be asked for over REST" : undefined}
+      note={more ? "the newest; older requests are available over REST" : undefined}
     />
   );
 }

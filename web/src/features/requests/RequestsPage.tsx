@@ -57,10 +57,10 @@ export function RequestsPage() {
       <Fetched query={requests} what="rate requests">
         {({ items, next_cursor }) =>
           items.length === 0 ? (
-            <Empty title="Nobody has asked for a rate yet">
+            <Empty title="No rate requests yet">
               {mayAsk
-                ? "New request shows, before anything is asked, whether there is room for it."
-                : "Your role may look at them; applications and operators ask."}
+                ? "The form shows whether a request would be granted before it is sent."
+                : "Read only: new requests need the role application or operator."}
             </Empty>
           ) : (
             <RequestTable
@@ -78,7 +78,7 @@ export function RequestsPage() {
         onClose={() => {
           show(false);
         }}
-        title="Ask for a rate"
+        title="New rate request"
         position="right"
         size="lg"
         closeButtonProps={{ "aria-label": "Close the form" }}

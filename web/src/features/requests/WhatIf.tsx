@@ -50,7 +50,7 @@ export function WhatIf({ request, links }: { request: RateRequest; links: Link[]
           <NumberInput
             label="Ends in"
             suffix=" min"
-            placeholder="as it is"
+            placeholder="unchanged"
             min={1}
             value={minutes}
             onChange={setMinutes}
@@ -60,7 +60,7 @@ export function WhatIf({ request, links }: { request: RateRequest; links: Link[]
           <Answer answer={answer} links={links} testId="what-if" />
         ) : (
           <Text size="sm">
-            Change a figure to see what would come of it; nothing happens until it is applied.
+            Change a value to see whether it would be granted; nothing changes until it is applied.
           </Text>
         )}
         {preview.isError ? <Failed error={preview.error} /> : null}

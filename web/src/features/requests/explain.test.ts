@@ -55,15 +55,17 @@ describe("explaining a request", () => {
     expect(cause(asked({ lifecycle: "RELEASED", reason: "by hand" }))).toBe(
       "the request is released: by hand",
     );
-    expect(cause(asked({ granted_bps: 5 }))).toMatch(/admission granted 5 b\/s of 1\.00 Mb\/s/);
+    expect(cause(asked({ granted_bps: 5 }))).toMatch(/admitted 5 b\/s of 1\.00 Mb\/s/);
     expect(cause(asked({ service_state: "PREEMPTED" }))).toMatch(/preempted/);
-    expect(cause(asked({ enforcement: "PENDING", confirmations: [] }))).toBe("not enforced: no word from a");
+    expect(cause(asked({ enforcement: "PENDING", confirmations: [] }))).toBe(
+      "not enforced: no report from a",
+    );
     expect(cause(asked({ enforcement: "FAILED" }, { state: "FAILED", reason: "no tc" }))).toMatch(/a: no tc/);
-    expect(cause(asked({ enforcement: "PENDING" }, { state: "OBSERVED" }))).toMatch(/a only observe/);
+    expect(cause(asked({ enforcement: "PENDING" }, { state: "OBSERVED" }))).toMatch(/a in mode observe/);
     expect(cause(asked({}, { matching_flows: 0 }))).toMatch(/no flow on a matches/);
     expect(cause(asked({ request: { ...ASKED, service: "variable" } }))).toMatch(/is the allocator running/);
-    expect(cause(asked({}, { kernel_rate_bps: 7 }))).toMatch(/has 7 b\/s, less than granted/);
-    expect(cause(asked(), 100_000)).toMatch(/it sends 100 kb\/s of the 1\.00 Mb\/s/);
+    expect(cause(asked({}, { kernel_rate_bps: 7 }))).toMatch(/enforces 7 b\/s, less than granted/);
+    expect(cause(asked(), 100_000)).toMatch(/it sends 100 kb\/s of its rate of 1\.00 Mb\/s/);
     const dropping = link({ load: { ...link().load, dropped_packets: 3 } as never });
     expect(cause(asked(), 100_000, dropping)).toMatch(/drops packets: 3/);
   });

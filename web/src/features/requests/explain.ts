@@ -28,7 +28,7 @@ export function matchWords({ request: asked }: RateRequest): string {
 
 const allows = (link: Link) => link.rate?.available_bps ?? link.capacity_bps * link.admission_share;
 
-/** The word of the node that sends: where the kernel paces. */
+/** The status that the sending node reported: its kernel paces the flow. */
 export function sender(request: RateRequest): Confirmation | undefined {
   const first = request.path[0]?.split(":")[0];
   return request.confirmations.find(({ node }) => node === first);
@@ -39,9 +39,9 @@ function unconfirmed(request: RateRequest): string {
   if (failed) return `${failed.node}: ${failed.reason}`;
   const said = new Set(request.confirmations.map(({ node }) => node));
   const silent = request.confirming_nodes.filter((node) => !said.has(node));
-  if (silent.length > 0) return `no word from ${silent.join(", ")}`;
+  if (silent.length > 0) return `no report from ${silent.join(", ")}`;
   const watching = request.confirmations.filter(({ state }) => state === "OBSERVED").map(({ node }) => node);
-  return watching.length > 0 ? `${watching.join(", ")} only observe` : "not every node has confirmed";
+  return watching.length > 0 ? `${watching.join(", ")} in mode observe` : "not every node has confirmed";
 }
 
 function firstCause(request: RateRequest, path: Link[], measuredBps: number | null): string | null {
@@ -49,7 +49,7 @@ function firstCause(request: RateRequest, path: Link[], measuredBps: number | nu
   if (request.lifecycle !== "ACTIVE") return `the request is ${request.lifecycle.toLowerCase()}${why}`;
   const asked = request.request.guaranteed_bps;
   if (request.granted_bps < asked)
-    return `admission granted ${formatRate(request.granted_bps)} of ${formatRate(asked)}: ${request.reason || "links are full"}`;
+    return `admitted ${formatRate(request.granted_bps)} of ${formatRate(asked)}: ${request.reason || "links are full"}`;
   if (request.service_state !== "GRANTED")
     return `the service is ${request.service_state.toLowerCase()}${why}`;
   if (request.enforcement !== "ENFORCED") return `not enforced: ${unconfirmed(request)}`;
@@ -58,16 +58,16 @@ function firstCause(request: RateRequest, path: Link[], measuredBps: number | nu
   if (known.matching_flows === 0) return `no flow on ${known.node} matches: ${matchWords(request)}`;
   const without = path.filter((link) => link.rate === null).map(({ id }) => id);
   if (without.length > 0 && request.request.service !== "guaranteed")
-    return `no valid rate of ${without.join(", ")}: is the allocator running?`;
+    return `no valid link rate for ${without.join(", ")}: is the allocator running?`;
   if (known.kernel_rate_bps < request.granted_bps)
-    return `the kernel of ${known.node} has ${formatRate(known.kernel_rate_bps)}, less than granted`;
+    return `the kernel of ${known.node} enforces ${formatRate(known.kernel_rate_bps)}, less than granted`;
   // What it was promised; without a promise, what it may send.
   const owedBps = Math.min(request.granted_bps || Infinity, known.kernel_rate_bps);
   if (measuredBps === null || measuredBps >= GOOD_SHARE * owedBps) return null;
   const dropping = path.find((link) => (link.load?.dropped_packets ?? 0) > 0);
   if (dropping)
     return `${dropping.id} drops packets: ${dropping.load?.dropped_packets ?? 0} in its last report`;
-  return `it sends ${formatRate(measuredBps)} of the ${formatRate(known.kernel_rate_bps)} it may send: the application, the receiver's window or losses beyond the path's links hold it back`;
+  return `it sends ${formatRate(measuredBps)} of its rate of ${formatRate(known.kernel_rate_bps)}: limited by the application, the receive window or loss outside the path's links`;
 }
 
 /** `measuredBps`: what it really sends; null: not known. */

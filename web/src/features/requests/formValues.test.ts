@@ -30,9 +30,9 @@ it("asks for no guarantee with the available service", () => {
 });
 
 it("says which end is missing or the same as the other", () => {
-  expect(CHECK_ENDS.source("")).toBe("Choose the node that sends");
-  expect(CHECK_ENDS.destination("", values)).toBe("Choose the node that receives");
-  expect(CHECK_ENDS.destination("alpha", values)).toBe("Choose another node than the sender");
+  expect(CHECK_ENDS.source("")).toBe("Select the sending node");
+  expect(CHECK_ENDS.destination("", values)).toBe("Select the receiving node");
+  expect(CHECK_ENDS.destination("alpha", values)).toBe("Select a node other than the sender");
   expect([CHECK_ENDS.source("alpha"), CHECK_ENDS.destination("delta", values)]).toEqual([null, null]);
 });
 

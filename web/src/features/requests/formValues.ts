@@ -49,13 +49,9 @@ export const SERVICES: ServiceType[] = ["guaranteed", "variable", "available", "
 
 /** A form's check of its two ends: what is wrong with the field, or null. */
 export const CHECK_ENDS = {
-  source: (value: string) => (value ? null : "Choose the node that sends"),
+  source: (value: string) => (value ? null : "Select the sending node"),
   destination: (value: string, { source }: { source: string }) =>
-    !value
-      ? "Choose the node that receives"
-      : value === source
-        ? "Choose another node than the sender"
-        : null,
+    !value ? "Select the receiving node" : value === source ? "Select a node other than the sender" : null,
 };
 
 /** Field of the REST body -> field of a form. */

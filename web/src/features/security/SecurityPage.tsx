@@ -1,4 +1,4 @@
-/** Who may ask for what, how old keys are, whose certificates hold, and what was refused. */
+/** Authorisations, ages of keys, validity of certificates, and refused signals. */
 import { Button, Group, Modal, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -37,8 +37,8 @@ export function SecurityPage() {
   return (
     <Stack>
       <PageHeader title="Security" fetchedAt={authorisations.dataUpdatedAt}>
-        A rate comes from an authority that knows who asks. Without an authorisation a flow gets the free
-        level.
+        The authority decides which address may request rates in band. A flow without an authorisation is best
+        effort.
       </PageHeader>
       {operator ? <Trust /> : null}
       <Fetched query={authorisations} what="authorisations">
@@ -87,12 +87,12 @@ function Authorisations({ items }: { items: Authorisation[] }) {
           <Button
             size="compact-sm"
             variant="default"
-            aria-label={`Take back ${one.owner}'s authorisation ${one.id}`}
+            aria-label={`Revoke ${one.owner}'s authorisation ${one.id}`}
             onClick={() => {
               setRevoking(one);
             }}
           >
-            Take back
+            Revoke
           </Button>
         ) : null,
     },
@@ -104,20 +104,20 @@ function Authorisations({ items }: { items: Authorisation[] }) {
         rows={items}
         columns={columns}
         rowKey={({ id }) => id}
-        empty="Nobody is authorised now: every flow gets the free level."
+        empty="No authorisations: every flow that requests a rate in band is best effort."
       />
       <Modal
         opened={revoking !== null}
         onClose={() => {
           setRevoking(null);
         }}
-        title="Take this authorisation back?"
-        closeButtonProps={{ "aria-label": "Keep it" }}
+        title="Revoke this authorisation?"
+        closeButtonProps={{ "aria-label": "Cancel" }}
       >
         <Stack>
           <Text size="sm">
-            Flows of {revoking?.client_address} that run under it fall back to the free level within a poll of
-            the elements.
+            Flows of {revoking?.client_address} under this authorisation become best effort at the elements'
+            next poll.
           </Text>
           {revoke.isError ? <Failed error={revoke.error} /> : null}
           <Group justify="flex-end">
@@ -128,7 +128,7 @@ function Authorisations({ items }: { items: Authorisation[] }) {
                 if (revoking) revoke.mutate(revoking.id);
               }}
             >
-              Take back
+              Revoke
             </Button>
           </Group>
         </Stack>
@@ -139,7 +139,7 @@ function Authorisations({ items }: { items: Authorisation[] }) {
 
 function heldColumns(now: number, what: string, number: string): Column<Held>[] {
   const state = (held: Held) =>
-    held.revoked ? "revoked" : held.expires !== null && held.expires < now ? "ran out" : "holds";
+    held.revoked ? "revoked" : held.expires !== null && held.expires < now ? "expired" : "valid";
   return [
     { id: "subject", header: what, value: ({ subject }) => subject },
     { id: "number", header: number, value: (held) => held.number },
@@ -147,11 +147,11 @@ function heldColumns(now: number, what: string, number: string): Column<Held>[] 
       id: "state",
       header: "State",
       value: state,
-      cell: (held) => <State tone={state(held) === "holds" ? "good" : "bad"}>{state(held)}</State>,
+      cell: (held) => <State tone={state(held) === "valid" ? "good" : "bad"}>{state(held)}</State>,
     },
     {
       id: "since",
-      header: "Made",
+      header: "Created",
       align: "right",
       value: ({ since }) => since,
       cell: ({ since }) => formatAge(iso(since), now),
@@ -179,15 +179,15 @@ const NODES: Column<NodeKey>[] = [
   {
     id: "state",
     header: "Agent",
-    value: ({ stale }) => (stale ? "silent" : "heard"),
-    cell: ({ stale }) => <State tone={stale ? "bad" : "good"}>{stale ? "silent" : "heard"}</State>,
+    value: ({ stale }) => (stale ? "not reporting" : "reporting"),
+    cell: ({ stale }) => <State tone={stale ? "bad" : "good"}>{stale ? "not reporting" : "reporting"}</State>,
   },
 ];
 
 const REFUSED: Column<RefusedSignals>[] = [
   { id: "node", header: "Node", value: ({ node }) => node },
   { id: "reason", header: "Reason", value: ({ reason }) => reason },
-  { id: "words", header: "In words", value: ({ reason }) => reasonWords(reason) },
+  { id: "words", header: "Meaning", value: ({ reason }) => reasonWords(reason) },
   { id: "count", header: "Signals", align: "right", value: ({ count }) => count },
 ];
 
@@ -223,7 +223,7 @@ function Trust() {
               <Figure
                 label="Keys in use"
                 value={String(keys.length)}
-                note="one for each pair of neighbours"
+                note="one per ordered pair of neighbours"
               />
               <Figure
                 label="Oldest key"
@@ -243,9 +243,9 @@ function Trust() {
             <DataTable
               label="Signalling keys"
               rows={keys}
-              columns={heldColumns(now, "From and to", "Generation")}
+              columns={heldColumns(now, "Elements", "Generation")}
               rowKey={({ subject }) => subject}
-              empty="No key was made in what the audit here reaches back to."
+              empty="No key was created within the audit records kept here."
               minWidth={560}
             />
             <DataTable
@@ -253,7 +253,7 @@ function Trust() {
               rows={certificates}
               columns={heldColumns(now, "Identity", "Serial")}
               rowKey={({ subject }) => subject}
-              empty="No certificate was issued in what the audit here reaches back to."
+              empty="No certificate was issued within the audit records kept here."
               minWidth={560}
             />
             <DataTable
@@ -261,7 +261,7 @@ function Trust() {
               rows={nodes.data ?? []}
               columns={NODES}
               rowKey={({ node }) => node}
-              empty={nodes.error?.message ?? "No agent was heard of yet."}
+              empty={nodes.error?.message ?? "No agent has reported yet."}
               minWidth={520}
             />
             <DataTable
@@ -269,21 +269,21 @@ function Trust() {
               rows={refused}
               columns={REFUSED}
               rowKey={({ node, reason }) => `${node} ${reason}`}
-              empty={nodes.error?.message ?? "No node has refused a signal since its agent started."}
+              empty={nodes.error?.message ?? "No signals refused since the agents started."}
               minWidth={560}
             />
             <DataTable
               label="Refusals of the authority"
               rows={refusals}
               columns={[
-                { id: "at", header: "When", value: ({ at }) => at, cell: ({ at }) => formatAge(at, now) },
-                { id: "actor", header: "Told by", value: ({ actor }) => actor },
-                { id: "action", header: "What", value: ({ action }) => action },
-                { id: "subject", header: "Whom", value: ({ subject }) => subject },
-                { id: "detail", header: "In detail", value: ({ detail }) => detailWords(detail) || null },
+                { id: "at", header: "Time", value: ({ at }) => at, cell: ({ at }) => formatAge(at, now) },
+                { id: "actor", header: "Reported by", value: ({ actor }) => actor },
+                { id: "action", header: "Action", value: ({ action }) => action },
+                { id: "subject", header: "Subject", value: ({ subject }) => subject },
+                { id: "detail", header: "Details", value: ({ detail }) => detailWords(detail) || null },
               ]}
               rowKey={({ id }) => id}
-              empty="Nothing was refused."
+              empty="No refusals."
             />
           </>
         );

@@ -60,7 +60,7 @@ describe("refused signals", () => {
   });
 
   it("has words for a reason, and passes on one that it does not know", () => {
-    expect(reasonWords("replayed")).toBe("it was accepted before");
+    expect(reasonWords("replayed")).toBe("sequence number was accepted before");
     expect(reasonWords("some_new_thing")).toBe("some new thing");
   });
 });

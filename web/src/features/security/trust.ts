@@ -50,22 +50,22 @@ export interface RefusedSignals {
 
 /** What was wrong with signals, in words; the nodes tell it by these names. */
 const REASONS: Record<string, string> = {
-  bad_tag: "its tag does not verify: forged, or signed with another key",
-  replayed: "it was accepted before",
-  too_old: "it is older than the window of sequences",
-  unknown_epoch: "its key is not accepted (any more)",
-  unauthorised: "its sender has no authorisation: it gets the free level",
-  bad_version: "it is of another version",
+  bad_tag: "tag does not verify: forged, or signed with another key",
+  replayed: "sequence number was accepted before",
+  too_old: "sequence number is below the replay window",
+  unknown_epoch: "no key for this epoch",
+  unauthorised: "sender has no authorisation: best effort",
+  bad_version: "unsupported version",
   duplicate: "two signals in one packet",
-  fragment: "it came in a fragment",
-  truncated: "the packet ends before its headers do",
-  bad_header: "lengths in the packet contradict each other",
-  bad_option: "an option leaves the header",
-  bad_signal_length: "it has another length than a signal",
-  bad_reserved: "a reserved bit is set",
-  bad_status: "its status has no meaning here",
-  not_shim: "a datagram on the signalling port that is no signal",
-  bad_shim: "a signal in a datagram of another version or length",
+  fragment: "carried in an IP fragment",
+  truncated: "packet ends before its headers",
+  bad_header: "inconsistent lengths in the headers",
+  bad_option: "option extends past the header",
+  bad_signal_length: "wrong length for a signal",
+  bad_reserved: "reserved bit set",
+  bad_status: "unknown status",
+  not_shim: "datagram on the signalling port is not a signal",
+  bad_shim: "wrong version or length of the UDP shim",
 };
 export const reasonWords = (reason: string): string => REASONS[reason] ?? reason.replaceAll("_", " ");
 

@@ -1,4 +1,4 @@
-/** Sensing: the pods, what they shall measure, what of their budget they used, and every run that was not made. */
+/** Sensing: sensor pods, their configurations, budgets and skipped runs. */
 import { Group, Progress, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useQueries, useQuery } from "@tanstack/react-query";
 
@@ -26,15 +26,15 @@ const named = (counts: Record<string, number>) =>
     .join(", ");
 
 const PODS: Column<Pod>[] = [
-  { id: "node", header: "Pod", value: ({ node }) => node },
+  { id: "node", header: "Sensor pod", value: ({ node }) => node },
   {
     id: "state",
     header: "State",
-    value: ({ report, error }) => (error ? "away" : report ? "answers" : "asked"),
+    value: ({ report, error }) => (error ? "unreachable" : report ? "reachable" : "waiting"),
     cell: ({ report, error }) => (
       <>
         <State tone={error ? "bad" : report ? "good" : "off"}>
-          {error ? "away" : report ? "answers" : "asked"}
+          {error ? "unreachable" : report ? "reachable" : "waiting"}
         </State>
         {error ? <Text size="xs">{error}</Text> : null}
       </>
@@ -66,7 +66,7 @@ const PODS: Column<Pod>[] = [
   },
   {
     id: "late",
-    header: "Late, 99 %",
+    header: "Start delay p99",
     align: "right",
     value: ({ report }) => report?.start_lateness_p99_us ?? null,
     cell: ({ report }) => formatMs(report?.start_lateness_p99_us),
@@ -83,10 +83,10 @@ const share = ({ used_bytes, limit_bytes }: Budget) => (limit_bytes > 0 ? used_b
 
 const BUDGETS: Column<Budget>[] = [
   { id: "link", header: "Link", value: ({ link }) => link },
-  { id: "node", header: "Kept by", value: ({ node }) => node },
+  { id: "node", header: "Sensor pod", value: ({ node }) => node },
   {
     id: "used",
-    header: "Used in this minute",
+    header: "Used this minute",
     align: "right",
     value: ({ used_bytes }) => used_bytes,
     cell: ({ used_bytes }) => formatBytes(used_bytes),
@@ -127,14 +127,14 @@ const CONFIGURATIONS: Column<SensingConfiguration>[] = [
   { id: "sensor", header: "Sensor", value: ({ sensor }) => sensor },
   {
     id: "period",
-    header: "Every",
+    header: "Period",
     align: "right",
     value: ({ period_ms }) => period_ms,
     cell: ({ period_ms }) => `${period_ms / 1000} s`,
   },
   {
     id: "tolerance",
-    header: "As old as",
+    header: "Maximum age",
     align: "right",
     value: ({ tolerance_ms }) => tolerance_ms,
     cell: ({ tolerance_ms }) => `${tolerance_ms / 1000} s`,
@@ -148,15 +148,15 @@ export function SensingPage() {
   return (
     <Stack>
       <PageHeader title="Sensing">
-        Pods run the sensors that configurations ask for, each measurement once for all who want it, within a
-        budget of one percent of every link.
+        Sensor pods run the configured sensors. Configurations for the same measurement share one run; probes
+        use at most 1 % of a link's capacity.
       </PageHeader>
-      <Fetched query={nodes} what="the pods">
+      <Fetched query={nodes} what="the sensor pods">
         {(data) => {
           const pods = data.filter((node) => node.sensor_pod_target);
           return pods.length === 0 ? (
             <Empty title="No node has a sensor pod yet">
-              State a node's <code>sensor_pod_target</code>, where its pod answers.
+              Set <code>sensor_pod_target</code> of a node to the address of its sensor pod.
             </Empty>
           ) : (
             <Pods nodes={pods} />
@@ -196,26 +196,26 @@ function Pods({ nodes }: { nodes: NetworkNode[] }) {
   return (
     <>
       <SimpleGrid cols={{ base: 2, sm: 4 }} spacing="sm">
-        <Figure label="Pods answering" value={`${known.length} of ${nodes.length}`} />
+        <Figure label="Sensor pods reachable" value={`${known.length} of ${nodes.length}`} />
         <Figure
-          label="Runs made"
+          label="Runs"
           value={String(started)}
-          note={`${saved} more were shared or stored already`}
+          note={`${saved} more answered by a shared or stored result`}
         />
         <Figure
           label="Runs skipped"
           value={String(known.reduce((total, one) => total + sum(one.skipped_runs), 0))}
         />
-        <Figure label="Fullest budget" value={formatShare(fullest)} note="of one link, in this minute" />
+        <Figure label="Highest budget use" value={formatShare(fullest)} note="of one link, this minute" />
       </SimpleGrid>
-      <DataTable label="Pods" rows={pods} columns={PODS} rowKey={({ node }) => node} />
+      <DataTable label="Sensor pods" rows={pods} columns={PODS} rowKey={({ node }) => node} />
       <DataTable
         label="Budgets"
         sort={{ id: "share", desc: true }}
         rows={budgets}
         columns={BUDGETS}
         rowKey={({ node, link }) => `${node} ${link}`}
-        empty="No pod has used any budget yet."
+        empty="No sensor pod has used any budget yet."
         minWidth={620}
       />
       <DataTable
@@ -223,21 +223,21 @@ function Pods({ nodes }: { nodes: NetworkNode[] }) {
         rows={skips}
         columns={[
           { id: "at", header: "Last", value: ({ at }) => at, cell: ({ at }) => formatAge(at, now) },
-          { id: "node", header: "Pod", value: ({ node }) => node },
+          { id: "node", header: "Sensor pod", value: ({ node }) => node },
           { id: "group", header: "Measurement", value: ({ group }) => group },
-          { id: "reason", header: "Why", value: ({ reason }) => reason },
-          { id: "detail", header: "In words", value: ({ detail }) => detail },
-          { id: "count", header: "Times", align: "right", value: ({ count }) => count },
+          { id: "reason", header: "Reason", value: ({ reason }) => reason },
+          { id: "detail", header: "Details", value: ({ detail }) => detail },
+          { id: "count", header: "Count", align: "right", value: ({ count }) => count },
         ]}
         rowKey={({ node, at, group, reason }) => `${node} ${at} ${group} ${reason}`}
-        empty="Every run was made."
+        empty="No skipped runs."
       />
       <DataTable
         label="Configurations"
         rows={configurations.data ?? []}
         columns={CONFIGURATIONS}
         rowKey={({ id }) => id}
-        empty={configurations.error?.message ?? "Nothing is asked for yet."}
+        empty={configurations.error?.message ?? "No sensing configurations yet."}
       />
     </>
   );

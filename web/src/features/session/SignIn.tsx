@@ -25,7 +25,7 @@ export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
               Sign in
             </Title>
             <Text size="sm">
-              Your organisation's identity provider says who you are and what you may do here.
+              Your organisation's identity provider authenticates you and assigns your roles.
             </Text>
             <Button component="a" href={`${loginUrl}?return_to=${returnTo}`}>
               Sign in with the identity provider
@@ -42,10 +42,7 @@ export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
           <Title order={1} size="h3">
             Sign in
           </Title>
-          <Text size="sm">
-            This platform runs on one machine with its own development issuer. Choose the role to look at it
-            with.
-          </Text>
+          <Text size="sm">This platform uses a development issuer. Select the role to sign in with.</Text>
           <SegmentedControl
             aria-label="Role"
             value={role}

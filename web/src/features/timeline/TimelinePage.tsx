@@ -57,13 +57,13 @@ export function TimelinePage() {
           </>
         }
       >
-        The upper half of a cell is what was reserved of the link, the lower half what was sent over it. A
-        hatched half is not known: nothing was heard, or it is still to come.
+        The upper half of a cell shows the reserved share of the link's capacity, the lower half the sent
+        share. A hatched half has no data: no report, or in the future.
       </PageHeader>
       <Fetched query={links} what="the links">
         {(data) =>
           data.length === 0 ? (
-            <Empty title="No link is known yet">Register nodes and links, or start the lab.</Empty>
+            <Empty title="No links registered yet">Register nodes and links, or start the lab.</Empty>
           ) : (
             <Shown links={data} range={shown} ahead={ahead} />
           )
@@ -107,7 +107,7 @@ function Shown({ links, range, ahead }: Props) {
       )}
       {found.length > MOST ? (
         <Text size="sm">
-          The first {MOST} of {found.length} links are shown; the filter finds the others.
+          The first {MOST} of {found.length} links are shown; use the filter to find others.
         </Text>
       ) : null}
     </>
@@ -185,7 +185,7 @@ function Grid({ links, range, ahead }: Props) {
             <span className={classes.scale} />
             <Text size="xs">100 %</Text>
             <span className={`${classes.sample ?? ""} ${classes.unknown ?? ""}`} />
-            <Text size="xs">not known</Text>
+            <Text size="xs">no data</Text>
           </Group>
           <Button
             size="xs"
@@ -198,7 +198,7 @@ function Grid({ links, range, ahead }: Props) {
           </Button>
         </Group>
       </Group>
-      {failed ? <Text size="sm">Not everything is known: {failed.message}</Text> : null}
+      {failed ? <Text size="sm">Some data is missing: {failed.message}</Text> : null}
       <Table.ScrollContainer minWidth={760} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
         <Table
           className={classes.grid}

@@ -40,8 +40,8 @@ export function TunnelPage() {
   });
   if (tunnel.error instanceof ApiError && tunnel.error.problem.status === 404)
     return (
-      <Empty title="There is no such tunnel" level={1}>
-        Nothing is known of <code>{tunnelId}</code>. <TextLink to="/tunnels">Back to the tunnels</TextLink>
+      <Empty title="Tunnel not found" level={1}>
+        No tunnel has the id <code>{tunnelId}</code>. <TextLink to="/tunnels">Back to the tunnels</TextLink>
       </Empty>
     );
   return (
@@ -61,7 +61,7 @@ function Detail({ tunnel, fetchedAt }: { tunnel: TunnelDetail; fetchedAt: number
   return (
     <Stack>
       <PageHeader title={`Tunnel ${tunnel.id}`} fetchedAt={fetchedAt} staleMs={15_000}>
-        {state ? `${state.origin} → ${state.destination}, last heard ${formatAge(state.at, now)}. ` : ""}
+        {state ? `${state.origin} → ${state.destination}, last report ${formatAge(state.at, now)}. ` : ""}
         {tunnel.reason}
       </PageHeader>
       <SimpleGrid cols={{ base: 2, sm: 3, lg: 6 }} spacing="sm">
@@ -76,7 +76,7 @@ function Detail({ tunnel, fetchedAt }: { tunnel: TunnelDetail; fetchedAt: number
           value={state ? `${state.connections_established} of ${state.connections_wanted}` : "–"}
           note={state?.congestion}
         />
-        <Figure label="Round trip" value={formatMs(state?.rtt_mean_us)} note="mean of the connections" />
+        <Figure label="RTT" value={formatMs(state?.rtt_mean_us)} note="mean of the connections" />
         <Figure
           label="Queue"
           value={formatBytes(state?.queue_bytes)}
@@ -111,12 +111,12 @@ function Detail({ tunnel, fetchedAt }: { tunnel: TunnelDetail; fetchedAt: number
         rows={tunnel.steps}
         columns={STEPS}
         rowKey={({ start }) => start}
-        empty="No step yet: it has had no target."
+        empty="No step yet: no target was set."
       />
       <Card withBorder>
         <Facts
           data={[
-            { label: "Controller", value: settings?.controller ?? "none: it is only watched" },
+            { label: "Controller", value: settings?.controller ?? "none: monitored only" },
             {
               label: "Gains",
               value:
@@ -150,7 +150,7 @@ function charts({ history }: TunnelDetail): [uPlot.AlignedData, uPlot.AlignedDat
 const STEPS: Column<TunnelStep>[] = [
   {
     id: "start",
-    header: "Since",
+    header: "Start",
     value: ({ start }) => start,
     cell: ({ start }) => new Date(start).toLocaleTimeString("en-GB"),
   },
@@ -165,7 +165,7 @@ const STEPS: Column<TunnelStep>[] = [
   { id: "periods", header: "Periods", align: "right", value: ({ periods }) => periods },
   {
     id: "settling",
-    header: "Settled after",
+    header: "Settling time",
     align: "right",
     value: ({ settling_periods }) => settling_periods,
     cell: ({ settling_periods }) => (settling_periods === null ? "not yet" : `${settling_periods} periods`),
@@ -179,15 +179,15 @@ const STEPS: Column<TunnelStep>[] = [
   },
   {
     id: "error",
-    header: "Steady error",
+    header: "Steady-state error",
     align: "right",
     value: ({ steady_error }) => steady_error,
     cell: ({ steady_error }) => formatShare(steady_error, 1),
   },
-  { id: "peak", header: "m at most", align: "right", value: ({ connections_peak }) => connections_peak },
+  { id: "peak", header: "Maximum m", align: "right", value: ({ connections_peak }) => connections_peak },
   {
     id: "final",
-    header: "m at the end",
+    header: "Final m",
     align: "right",
     value: ({ connections_final }) => connections_final,
     cell: ({ connections_final }) => connections_final.toFixed(1),

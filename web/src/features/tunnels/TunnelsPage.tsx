@@ -1,4 +1,4 @@
-/** Elastic tunnels: what each shall carry, what it carries, and over how many connections. */
+/** Elastic tunnels: target, achieved rate and number of connections. */
 import { Stack } from "@mantine/core";
 
 import type { Tunnel } from "../../api/types";
@@ -13,9 +13,9 @@ import { formatRate, formatShare } from "../../shared/units";
 export function tunnelState(tunnel: Tunnel): { tone: Tone; text: string } {
   if (!tunnel.state) return { tone: "off", text: "no report" };
   if (tunnel.state.last_error) return { tone: "bad", text: "failing" };
-  if (tunnel.state.decaying) return { tone: "busy", text: "lease ran out" };
+  if (tunnel.state.decaying) return { tone: "busy", text: "lease expired" };
   if (tunnel.target_bps === 0) return { tone: "off", text: "no target" };
-  if (tunnel.decision?.starved) return { tone: "good", text: "users offer less" };
+  if (tunnel.decision?.starved) return { tone: "good", text: "offered load below target" };
   if (tunnel.decision?.guarded) return { tone: "busy", text: "guarded" };
   return tunnel.rate_bps >= 0.95 * tunnel.target_bps
     ? { tone: "good", text: "on target" }
@@ -60,7 +60,7 @@ const COLUMNS: Column<Tunnel>[] = [
   },
   {
     id: "share",
-    header: "Of target",
+    header: "Share of target",
     align: "right",
     value: ({ rate_bps, target_bps }) => (target_bps > 0 ? rate_bps / target_bps : null),
     cell: ({ rate_bps, target_bps }) => formatShare(target_bps > 0 ? rate_bps / target_bps : null),
@@ -80,14 +80,13 @@ export function TunnelsPage() {
   return (
     <Stack>
       <PageHeader title="Tunnels" fetchedAt={tunnels.dataUpdatedAt} staleMs={15_000}>
-        An elastic tunnel carries a bandwidth over ordinary TCP connections: it opens and closes connections
-        until it gets what it shall carry.
+        An elastic tunnel reaches a target rate over ordinary TCP connections by changing their number m.
       </PageHeader>
       <Fetched query={tunnels} what="tunnels">
         {(items) =>
           items.length === 0 ? (
             <Empty title="No tunnel has reported yet">
-              Start both ends with <code>chart-tunnel</code>, and state a target over REST or with{" "}
+              Start both ends with <code>chart-tunnel</code>, and set a target over REST or with{" "}
               <code>chart tunnel</code>.
             </Empty>
           ) : (
