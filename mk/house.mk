@@ -1,5 +1,5 @@
 # Rules of the whole repository: known weaknesses of locked dependencies, unused code, who imports whom.
-LINT += lint-dependencies lint-unused lint-unused-c lint-unused-web lint-imports
+LINT += lint-dependencies lint-unused lint-unused-c lint-unused-web lint-imports lint-house
 PYTHON_SOURCES += tools
 
 GOVULNCHECK := $(BUILD)/tools/govulncheck
@@ -34,3 +34,7 @@ lint-unused-web: web/node_modules/.installed
 # Who may import whom, and no circles: the contracts stand in pyproject.toml.
 lint-imports: python proto
 	@$(VENV)/bin/lint-imports --no-cache >$(BUILD)/imports.log || { cat $(BUILD)/imports.log; exit 1; }
+
+.PHONY: lint-house
+lint-house: python # what the source tree looks like, in figures: var/house/report.json
+	@$(PYTHON) tools/house.py --out $(VAR)/house/report.json

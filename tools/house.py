@@ -161,7 +161,7 @@ def main() -> int:
     bench = [path for path in python if path.is_relative_to("lab/chart_lab") or is_test(path)]
     circles = in_circles(python_imports(production)) + in_circles(rooms_included(AGENT))
     rate = files_of_the_rate()
-    banned = words.found(ROOT)
+    banned = words.hits(ROOT)
     figures = [
         {"name": "production_python_lines", "value": lines(production), "unit": "lines", "goal": None},
         {"name": "bench_python_lines", "value": lines(bench), "unit": "lines", "goal": None},

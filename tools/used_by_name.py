@@ -35,6 +35,8 @@ _ = (used.intercept_service, used.intercept_unary_unary, used.intercept_unary_st
 _ = (used.should_sample, used.parent_context, used.get_description)
 _ = (used.call_soon, used.run_in_executor, used.executor, used._timer_handle_cancelled)
 _ = (used.get_map, used.writable, used.autocommit, used.handle_starttag, used.handle_data)
+# The same: requests' session, http.server and socketserver.
+_ = (used.trust_env, used.protocol_version, used.handle_error)
 # Methods that gRPC calls by the name in the interface definition.
 _ = (used.Configure, used.List, used.ListLinkRates)
 # Held so that asyncio does not drop the task.
@@ -59,5 +61,3 @@ _ = (
     used.noticed_as,
     used.BASE_RTT_MS,
 )
-# The decision of one link, which the tests compare the vectorised one with.
-_ = (used.sample_of,)

@@ -1,4 +1,4 @@
-"""Link rate control: one common rate R per link, its fair share, and no per-flow state.
+"""Link rate control: one fair share R per link, and no per-flow state.
 
 The loop counts users: R is what all flows of one user may together send above their guaranteed rates, and his sender
 gives each its part (docs/link-control.md, sharing). Around a law (laws.py) the controller keeps what is known without

@@ -1,4 +1,4 @@
-"""The two laws of link rate control. Each proposes the next common rate of links; `LinkController` (controller.py)
+"""The two laws of link rate control. Each proposes the next fair share of links; `LinkController` (controller.py)
 bounds the proposal and feeds forward what is known without feedback.
 
 * NEC (Kolarov and Ramamurthy, "An Integrated Approach to ABR Congestion Control", 1999): proportional plus
@@ -35,8 +35,8 @@ MAXIMUM_DELAY_PERIODS = 32
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """What the laws see of links: `load_bps` is the load without guaranteed rates, caused by `applied_bps`, the common
-    rate `delay_periods` ago.
+    """What the laws see of links: `load_bps` is the load without guaranteed rates, caused by `applied_bps`, the fair
+    share `delay_periods` ago.
     """
 
     period_s: Floats

@@ -88,7 +88,7 @@ class LinkTable:
             column[slots] = now
 
     def tell_anew(self, slot: int) -> None:
-        """Whatever was told of a link no longer counts."""
+        """What was published for a link no longer counts."""
         self.told_users[slot] = -1
 
     def moved(self, slots: Integers) -> Mask:

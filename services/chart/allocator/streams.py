@@ -70,7 +70,7 @@ class _LinkRates(Collector):
     def collect(self) -> Iterator[Metric]:
         """The rates of all links."""
         available = GaugeMetricFamily(
-            "chart_allocator_link_available_bits_per_second", "Common rate R of a link", labels=["link"]
+            "chart_allocator_link_available_bits_per_second", "Fair share R of a link", labels=["link"]
         )
         capacity = GaugeMetricFamily(
             "chart_allocator_link_explicit_capacity_bits_per_second", "C_er of a link", labels=["link"]

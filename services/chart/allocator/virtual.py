@@ -60,7 +60,7 @@ BASE_US = 300_000_000
 
 
 class VirtualLink:
-    """What is known of one virtual link."""
+    """The state of one virtual link."""
 
     def __init__(self, bound_bps: float) -> None:
         """`bound_bps`: the most that CHART may use, as operators state it."""

@@ -82,7 +82,7 @@ def requested_rate(request: rate_request_pb2.RateRequest) -> RequestedRate:
     return RequestedRate(
         source=asked.source,
         destination=asked.destination,
-        protocol=cast("ProtocolName | None", PROTOCOL_NAMES.get(protocol)),
+        protocol=cast(ProtocolName | None, PROTOCOL_NAMES.get(protocol)),
         source_port=asked_selector.source_port or None,
         destination_port=asked_selector.destination_port or None,
         dscp=asked_selector.dscp_plus_one - 1 if asked_selector.dscp_plus_one else None,

@@ -62,7 +62,7 @@ def configure(
     ``life`` is that of the authority's token, which it renews at half.
 
     Raises:
-        VaultError: Vault refused; its words are in the message.
+        VaultError: Vault refused; the reason is in the message.
         RequestException: it does not answer.
     """
     mounts = vault.sys.list_mounted_secrets_engines()["data"]

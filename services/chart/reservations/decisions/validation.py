@@ -131,7 +131,7 @@ def understood(asked: RateRequestSpecification) -> RateRequestSpecification:
 
     Raises:
         ContradictionError: its fields do not go together.
-        RefusalError: INVALID_ARGUMENT, there is no such service or class.
+        RefusalError: INVALID_ARGUMENT, unknown service or class.
     """
     specification = RateRequestSpecification()
     specification.CopyFrom(asked)
@@ -186,7 +186,10 @@ def _check_agreement(specification: RateRequestSpecification) -> None:
         )
     if traffic_class == BACKGROUND and specification.preemption_priority:
         raise _contradiction(
-            "preemption_priority", "background requests cannot pre-empt: they have no priority", "leave it out", ceiling_bps=0
+            "preemption_priority",
+            "background requests cannot pre-empt: they have no priority",
+            "leave it out",
+            ceiling_bps=0,
         )
     _check_rates_agree(specification)
 
@@ -227,8 +230,7 @@ def _check_bounds(specification: RateRequestSpecification) -> None:
         if rate_bps and not SMALLEST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
             raise invalid(
                 name,
-                f"{rate_bps} bit/s is outside the range of signalling, {SMALLEST_RATE_BPS} to"
-                f" {LARGEST_RATE_BPS} bit/s",
+                f"{rate_bps} bit/s is outside the range of signalling, {SMALLEST_RATE_BPS} to {LARGEST_RATE_BPS} bit/s",
                 f"ask for at most {LARGEST_RATE_BPS} bit/s",
                 floor_bps=SMALLEST_RATE_BPS,
                 ceiling_bps=LARGEST_RATE_BPS,

@@ -30,7 +30,7 @@ MOST_TURNS = 4
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a job."""
+    """The outcome of a job."""
 
     request: Reservation | None = None
     decision: Decision = field(default_factory=Decision)
@@ -121,7 +121,7 @@ class BatchTransaction:
                 one.refused = previews.with_start(one.refused, self._network, listed, asks[0])
 
     async def _claim(self, batch: list[Waiting], again: list[Waiting]) -> list[Waiting]:
-        """Take the idempotency keys; `_without_answered` looks at what came of it. Waits for a call under way with the
+        """Take the idempotency keys; `_without_answered` looks at the outcome. Waits for a call under way with the
         same key at another replica; a second one in this batch comes again.
         """
         claims: dict[tuple[str, str], Waiting] = {}

@@ -68,7 +68,7 @@ class Batches:
         self._held: Connection | None = None
 
     async def submit(self, job: Job) -> Result:
-        """Decide a job and store what comes of it.
+        """Decide a job and store the outcome.
 
         Raises:
             RefusalError: it is not to be.

@@ -73,7 +73,7 @@ class Deliveries:
             await self._deliver(client, notice)
         except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
             # It stays taken for a while and is delivered again.
-            _log.warning("what came of a callback is not stored", request=notice.request_id, reason=str(error))
+            _log.warning("the outcome of a callback is not stored", request=notice.request_id, reason=str(error))
 
     async def _deliver(self, client: httpx.AsyncClient, notice: Notice) -> None:
         """One attempt."""

@@ -1,4 +1,4 @@
-"""Notices to applications: those that wait, what came of them, and the secrets that they are signed with.
+"""Notices to applications: those that wait, their outcomes, and the secrets that they are signed with.
 
 A notice is taken by pushing its next attempt into the future, so a replica that dies in the middle only delays it.
 """
@@ -68,7 +68,7 @@ class Callbacks:
             return [Notice(**row) for row in await found.fetchall()]
 
     async def note(self, notice: Notice, error: str, now_us: int) -> int:
-        """Store what came of an attempt, and what it means for the request; returns the notice's new state."""
+        """Store the outcome of an attempt, and what it means for the request; returns the notice's new state."""
         attempts = notice.attempts + 1
         again_us = notices.next_attempt_us(attempts, notice.created_at_us, now_us) if error else 0
         state = notices.DELIVERED if not error else notices.PENDING if again_us else notices.DEAD

@@ -1,6 +1,6 @@
 """Requests in PostgreSQL: what is read of them, and changes that commit nothing on any link.
 
-Whatever commits or frees a rate goes through `edges.batches`; here are the statuses of agents, moments that are reached,
+Whatever commits or frees a rate goes through `edges.batches`; here are the statuses of agents, times that are reached,
 lists, receipts. Every change stands with its audit row and its outgoing records in one transaction.
 """
 
