@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import stages
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -90,3 +92,14 @@ def test_continuous_integration_runs_make_test_and_nothing_hidden() -> None:
     ]
     assert commands[-1] == "exec make test"
     assert len(commands) == 3
+
+
+def test_what_was_repeated_three_times_is_mended() -> None:
+    known = stages.known_repetitions()
+    assert known
+    for test, entry in known.items():
+        path, _, name = test.rpartition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{test} is gone: so goes its entry in tests/repeated.yaml"
+        assert entry["repeated"], test
+        assert entry["cause"], test
+        assert stages.open_repetitions(entry) < stages.REPETITIONS_TO_MEND, f"{test} is to be mended"
