@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from chart_lab.experiments.noise import Steal
+from chart_lab.steal import Steal
 from support.waiting import until
 
 Answer = TypeVar("Answer")

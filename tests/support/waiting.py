@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from chart_lab.experiments.noise import Steal
+from chart_lab.steal import Steal
 
 Answer = TypeVar("Answer")
 
