@@ -13,6 +13,7 @@ import pytest
 
 from support import bench, stages
 from support.figures import MET, MISSED, NOT_JUDGED, STEAL_LIMIT_CORES, Figures, judge
+from support.skips import Allowed
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = [word for name in ("skips", "counting", "figures") for word in ("-p", f"support.{name}")]
@@ -234,6 +235,15 @@ def test_output_of_other_runners_is_counted() -> None:
     assert counts.passed == 2
     assert counts.failed == ["d.spec.ts: ends"]
     assert counts.repeated == ["d.spec.ts: moves", "d.spec.ts: ends"]
+
+
+def test_a_skip_of_any_runner_is_on_the_list_or_fails() -> None:
+    counts = stages.of_line("[  SKIPPED ] 1 test(s), listed below:\n")
+    assert len(counts.skipped) == 1
+    counts.skipped["tests/test_it.py::test_y"] = "no ship"
+    stages.refuse_skips(counts, (Allowed(r"tests/test_it\.py::.*", "no ship", "there is no harbour"),))
+    assert list(counts.skipped) == ["tests/test_it.py::test_y"]
+    assert len(counts.failed) == 1
 
 
 def test_the_report_counts_every_stage_and_ends_in_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:

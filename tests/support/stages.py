@@ -23,6 +23,8 @@ from typing import Any
 
 import yaml
 
+from support import skips
+
 ROOT = Path(__file__).resolve().parents[2]
 REPEATED = ROOT / "tests" / "repeated.yaml"
 REPEATED_GOAL, SKIPPED_GOAL, DURATION_GOAL_S = 20, 25, 1800
@@ -147,10 +149,19 @@ def run(stage: str, out: Path) -> Counts:
             log.write(line)
             counts.add(of_line(line))
     counts.add(of_parts(parts))
+    refuse_skips(counts, skips.read(skips.LIST))
     if process.returncode != 0 and not counts.failed:
-        counts.failed.append(f"make {stage} (exit status {process.returncode}, see {log.name})")
+        counts.failed.append(f"make {stage}: exit status {process.returncode}, see {log.name}")
     counts.duration_s = time.monotonic() - began
     return counts
+
+
+def refuse_skips(counts: Counts, allowed: tuple[skips.Allowed, ...]) -> None:
+    """A skip of any runner that is not on the list is a failure."""
+    for test, reason in list(counts.skipped.items()):
+        if not any(entry.allows(test, reason) for entry in allowed):
+            del counts.skipped[test]
+            counts.failed.append(f"{test}: skipped, and not on the list {skips.LIST.name}: {reason}")
 
 
 def figure(name: str, value: float, unit: str, goal: int | None) -> dict[str, Any]:
@@ -268,8 +279,9 @@ def main() -> int:
     if arguments.record:
         record(json.loads(path.read_text())["details"]["repeated"], arguments.record)
         return 0
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    shutil.rmtree(out / "parts", ignore_errors=True)
+    (out / "left-out").unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     done: dict[str, Counts] = {}
     try:
         for stage in arguments.stages:
@@ -277,7 +289,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("test: interrupted", file=sys.stderr)
     for stage in arguments.stages:
-        done.setdefault(stage, Counts(failed=[f"make {stage} (not run to its end)"]))
+        done.setdefault(stage, Counts(failed=[f"make {stage}: not run to its end"]))
     made = report(done)
     path.write_text(json.dumps(made, indent=1) + "\n")
     tell(made)
