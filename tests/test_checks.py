@@ -206,6 +206,8 @@ def test_the_report_of_bench_has_every_figure_and_every_verdict(tmp_path: Path) 
 def test_output_of_other_runners_is_counted() -> None:
     assert stages.of_line("[  PASSED  ] 12 test(s).\n").passed == 12
     assert len(stages.of_line("[  FAILED  ] 2 test(s), listed below:\n").failed) == 2
+    probe = stages.of_line("qos_probe: skipped: loading a BPF program needs root\n")
+    assert probe.skipped == {"qos_probe": "loading a BPF program needs root"}
     assert stages.of_line("simulated 200 seeds with 4 commits in 3 s: no rule broken\n").passed == 200
     broken = stages.of_line("simulated 200 seeds with 4 commits in 3 s: {'over': 1}\n")
     assert (broken.passed, broken.failed) == (199, ["simulation: {'over': 1}"])

@@ -31,6 +31,8 @@ REPEATED_GOAL, SKIPPED_GOAL, DURATION_GOAL_S = 20, 25, 1800
 # Whoever finds a test with so many repetitions that nobody has mended mends it.
 REPETITIONS_TO_MEND = 3
 CMOCKA = re.compile(r"\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)")
+# A program that could not try what it is for: `qos_probe: skipped: loading a BPF program needs root`.
+SKIPPED = re.compile(r"([\w-]+): skipped: (.+)$")
 SIMULATED = re.compile(r"simulated (\d+) seeds with .*: (no rule broken|\{.*\})$")
 
 
@@ -117,6 +119,8 @@ def of_line(line: str) -> Counts:
         if word == "PASSED":
             return Counts(number)
         return Counts(failed=names) if word == "FAILED" else Counts(skipped=dict.fromkeys(names, "see its output"))
+    if found := SKIPPED.match(line.rstrip()):
+        return Counts(skipped={found[1]: found[2]})
     if found := SIMULATED.search(line.rstrip()):
         broken = found[2] != "no rule broken"
         return Counts(int(found[1]) - broken, [f"simulation: {found[2]}"] if broken else [])
