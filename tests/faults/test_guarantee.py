@@ -127,6 +127,7 @@ def test_a_guaranteed_rate_is_kept_whatever_happens_around_it(
         until(
             lambda: all(row.healthy and row.pid != before for row in platform.status() if row.name == "allocator"),
             "the allocator is back",
+            limit_s=120,
         )
         shares["after it came back"] = share_of_rate(lab, PHASE_S)
     found = fetch(rest, f"/v1/rate-requests/{request['id']}")
