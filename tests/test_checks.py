@@ -152,6 +152,16 @@ def test_bench_judges_everything_that_measures_and_goes_on_where_it_stopped(tmp_
     assert "test_compares" not in again.stdout
 
 
+def test_bench_does_not_pass_over_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import no_such_module\n")
+    command = [sys.executable, "-m", "support.bench", "--out", str(tmp_path / "bench"), str(tmp_path / "test_it.py")]
+    ended = subprocess.run(
+        [*command, "--resume"], cwd=ROOT, env=dict(ENVIRONMENT), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 3, ended.stdout
+    assert json.loads((tmp_path / "bench/report.json").read_text())["checks"] == []
+
+
 def measured(value: float) -> Figures:
     figures = Figures()
     figures.at_most("slow", value, 2, "s", sound=None)

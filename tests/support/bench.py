@@ -2,7 +2,7 @@
 
 Sessions of pytest run what has no verdict yet, at most ATTEMPTS of them: a test that missed its goal while the machine
 was disturbed is tried again, and at last reported as not judged, with the reason. Exit status: 0 all goals met; 1 some
-missed; 2 none missed, some not judged; 3 it cannot go on where it stopped.
+missed; 2 none missed, some not judged; 3 it could not be run, or cannot go on where it stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.figures import MET, MISSED, NOT_JUDGED
 
 ATTEMPTS = 3
 RESULTS = "results.jsonl"
-NO_TESTS_LEFT = 5
+TESTS_FAILED, NO_TESTS_LEFT = 1, 5
 
 
 def revision() -> str:
@@ -76,17 +76,20 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def measure(results: Path, code: str, tests: list[str]) -> None:
-    """Run what has no verdict until everything has one, or the attempts are used up."""
+def measure(results: Path, code: str, tests: list[str]) -> bool:
+    """Run what has no verdict until all has one, or the attempts are used up; False when pytest cannot run it."""
     results.open("a").write(json.dumps({"code": code}) + "\n")
     for attempt in range(1, ATTEMPTS + 1):
         if attempt > 1:
             noise.await_quiet()
         command = [sys.executable, "-m", "pytest", "--bench", str(results), "-p", "no:cacheprovider", *tests]
         status = subprocess.run(command, check=False).returncode
-        if status in (0, NO_TESTS_LEFT) or count(read(results), NOT_JUDGED) == 0:
-            return
+        if status not in (0, TESTS_FAILED, NO_TESTS_LEFT):
+            return False
+        if count(read(results), NOT_JUDGED) == 0:
+            return True
         print(f"bench: attempt {attempt} of {ATTEMPTS}: {count(read(results), NOT_JUDGED)} not judged", flush=True)
+    return True
 
 
 def main() -> int:
@@ -104,15 +107,19 @@ def main() -> int:
     elif results.exists() and json.loads(results.read_text().partition("\n")[0])["code"] != code:
         print(f"bench: {results} is of another state of the code: begin anew, without RESUME=1", file=sys.stderr)
         return 3
+    ran = False
     try:
-        measure(results, code, arguments.tests)
+        ran = measure(results, code, arguments.tests)
     finally:
         found = read(results)
         (arguments.out / "report.json").write_text(json.dumps(report(found, code), indent=1) + "\n")
         print(table(found))
+    if not ran or not found:
+        print("bench: pytest could not run all of it, see above", file=sys.stderr)
+        return 3
     if count(found, MISSED):
         return 1
-    return 2 if count(found, NOT_JUDGED) or not found else 0
+    return 2 if count(found, NOT_JUDGED) else 0
 
 
 if __name__ == "__main__":
