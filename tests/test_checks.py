@@ -278,6 +278,22 @@ def test_the_report_counts_every_stage_and_ends_in_one_plain_line(capsys: pytest
     assert any(line.startswith("repeated: tests/test_it.py::test_x[1]") for line in lines)
 
 
+def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages.left_out(tmp_path, [])
+    assert capsys.readouterr().out == "left out: nothing\n"
+    part = tmp_path / "parts/contract/contract-python.pytest.json"
+    part.parent.mkdir(parents=True)
+    part.write_text(json.dumps({"passed": 1, "outcomes": {}, "repeated": [], "reasons": {"a.py::b": "no ship"}}))
+    (tmp_path / "left-out").write_text("make images: no container engine answers\n")
+    stages.left_out(tmp_path, ["helm-test"])
+    assert capsys.readouterr().out.splitlines() == [
+        "left out:",
+        "skipped: 1 of a.py: no ship",
+        "make images: no container engine answers",
+        "make helm-test: not part of it, run it by itself",
+    ]
+
+
 def test_repetitions_since_the_last_mending_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "repeated.yaml"
     path.write_text("# What this is.\ntests:\n  a::b: {cause: x, mended: '2026-01-02', repeated: ['2026-01-01']}\n")

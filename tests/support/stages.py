@@ -256,15 +256,19 @@ def print_left_out(made: dict[str, Any]) -> None:
         print(f"skipped: {len(tests)} of {tests[0].partition('::')[0]}{' and others' * (len(tests) > 1)}: {reason}")
 
 
-def left_out(out: Path) -> None:
-    """What `make verify-all` did not try: skipped tests of all its parts, and what targets that could not run noted."""
+def left_out(out: Path, apart: list[str]) -> None:
+    """What `make verify-all` did not try: targets apart, skipped tests of all its parts, and what targets that could not
+    run noted.
+    """
     total = Counts()
     for folder in sorted((out / "parts").glob("*/")):
         total.add(of_parts(folder))
-    print("left out:" if total.skipped or (out / "left-out").exists() else "left out: nothing")
+    noted = (out / "left-out").read_text().splitlines() if (out / "left-out").exists() else []
+    noted += [f"make {target}: not part of it, run it by itself" for target in apart]
+    print("left out:" if total.skipped or noted else "left out: nothing")
     print_left_out(report({"verify-all": total}))
-    if (out / "left-out").exists():
-        print((out / "left-out").read_text().rstrip())
+    for line in noted:
+        print(line)
 
 
 def main() -> int:
@@ -273,12 +277,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of report.json")
     parser.add_argument("--left-out", action="store_true", help="print what was skipped, and why")
     parser.add_argument("--record", metavar="DATE", help="add what the last run repeated to tests/repeated.yaml")
-    parser.add_argument("stages", nargs="*")
+    parser.add_argument("stages", nargs="*", help="with --left-out: targets that were not tried")
     arguments = parser.parse_args()
     out: Path = arguments.out.resolve()
     path = out / "report.json"
     if arguments.left_out:
-        left_out(out)
+        left_out(out, arguments.stages)
         return 0
     if arguments.record:
         record(json.loads(path.read_text())["details"]["repeated"], arguments.record)
