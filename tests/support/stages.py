@@ -257,8 +257,8 @@ def print_left_out(made: dict[str, Any]) -> None:
 
 
 def left_out(out: Path, apart: list[str]) -> None:
-    """What `make verify-all` did not try: targets apart, skipped tests of all its parts, and what targets that could not
-    run noted.
+    """What `make verify-all` did not try: skipped tests of all its parts, what targets that could not run noted, and
+    targets that are no part of it.
     """
     total = Counts()
     for folder in sorted((out / "parts").glob("*/")):
