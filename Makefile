@@ -34,13 +34,24 @@ help: ## list the commands
 setup: $(SETUP) ## install and build everything; afterwards the CLI is .venv/bin/chart
 
 ##@ Tests
-.PHONY: test lint unit contract lab-smoke browser verify-all
-test: setup ## lint, unit, contract, lab smoke and core browser tests
-	@$(MAKE) lint
-	@$(MAKE) unit
-	@$(MAKE) contract
-	@$(MAKE) lab-smoke
-	@$(MAKE) browser
+# Every stage is run, also after one that failed; tests/support/stages.py counts, says what was repeated and skipped, and
+# writes the report (decision record 0029).
+TEST_STAGES := lint unit contract lab-smoke browser
+TEST_VAR := $(abspath $(VAR))/test
+# Where the runners of tests leave what they counted; a stage has a folder of its own.
+TEST_PARTS ?= $(TEST_VAR)/parts/apart
+STAGES := PYTHONPATH=tests $(PYTHON) -m support.stages --out $(TEST_VAR)
+# A target of `verify-all` that cannot run here adds a line to this file, what was left out and why.
+export LEFT_OUT := $(TEST_VAR)/left-out
+# Verifications that need a container engine or a Kubernetes control plane; named as left out unless mk/*.mk adds them to LONG.
+APART := compose-test helm-test
+
+.PHONY: test lint unit contract lab-smoke browser bench-all verify-all verify-long record-repeated
+test: setup ## lint, unit, contract, lab smoke and core browser tests; counts in var/test/report.json
+	@$(STAGES) $(TEST_STAGES)
+
+record-repeated: ## add the tests that the last run repeated to tests/repeated.yaml
+	@$(STAGES) --record $$(date -u +%F)
 
 lint: $(LINT) ## every linter of every language; a warning is an error
 
@@ -52,4 +63,14 @@ lab-smoke: $(LAB_SMOKE) ## short tests in the lab (root; namespaces and emulated
 
 browser: $(BROWSER) ## core tests of the dashboard in Chromium
 
-verify-all: test $(LONG) ## what is long: full grids, soak, fuzz, visual tests
+bench-all: setup ## judge everything that measures: met, missed, or not judged and why (RESUME=1: go on); var/bench/report.json
+	@PYTHONPATH=tests $(PYTHON) -m support.bench --out $(VAR)/bench $(if $(RESUME),--resume) $(BENCH)
+
+verify-all: ## what is long: full grids, soak, fuzz, visual tests, bench-all; says what it left out and why
+	@failed=0; \
+	$(MAKE) test || failed=1; \
+	$(MAKE) -k verify-long || failed=1; \
+	$(STAGES) --left-out $(filter-out $(LONG),$(APART)); \
+	exit $$failed
+
+verify-long: $(LONG) bench-all

@@ -9,7 +9,7 @@ LONG += slow-python
 # Tests that failed are run again, at most twice, in sessions of their own, and listed: the tests run against a real broker,
 # real databases and real links, on machines whose processors may be taken away (decision record 0017). RERUNS=0: none.
 RERUNS ?= 2
-PYTEST := tools/pytest-again $(RERUNS) $(PYTHON) -m pytest --durations=10
+PYTEST = tools/pytest-again $(RERUNS) $(PYTHON) -m pytest --durations=10 --count-into $(TEST_PARTS)/$@.pytest.json
 UV_COMPILE := $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11
 PYTHON_SOURCES := services clients/python lab tests conftest.py
 

@@ -36,10 +36,12 @@ lint-web: web/node_modules/.installed python proto
 	@cd web && npm run --silent lint
 
 unit-web: web/node_modules/.installed
-	@cd web && npm test --silent
+	@cd web && npm test --silent -- --reporter=default --reporter=json --outputFile.json=$(abspath $(TEST_PARTS))/$@.vitest.json
 
 browser-web: setup
-	@$(CHART) platform with-lab demo -- sh -c 'cd web && npx playwright test tests/dashboard.spec.ts'
+	@mkdir -p $(TEST_PARTS)
+	@PLAYWRIGHT_JSON_OUTPUT_NAME=$(abspath $(TEST_PARTS))/$@.playwright.json $(CHART) platform with-lab demo -- \
+	    sh -c 'cd web && npx playwright test --reporter=list,json tests/dashboard.spec.ts'
 
 # What the browser tests note goes here; the report is made of it.
 # Absolute: recipes go to other folders, and VAR may be a relative one.

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import stages
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -131,3 +133,14 @@ def test_the_check_of_paths_reads_braces_and_globs(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text("`lab/{a,b}/*.py`, `pytest -m lab tests/x.py`, `chart lab run x`\n```\n`docs/none.md`\n```\n")
     assert paths_of(document) == {"lab/a/*.py", "lab/b/*.py", "tests/x.py"}
+
+
+def test_what_was_repeated_three_times_is_mended() -> None:
+    known = stages.known_repetitions()
+    assert known
+    for test, entry in known.items():
+        path, _, name = test.rpartition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{test} is gone: so goes its entry in tests/repeated.yaml"
+        assert entry["repeated"], test
+        assert entry["cause"], test
+        assert stages.open_repetitions(entry) < stages.REPETITIONS_TO_MEND, f"{test} is to be mended"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from chart_lab.experiments.noise import Steal
+from chart_lab.steal import Steal
 from support.waiting import STRETCHED_MOST, Limit
 
 CORES = os.cpu_count() or 1

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from chart_lab import kernel, linkem, removal
+from chart_lab import children, kernel, linkem, removal
 from chart_lab.errors import LabError
 from chart_lab.programs import program, state_directory
 from chart_lab.topology import (
@@ -289,8 +289,8 @@ class Lab:
                     raise
                 time.sleep(0.005)
                 continue
-            # It outlives this process on purpose; `down` ends it through its cgroup.
-            process.returncode = 0
+            # `down` ends it through its cgroup.
+            children.leave(process, self.cgroup)
             return
 
     def down(self, progress: Progress = quiet) -> None:
@@ -299,6 +299,7 @@ class Lab:
         removal.end_processes(self)
         removal.clean_agents(self)
         kernel.remove_cgroup(self.cgroup)
+        children.reap(self.cgroup)
         with contextlib.suppress(OSError):
             self.cgroup.parent.rmdir()
         for node in self.topology.nodes:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from chart_lab import kernel, supervisord
+from chart_lab import children, kernel, supervisord
 from chart_lab.errors import LabError
 from chart_lab.network import Lab
 from chart_lab.programs import build_directory, program
@@ -136,4 +136,4 @@ def start(lab: Lab, wanted: list[Supervised]) -> None:
         if process.poll() is not None or time.monotonic() > deadline:
             raise LabError(f"supervisord of lab {lab.id} does not serve: {output.read_text().strip()[-500:]}")
         time.sleep(0.05)
-    process.returncode = 0  # outlives this process on purpose
+    children.leave(process, lab.cgroup)

@@ -20,9 +20,10 @@ from chart.common.settings import BaseServiceSettings
 from chart_lab.network import Lab
 from chart_lab.platform.laboratory import fetch
 from chart_lab.platform.stack import Platform
+from support.figures import Figures
 from support.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed]
+pytestmark = pytest.mark.lab
 
 SENDERS = {"alpha", "bravo", "charlie"}
 ENFORCED_P50_LIMIT_MS = 1000
@@ -36,7 +37,7 @@ def ask(rest: httpx.Client, port: int, headers: dict[str, str] | None = None) ->
     assert answer.status_code == 201, answer.text
     request: dict[str, Any] = answer.json()
     while request["enforcement"] != "ENFORCED":
-        assert time.monotonic() - started < 10, request
+        assert time.monotonic() - started < 60, request
         time.sleep(0.005)
         request = fetch(rest, f"/v1/rate-requests/{request['id']}")
     return request, (time.monotonic() - started) * 1000
@@ -84,7 +85,13 @@ def test_one_trace_follows_a_request_to_the_agents_and_back(platform: Platform, 
 
         create = ("chart-reservations", "serve /chart.v1.Reservations/CreateRateRequest")
         expected = {("chart-gateway", "POST /v1/rate-requests"), create, ("chart-reservations", "grant confirmed")}
-        until(lambda: expected <= names(), f"the spans are written: {expected}", limit_s=10)
+        until(lambda: expected <= names(), f"the spans are written: {expected}", limit_s=60)
+
+        def confirmed_nodes() -> set[str]:
+            spans = spans_of(platform, trace_id).values()
+            return {node for span in spans if span["name"] == "grant confirmed" for node in span["attributes"]["nodes"]}
+
+        until(lambda: confirmed_nodes() >= SENDERS, f"{SENDERS} have confirmed", limit_s=60)
     finally:
         rest.post(f"/v1/rate-requests/{request['id']}/release").raise_for_status()
     spans = spans_of(platform, trace_id)
@@ -93,16 +100,15 @@ def test_one_trace_follows_a_request_to_the_agents_and_back(platform: Platform, 
     (served,) = [span for span in spans.values() if (span["service"], span["name"]) == create]
     assert served["parent_span_id"] in spans, "the call continues a span of the gateway"
     confirmed = [span for span in spans.values() if span["name"] == "grant confirmed"]
-    assert {node for span in confirmed for node in span["attributes"]["nodes"]} >= SENDERS
     assert confirmed[0]["parent_span_id"] in spans
     assert any(span["attributes"]["enforcement"] == "ENFORCEMENT_ENFORCED" for span in confirmed)
 
 
-def test_a_request_is_enforced_at_once(rest: httpx.Client, lab: Lab) -> None:
+def test_a_request_is_enforced_at_once(rest: httpx.Client, lab: Lab, figures: Figures) -> None:
     taken_ms = []
     for port in range(6200, 6210):
         request, milliseconds = ask(rest, port)
         taken_ms.append(milliseconds)
         rest.post(f"/v1/rate-requests/{request['id']}/release").raise_for_status()
-    print(f"request to enforced: p50 {statistics.median(taken_ms):.0f} ms, all {[round(one) for one in taken_ms]}")
-    assert statistics.median(taken_ms) <= ENFORCED_P50_LIMIT_MS
+    found_ms = statistics.median(taken_ms)
+    figures.at_most("request to enforced, p50 of 10", found_ms, ENFORCED_P50_LIMIT_MS, "ms", sound=60_000)

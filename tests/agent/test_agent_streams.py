@@ -11,12 +11,13 @@ import pytest
 
 from agent.world import LINK_CAPACITY_BPS
 from chart.v1 import grant_status_pb2, link_load_pb2, node_state_pb2, policy_pb2
+from support.figures import Figures
 from support.waiting import poll, until
 
 if TYPE_CHECKING:
     from agent.conftest import World
 
-pytestmark = [pytest.mark.contract, pytest.mark.timed]
+pytestmark = pytest.mark.contract
 
 STATUS = "chart.grant-status.v1"
 STATUS_P50_LIMIT_MS = 100
@@ -30,7 +31,7 @@ def trace(number: int) -> str:
     return f"00-{number:032x}-{number:016x}-01"
 
 
-def test_a_grant_reaches_the_kernel_and_is_confirmed_at_once(world: World) -> None:
+def test_a_grant_reaches_the_kernel_and_is_confirmed_at_once(world: World, figures: Figures) -> None:
     latencies_ms = []
     with world.streams.follow(STATUS, grant_status_pb2.GrantStatus, f",{world.node}") as next_status:
         for number in range(1, 21):
@@ -42,12 +43,11 @@ def test_a_grant_reaches_the_kernel_and_is_confirmed_at_once(world: World) -> No
             assert status.state == grant_status_pb2.GRANT_STATE_APPLIED, status.reason
             assert status.kernel_rate_bps == 1_000_000 + AR
             assert traceparent == trace(number)
-    latencies_ms.sort()
-    print(f"publish to APPLIED: p50 {statistics.median(latencies_ms):.1f} ms, worst {latencies_ms[-1]:.1f} ms")
-    assert statistics.median(latencies_ms) <= STATUS_P50_LIMIT_MS
+    found_ms = statistics.median(latencies_ms)
+    figures.at_most("publish to APPLIED, p50 of 20", found_ms, STATUS_P50_LIMIT_MS, "ms", sound=10_000)
 
 
-def test_the_flow_runs_at_the_rate_and_loads_arrive_ten_times_a_second(world: World) -> None:
+def test_the_flow_runs_at_the_rate_and_loads_arrive_ten_times_a_second(world: World, figures: Figures) -> None:
     request = f"{world.node}-bulk"
     world.grant(request, GR)
     until(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR", PREPARED_S)
@@ -56,41 +56,41 @@ def test_the_flow_runs_at_the_rate_and_loads_arrive_ten_times_a_second(world: Wo
         world.pair.flow(),
         world.streams.follow("chart.link-load.v1", link_load_pb2.LinkLoadReport, world.node) as next_report,
     ):
-        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity", 5)
-        until(lambda: next_report(5)[0].links[0].guaranteed_in_use_bps == GR, "GR is told to be in use", 10)
+        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity")
+        until(lambda: next_report(5)[0].links[0].guaranteed_in_use_bps == GR, "GR is told to be in use")
         reports += [next_report(5)[0] for _ in range(30)]
     sequences = [report.sequence for report in reports]
     assert sequences == list(range(sequences[0], sequences[0] + 30))
-    assert 90_000 <= statistics.median(report.interval_us for report in reports) <= 120_000
+    interval_ms = statistics.median(report.interval_us for report in reports) / 1000
+    figures.within("between load reports, p50 of 30", interval_ms, (90, 120), "ms", sound=(50, 1000))
     assert {report.links[0].link_id for report in reports} == {world.link}
     sent = sum(report.links[0].sent_bytes for report in reports)
     rate_bps = sent * 8e6 / sum(report.interval_us for report in reports)
-    print(f"sent at {rate_bps / 1e6:.2f} Mb/s of {(GR + AR) / 1e6:.0f} granted")
-    assert 0.85 * (GR + AR) <= rate_bps <= 1.05 * (GR + AR)
+    figures.within("sent", rate_bps / (GR + AR), (0.85, 1.05), "of the rate", sound=(0.5, 1.2))
     assert sum(report.links[0].explicit_rate_bytes for report in reports) >= 0.95 * sent
     assert max(report.links[0].active_flows for report in reports) == 1
 
 
-def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(world: World) -> None:
+def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(world: World, figures: Figures) -> None:
     request = f"{world.node}-1"
-    lease_s = 4
+    lease_s = 6
     world.grant(request, GR)
     until(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR", PREPARED_S)
     ends_at = time.monotonic() + lease_s
     world.state_rate(2 * AR, lease_us=lease_s * 1_000_000)
-    until(lambda: world.agent.rate_bps(request) == GR + 2 * AR, "the agent has the short lease", 2)
+    until(lambda: world.agent.rate_bps(request) == GR + 2 * AR, "the agent has the short lease", lease_s)
     world.kafka.pause()
     try:
-        until(lambda: world.agent.rate_bps(request) == GR, "the available rate ended with its lease", lease_s + 5)
+        figures.reached(lambda: world.agent.rate_bps(request) == GR, "the available rate ended", lease_s + 5)
         assert time.monotonic() >= ends_at - 0.5
         assert world.pair.qdiscs().startswith("qdisc htb c4a0:")
-        until(lambda: not world.agent.status()["broker_connected"], "the agent saw that the broker is away", 20)
+        until(lambda: not world.agent.status()["broker_connected"], "the agent saw that the broker is away", 60)
         assert world.agent.rate_bps(request) == GR
     finally:
         world.kafka.resume()
     with world.streams.follow(STATUS, grant_status_pb2.GrantStatus, f",{world.node}") as next_status:
         world.state_rate(3 * AR)
-        until(lambda: world.agent.rate_bps(request) == GR + 3 * AR, "the available rate is back", 15)
+        until(lambda: world.agent.rate_bps(request) == GR + 3 * AR, "the available rate is back")
         until(lambda: next_status(20)[0].kernel_rate_bps == GR + 3 * AR, "the status follows", 20)
 
 
@@ -100,7 +100,7 @@ def test_a_broker_that_starts_again_is_found_again(world: World) -> None:
     until(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR", PREPARED_S)
     world.kafka.kill()
     try:
-        until(lambda: not world.agent.status()["broker_connected"], "the agent saw that the broker is away", 15)
+        until(lambda: not world.agent.status()["broker_connected"], "the agent saw that the broker is away", 60)
         assert world.agent.rate_bps(request) == GR + AR
     finally:
         world.kafka.start()
@@ -132,7 +132,7 @@ def test_a_start_without_the_broker_calls_no_link_down(world: World) -> None:
     assert set(seen) == {(True,)}
 
 
-def test_a_cold_start_while_grants_are_written_all_the_time_does_not_wait(world: World) -> None:
+def test_a_cold_start_while_grants_are_written_all_the_time_does_not_wait(world: World, figures: Figures) -> None:
     request = f"{world.node}-1"
     world.grant(request, GR)
     until(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR", PREPARED_S)
@@ -147,8 +147,9 @@ def test_a_cold_start_while_grants_are_written_all_the_time_does_not_wait(world:
     writer.start()
     try:
         world.agent.start()
-        until(lambda: world.agent.status().get("streams_synced"), "the streams are read to where they ended", 3)
-        until(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR again", 1)
+        read = "the streams are read to where they ended"
+        figures.reached(lambda: world.agent.status().get("streams_synced"), read, 3)
+        figures.reached(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR again", 1)
     finally:
         done.set()
         writer.join()
@@ -160,14 +161,14 @@ def test_a_tombstone_gives_the_flow_back(world: World) -> None:
         world.grant(request, GR)
         assert next_status(10)[0].state == grant_status_pb2.GRANT_STATE_APPLIED
         with world.pair.flow():
-            until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity", 5)
+            until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity")
             world.release(request, trace(77))
             status, traceparent = next_status(10)
             while status.state == grant_status_pb2.GRANT_STATE_APPLIED:
                 status, traceparent = next_status(10)
             assert (status.state, status.reason) == (grant_status_pb2.GRANT_STATE_REMOVED, "released")
             assert traceparent == trace(77)
-            until(lambda: world.agent.bulk_control() not in ("", "trinity"), "the flow has its own control again", 5)
+            until(lambda: world.agent.bulk_control() not in ("", "trinity"), "the flow has its own control again")
 
 
 def sent_at_bps(world: World, request: str, expected_bps: int) -> float:
@@ -178,11 +179,13 @@ def sent_at_bps(world: World, request: str, expected_bps: int) -> float:
         return int(grant["sent_bytes"])
 
     before, began = sent(), time.monotonic()
-    until(lambda: sent() >= before + expected_bps / 4, f"two seconds' worth of {expected_bps} bit/s is sent", 10)
+    until(lambda: sent() >= before + expected_bps / 4, f"two seconds' worth of {expected_bps} bit/s is sent")
     return (sent() - before) * 8 / (time.monotonic() - began)
 
 
-def test_a_flow_that_lost_its_rate_runs_on_at_the_available_one_and_gets_it_back(world: World) -> None:
+def test_a_flow_that_lost_its_rate_runs_on_at_the_available_one_and_gets_it_back(
+    world: World, figures: Figures
+) -> None:
     request = f"{world.node}-lower"
     # What reservations state: no more than it while the rate is there, the available rate once it is taken away.
     granted, taken, restored = (GR, False), (0, True), (GR, False)
@@ -193,8 +196,9 @@ def test_a_flow_that_lost_its_rate_runs_on_at_the_available_one_and_gets_it_back
             rate_bps = guaranteed_bps or AR
             poll(lambda: world.agent.rate_bps(request), rate_bps.__eq__, PREPARED_S)
             assert world.agent.rate_bps(request) == rate_bps
-            until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity", 5)
-            assert 0.85 * rate_bps <= sent_at_bps(world, request, rate_bps) <= 1.1 * rate_bps
+            until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity")
+            share = sent_at_bps(world, request, rate_bps) / rate_bps
+            figures.within(f"sent, generation {generation}", share, (0.85, 1.1), "of the rate", sound=(0.5, 1.5))
             connections |= {one["local"] for one in world.agent.status()["flows"] if one["sent_bytes"] > 1_000_000}
     assert len(connections) == 1
 
@@ -206,18 +210,18 @@ def test_policies_switch_enforcement(world: World) -> None:
         world.pair.flow(),
     ):
         world.grant(request, GR)
-        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity", 10)
+        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity")
         for mode, word in (
             (policy_pb2.ENFORCEMENT_MODE_OBSERVE, "observe"),
             (policy_pb2.ENFORCEMENT_MODE_OFF, "off"),
         ):
             world.state_policy(mode)
             until(lambda: word in next_status(10)[0].reason, f"the status says {word}", 10)  # noqa: B023
-            until(lambda: world.agent.bulk_control() not in ("", "trinity"), f"{word} gives the flow back", 2)
-            until(lambda: "htb" not in world.pair.qdiscs(), f"{word} takes the HTB away", 5)
+            until(lambda: world.agent.bulk_control() not in ("", "trinity"), f"{word} gives the flow back")
+            until(lambda: "htb" not in world.pair.qdiscs(), f"{word} takes the HTB away")
         world.state_policy(policy_pb2.ENFORCEMENT_MODE_ENFORCE)
-        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity again", 5)
-        until(lambda: "htb c4a0:" in world.pair.qdiscs(), "the HTB is back", 5)
+        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity again")
+        until(lambda: "htb c4a0:" in world.pair.qdiscs(), "the HTB is back")
         world.agent.control("--off")
         until(
             lambda: next_status(10)[0].reason == "enforcement is off on this node, switched off there",
@@ -225,11 +229,11 @@ def test_policies_switch_enforcement(world: World) -> None:
             10,
         )
         world.agent.control("--on")
-        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity after --on", 5)
+        until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity after --on")
 
 
 def test_node_state_metrics_and_a_clean_end(world: World) -> None:
-    until(lambda: "htb c4a0:" in world.pair.qdiscs(), "the HTB is there", 5)
+    until(lambda: "htb c4a0:" in world.pair.qdiscs(), "the HTB is there")
     with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
         world.agent.kill()
         assert "htb c4a0:" in world.pair.qdiscs(), "what a killed agent leaves is adopted by the next"

@@ -18,9 +18,10 @@ import pytest
 
 from chart_lab.network import Lab
 from support.agent import PORT, Node
-from support.waiting import poll
+from support.figures import Figures
+from support.waiting import poll, until
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed]
+pytestmark = pytest.mark.lab
 
 RATE_BPS = 40_000_000
 OWN_CONTROL = "reno"
@@ -86,36 +87,43 @@ def flow_rates(node: Node) -> list[int]:
     return [flow["rate_bps"] for flow in node.status()["flows"] if flow["congestion_control"] == "trinity"]
 
 
-def expect_controls(lab: Lab, wanted: list[str], within_s: float) -> None:
-    seen = poll(lambda: controls(lab), lambda got: got == wanted, within_s)
+def expect_controls(lab: Lab, wanted: list[str]) -> None:
+    seen = poll(lambda: controls(lab), lambda got: got == wanted, 30)
     assert seen == wanted
 
 
-def test_a_running_flow_is_engaged_released_and_engaged_again(lab: Lab, sender: Node, transfer: Transfer) -> None:
+def expect_rates(node: Node, wanted: list[int]) -> None:
+    seen = poll(lambda: flow_rates(node), lambda got: got == wanted, 30)
+    assert seen == wanted
+
+
+def test_a_running_flow_is_engaged_released_and_engaged_again(
+    lab: Lab, sender: Node, transfer: Transfer, figures: Figures
+) -> None:
     transfer(1)
-    expect_controls(lab, [OWN_CONTROL], 5)
+    expect_controls(lab, [OWN_CONTROL])
     sender.grant(RATE_BPS)
-    expect_controls(lab, ["trinity"], 1)
-    assert poll(lambda: flow_rates(sender), lambda rates: rates == [RATE_BPS], 1) == [RATE_BPS]
+    figures.reached(lambda: controls(lab) == ["trinity"], "a running flow is engaged", 1)
+    figures.reached(lambda: flow_rates(sender) == [RATE_BPS], "it has its rate", 1)
     sender.grant()
-    expect_controls(lab, [OWN_CONTROL], 1)
+    figures.reached(lambda: controls(lab) == [OWN_CONTROL], "it is released", 1)
     before = acknowledged(lab)
-    assert poll(lambda: acknowledged(lab), lambda now: now > before + 100_000, 5) > before + 100_000
+    until(lambda: acknowledged(lab) > before + 100_000, "it goes on")
     sender.grant(RATE_BPS)
-    expect_controls(lab, ["trinity"], 1)
+    figures.reached(lambda: controls(lab) == ["trinity"], "it is engaged again", 1)
 
 
-def test_a_new_flow_starts_at_its_rate(lab: Lab, sender: Node, transfer: Transfer) -> None:
+def test_a_new_flow_starts_at_its_rate(lab: Lab, sender: Node, transfer: Transfer, figures: Figures) -> None:
     sender.grant(RATE_BPS)
-    assert poll(lambda: sender.status()["grants"], bool, 2)
+    until(lambda: sender.status()["grants"], "the agent has the grant")
     transfer(1)
-    expect_controls(lab, ["trinity"], 5)
-    assert poll(lambda: flow_rates(sender), lambda rates: rates == [RATE_BPS], 1) == [RATE_BPS]
+    expect_controls(lab, ["trinity"])
+    figures.reached(lambda: flow_rates(sender) == [RATE_BPS], "a new flow has its rate", 1)
 
 
-def test_a_lost_syn_of_a_granted_flow_is_repeated_soon(lab: Lab, sender: Node) -> None:
+def test_a_lost_syn_of_a_granted_flow_is_repeated_soon(lab: Lab, sender: Node, figures: Figures) -> None:
     sender.grant(RATE_BPS)
-    assert poll(lambda: sender.status()["grants"], bool, 2)
+    until(lambda: sender.status()["grants"], "the agent has the grant")
     lab.outage("alpha-bravo", 10)
     command = ["/usr/bin/python3", "-c", SOURCE, lab.address("bravo")]
     connecting = lab.popen("alpha", command, stdout=subprocess.DEVNULL)
@@ -126,32 +134,32 @@ def test_a_lost_syn_of_a_granted_flow_is_repeated_soon(lab: Lab, sender: Node) -
         return int(told.rpartition(",")[2].rstrip(")\n ") or 0) if "timer" in told else 0
 
     try:
-        assert poll(repeated, lambda count: count >= 3, 1.5) >= 3
+        # Without a grant the third repetition comes after seven seconds.
+        figures.reached(lambda: repeated() >= 3, "a lost SYN is repeated three times", 1.5, limit_s=5)
     finally:
         connecting.kill()
         connecting.wait()
 
 
-def test_a_changed_rate_reaches_the_flow(lab: Lab, sender: Node, transfer: Transfer) -> None:
+def test_a_changed_rate_reaches_the_flow(lab: Lab, sender: Node, transfer: Transfer, figures: Figures) -> None:
     sender.grant(RATE_BPS)
     transfer(1)
-    assert poll(lambda: flow_rates(sender), lambda rates: rates == [RATE_BPS], 5) == [RATE_BPS]
+    expect_rates(sender, [RATE_BPS])
     sender.grant(RATE_BPS // 4)
-    assert poll(lambda: flow_rates(sender), lambda rates: rates == [RATE_BPS // 4], 0.5) == [RATE_BPS // 4]
+    figures.reached(lambda: flow_rates(sender) == [RATE_BPS // 4], "a changed rate is in force", 0.5)
 
 
 def test_flows_of_a_grant_share_it_equally(lab: Lab, sender: Node, transfer: Transfer) -> None:
     sender.grant(RATE_BPS)
     transfer(2)
-    half = [RATE_BPS // 2] * 2
-    assert poll(lambda: flow_rates(sender), lambda rates: rates == half, 5) == half
+    expect_rates(sender, [RATE_BPS // 2] * 2)
 
 
-def test_a_lease_that_ends_gives_the_flow_back(lab: Lab, sender: Node, transfer: Transfer) -> None:
-    sender.grant(RATE_BPS, valid_for_ms=1500)
+def test_a_lease_that_ends_gives_the_flow_back(lab: Lab, sender: Node, transfer: Transfer, figures: Figures) -> None:
+    sender.grant(RATE_BPS, valid_for_ms=5000)
     transfer(1)
-    expect_controls(lab, ["trinity"], 1.4)
-    expect_controls(lab, [OWN_CONTROL], 3)
+    expect_controls(lab, ["trinity"])
+    figures.reached(lambda: controls(lab) == [OWN_CONTROL], "a lease of 5 s is over", 6.5)
 
 
 def test_observe_computes_and_leaves_flows_alone(lab: Lab, sender: Node, transfer: Transfer) -> None:
@@ -162,33 +170,33 @@ def test_observe_computes_and_leaves_flows_alone(lab: Lab, sender: Node, transfe
         grants = sender.status()["grants"]
         return grants[0] if grants else {}
 
-    seen = poll(counted, lambda grant: grant.get("delivered_bytes", 0) > 0, 5)
+    seen = poll(counted, lambda grant: grant.get("delivered_bytes", 0) > 0, 30)
     assert seen["kernel_rate_bps"] == RATE_BPS
     assert seen["matching_flows"] == 1
     assert controls(lab) == [OWN_CONTROL]
 
 
-def test_off_within_two_seconds_and_on_again(lab: Lab, sender: Node, transfer: Transfer) -> None:
+def test_off_within_two_seconds_and_on_again(lab: Lab, sender: Node, transfer: Transfer, figures: Figures) -> None:
     sender.grant(RATE_BPS)
     transfer(3)
-    expect_controls(lab, ["trinity"] * 3, 5)
+    expect_controls(lab, ["trinity"] * 3)
     assert sender.run("--off").returncode == 0
-    expect_controls(lab, [OWN_CONTROL] * 3, 2)
+    figures.reached(lambda: controls(lab) == [OWN_CONTROL] * 3, "all flows are off", 2)
     assert sender.status()["switched_off"] is True
     assert sender.run("--on").returncode == 0
-    expect_controls(lab, ["trinity"] * 3, 2)
+    figures.reached(lambda: controls(lab) == ["trinity"] * 3, "all flows are on again", 2)
 
 
 def test_a_killed_agent_leaves_flows_running_and_nothing_behind(lab: Lab, sender: Node, transfer: Transfer) -> None:
     sender.grant(RATE_BPS)
     transfer(1)
-    expect_controls(lab, ["trinity"], 5)
+    expect_controls(lab, ["trinity"])
     assert sender.process is not None
     os.kill(sender.process.pid, signal.SIGKILL)
     sender.process.wait()
-    expect_controls(lab, [OWN_CONTROL], 3)
+    expect_controls(lab, [OWN_CONTROL])
     before = acknowledged(lab)
-    assert poll(lambda: acknowledged(lab), lambda now: now > before + 100_000, 5) > before + 100_000
+    until(lambda: acknowledged(lab) > before + 100_000, "the flow goes on")
     attached = subprocess.run(
         ["bpftool", "-j", "cgroup", "show", str(lab.node_cgroup("alpha"))], capture_output=True, text=True, check=True
     )
@@ -212,7 +220,7 @@ def test_cleanup_takes_idle_flows_off_trinity(lab: Lab, sender: Node, transfer: 
         stdout=subprocess.DEVNULL,
     )
     try:
-        expect_controls(lab, ["trinity"], 5)
+        expect_controls(lab, ["trinity"])
         assert sender.process is not None
         os.kill(sender.process.pid, signal.SIGKILL)
         sender.process.wait()
@@ -238,7 +246,7 @@ def test_the_agent_keeps_three_capabilities(sender: Node) -> None:
 def test_explain_names_the_first_cause(lab: Lab, sender: Node, transfer: Transfer) -> None:
     sender.grant(RATE_BPS)
     transfer(1)
-    expect_controls(lab, ["trinity"], 5)
+    expect_controls(lab, ["trinity"])
     told = json.loads(sender.run("--explain", f":{PORT}", "--json").stdout)
     assert "whole rate" in told["flows"][0]["cause"]
     sender.run("--off")
@@ -253,15 +261,15 @@ def test_explain_names_the_first_cause(lab: Lab, sender: Node, transfer: Transfe
         return [flow["cause"] for flow in told["flows"]]
 
     plain = ["no grant matches: the flow uses its default congestion control"]
-    assert poll(explained, lambda causes: causes == plain, 5) == plain
+    assert poll(explained, lambda causes: causes == plain, 30) == plain
     assert sender.status()["flows"] == []
 
 
 def test_a_broken_rate_file_is_named_and_the_old_grants_stay(lab: Lab, sender: Node, transfer: Transfer) -> None:
     sender.grant(RATE_BPS)
     transfer(1)
-    expect_controls(lab, ["trinity"], 5)
+    expect_controls(lab, ["trinity"])
     sender.rates.write_text('{"grants": [{}]}')
-    told = poll(lambda: sender.status()["rate_file"]["error"], bool, 2)
+    told = poll(lambda: sender.status()["rate_file"]["error"], bool, 30)
     assert "grants[0]: request_id" in told
     assert controls(lab) == ["trinity"]

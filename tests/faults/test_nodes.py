@@ -23,7 +23,7 @@ from chart_lab.platform.laboratory import fetch
 from chart_lab.platform.stack import Platform
 from chart_lab.programs import program
 from support import laboratory
-from support.waiting import soon
+from support.figures import Figures
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -137,7 +137,7 @@ def agent_command(lab: Lab, node: str, *arguments: str) -> list[str]:
 
 
 def test_an_agent_killed_leaves_its_flows_and_the_others_alone(
-    lab: Lab, rest: httpx.Client, flow: Callable[[], int], until: Until
+    lab: Lab, rest: httpx.Client, flow: Callable[[], int], until: Until, figures: Figures
 ) -> None:
     until(lambda: control(lab) == "trinity", "the flow is under its rate")
     others = {node: agent_pid(lab, node) for node in ("bravo", "charlie", "delta")}
@@ -148,14 +148,14 @@ def test_an_agent_killed_leaves_its_flows_and_the_others_alone(
         # Nobody renews the lease: the kernel itself gives the flow back to its default control.
         until(lambda: control(lab) not in ("trinity", ""), "the flow is back on its default control", limit_s=75)
         assert progress_over(flow, 2, until) > 0
-    soon(lambda: agent_pid(lab, "alpha") not in (None, victim), "the agent is restarted", 5)
-    soon(lambda: control(lab) == "trinity", "the new agent takes the flow up again", 5)
+    figures.reached(lambda: agent_pid(lab, "alpha") not in (None, victim), "the agent is restarted", 5)
+    figures.reached(lambda: control(lab) == "trinity", "the new agent takes the flow up again", 5)
     assert {node: agent_pid(lab, node) for node in others} == others
     assert not silent(rest) & set(others)
 
 
 def test_an_agent_that_comes_back_at_once_adopts_what_was_left(
-    lab: Lab, rest: httpx.Client, grant: dict[str, Any], flow: Callable[[], int], until: Until
+    lab: Lab, rest: httpx.Client, grant: dict[str, Any], flow: Callable[[], int], until: Until, figures: Figures
 ) -> None:
     until(lambda: control(lab) == "trinity", "the flow is under its rate")
     victims = {node: agent_pid(lab, node) for node in ("alpha", "bravo")}
@@ -171,7 +171,7 @@ def test_an_agent_that_comes_back_at_once_adopts_what_was_left(
         status = json.loads(answer.stdout)
         return [(one["request_id"], one["congestion_control"]) for one in status["flows"]] == [(grant["id"], "trinity")]
 
-    soon(adopted, "the new agent has the flow under its grant", 5)
+    figures.reached(adopted, "the new agent has the flow under its grant", 5)
     assert {node: agent_pid(lab, node) for node in victims} != victims
     assert progress_over(flow, 1, until) > 0
     for node in victims:
@@ -185,7 +185,7 @@ def test_an_agent_that_comes_back_at_once_adopts_what_was_left(
 
 
 def test_the_broker_away_for_thirty_seconds(
-    platform: Platform, lab: Lab, rest: httpx.Client, flow: Callable[[], int], until: Until
+    platform: Platform, lab: Lab, rest: httpx.Client, flow: Callable[[], int], until: Until, figures: Figures
 ) -> None:
     until(lambda: control(lab) == "trinity", "the flow is under its rate")
     (broker,) = [row.pid for row in platform.status() if row.name == "kafka"]
@@ -199,7 +199,7 @@ def test_the_broker_away_for_thirty_seconds(
     until(lambda: archived_sources(platform) == nodes, f"the pods of {sorted(nodes)} measure", limit_s=60)
     with paused(broker):
         started, started_us = time.monotonic(), time.time_ns() // 1000
-        soon(lambda: available() == 0, "the link rates expire", 12)
+        figures.reached(lambda: available() == 0, "the link rates expire", 12)
         assert time.monotonic() - started >= 4, "a lease of 10 s, renewed at half, lasts at least 5 s"
         assert control(lab) == "trinity", "the guaranteed rate lives on"
         assert progress_over(flow, 2, until) > 0
@@ -245,7 +245,7 @@ def archived(platform: Platform) -> set[str]:
 
 
 def test_enforcement_off_and_observe_give_every_flow_back(
-    lab: Lab, rest: httpx.Client, grant: dict[str, Any], flow: Callable[[], int], until: Until
+    lab: Lab, rest: httpx.Client, grant: dict[str, Any], flow: Callable[[], int], until: Until, figures: Figures
 ) -> None:
     def shown() -> set[str]:
         return {one["state"] for one in fetch(rest, f"/v1/rate-requests/{grant['id']}")["confirmations"]}
@@ -253,16 +253,18 @@ def test_enforcement_off_and_observe_give_every_flow_back(
     until(lambda: control(lab) == "trinity", "the flow is under its rate")
     for mode in ("off", "observe"):
         rest.put("/v1/policies/default", json={"enforcement": mode}).raise_for_status()
-        soon(lambda: control(lab) not in ("trinity", ""), "back on the default control", 2)
+        figures.reached(lambda: control(lab) not in ("trinity", ""), "back on the default control", 2)
         assert progress_over(flow, 1, until) > 0
         if mode == "observe":
-            soon(lambda: shown() == {"OBSERVED"}, "everything is computed and shown", 5)
+            figures.reached(lambda: shown() == {"OBSERVED"}, "everything is computed and shown", 5)
         rest.put("/v1/policies/default", json={"enforcement": "enforce"}).raise_for_status()
-        soon(lambda: control(lab) == "trinity", "enforced again", 5)
+        figures.reached(lambda: control(lab) == "trinity", "enforced again", 5)
 
 
-def test_the_local_off_switch_needs_no_broker(lab: Lab, flow: Callable[[], int], until: Until) -> None:
+def test_the_local_off_switch_needs_no_broker(
+    lab: Lab, flow: Callable[[], int], until: Until, figures: Figures
+) -> None:
     until(lambda: control(lab) == "trinity", "the flow is under its rate")
     lab.exec("alpha", agent_command(lab, "alpha", "--off"))
-    soon(lambda: control(lab) not in ("trinity", ""), "off: back on the default control", 2)
+    figures.reached(lambda: control(lab) not in ("trinity", ""), "off: back on the default control", 2)
     assert progress_over(flow, 1, until) > 0

@@ -19,10 +19,12 @@ import psutil
 import pytest
 
 from chart_lab import topology
+from chart_lab.errors import LabError
 from chart_lab.experiments.traffic import Transfer
 from chart_lab.network import Lab
+from support.figures import Figures
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed]
+pytestmark = pytest.mark.lab
 LabMaker = Callable[..., Lab]
 
 
@@ -40,7 +42,9 @@ def responder(lab: Lab, node: str, programs: Path, key_file: Path) -> Iterator[s
 
 
 # More of the same, for which `make test` has no room. They run in `make verify-all`.
-TIMED = pytest.mark.slow
+MORE = pytest.mark.slow
+# Trains that a slow machine spoilt are no number (docs/sensing.md); the pod measures again, and so does the test.
+SPOILT_RUNS = 10
 
 
 def measure(lab: Lab, programs: Path, key_file: Path, sensor: str, *arguments: str) -> dict[str, Any]:
@@ -50,17 +54,31 @@ def measure(lab: Lab, programs: Path, key_file: Path, sensor: str, *arguments: s
     return record
 
 
-@pytest.mark.parametrize("protocol", ["icmp", pytest.param("udp", marks=TIMED)])
-def test_ping_measures_delay_and_loss(make_lab: LabMaker, programs: Path, key_file: Path, protocol: str) -> None:
+def measure_unspoilt(lab: Lab, programs: Path, key_file: Path, sensor: str, *arguments: str) -> dict[str, Any]:
+    for _ in range(SPOILT_RUNS):
+        try:
+            return measure(lab, programs, key_file, sensor, *arguments)
+        except LabError as error:
+            if "spoilt" not in str(error):
+                raise
+            told = error
+    raise AssertionError(f"{SPOILT_RUNS} runs of {sensor}: {told}")
+
+
+@pytest.mark.parametrize("protocol", ["icmp", pytest.param("udp", marks=MORE)])
+def test_ping_measures_delay_and_loss(
+    make_lab: LabMaker, programs: Path, key_file: Path, protocol: str, figures: Figures
+) -> None:
     lab = make_lab(rate_mbit=100, delay_ms=10, loss=0.1)
     with responder(lab, "bravo", programs, key_file):
         record = measure(
             lab, programs, key_file, "ping", "--protocol", protocol, "--count", "400", "--interval-ms", "2"
         )
     # Two directions of 10 ms, and of 10 % loss each: 19 % of round trips.
-    assert 20_000 <= record["values"]["rtt_min_us"] < 20_500
-    assert record["values"]["rtt_p95_us"] < 25_000
-    assert 0.12 < record["values"]["loss_ratio"] < 0.27
+    shortest_ms = record["values"]["rtt_min_us"] / 1e3
+    figures.within("shortest round trip of 20 ms", shortest_ms, (20, 20.5), "ms", sound=(10, 40))
+    figures.at_most("round trip of 20 ms, p95", record["values"]["rtt_p95_us"] / 1e3, 25, "ms", sound=500)
+    figures.within("loss of 19 %", record["values"]["loss_ratio"], (0.12, 0.27), "ratio", sound=(0.1, 0.4))
     assert record["probes_sent"] == 400
 
 
@@ -68,16 +86,24 @@ def test_ping_measures_delay_and_loss(make_lab: LabMaker, programs: Path, key_fi
     ("rate_mbit", "delay_ms", "loss"), [(10, 1, 0.0), (45, 1, 0.0), (100, 1, 0.0), (240, 1, 0.0), (100, 50, 0.05)]
 )
 def test_pathchirp_finds_the_rate_of_an_idle_link(
-    make_lab: LabMaker, programs: Path, key_file: Path, rate_mbit: float, delay_ms: float, loss: float
+    make_lab: LabMaker,
+    programs: Path,
+    key_file: Path,
+    rate_mbit: float,
+    delay_ms: float,
+    loss: float,
+    figures: Figures,
 ) -> None:
     lab = make_lab(rate_mbit=rate_mbit, delay_ms=delay_ms, loss=loss)
     with responder(lab, "bravo", programs, key_file):
-        records = [measure(lab, programs, key_file, "pathchirp") for _ in range(3)]
+        records = [measure_unspoilt(lab, programs, key_file, "pathchirp") for _ in range(3)]
     found = statistics.median(record["values"]["available_bandwidth_bps"] for record in records)
-    assert found == pytest.approx(rate_mbit * 1e6, rel=0.15)
+    share = found / (rate_mbit * 1e6)
+    figures.within("available, p50 of 3", share, (0.85, 1.15), "of the link", sound=(0.3, 3))
     for record in records:
         assert record["probe_bytes"] <= 1_500_000
-        assert record["ended_at_us"] - record["started_at_us"] <= 5_000_000
+    longest_s = max(record["ended_at_us"] - record["started_at_us"] for record in records) / 1e6
+    figures.at_most("longest run", longest_s, 5, "s", sound=20)
 
 
 @contextmanager
@@ -108,7 +134,7 @@ def held_up(lab: Lab, every_s: float, hold_s: float) -> Iterator[None]:
 
 @pytest.mark.parametrize(("every_s", "hold_s"), [(0.06, 0.008), (0.02, 0.02)])
 def test_trains_that_are_held_up_are_no_number(
-    make_lab: LabMaker, programs: Path, key_file: Path, every_s: float, hold_s: float
+    make_lab: LabMaker, programs: Path, key_file: Path, every_s: float, hold_s: float, figures: Figures
 ) -> None:
     lab = make_lab(rate_mbit=60, delay_ms=2)
     command = [str(programs / "pathchirp"), "--destination", lab.address("bravo"), "--key-file", str(key_file)]
@@ -116,7 +142,8 @@ def test_trains_that_are_held_up_are_no_number(
         answers = [lab.exec("alpha", [*command, "--json"], timeout_s=20, check=False) for _ in range(5)]
     records = [json.loads(answer.stdout) for answer in answers]
     told = [(record.get("metrics"), record.get("error"), record["trains_spoilt"]) for record in records]
-    assert sum(record["trains_spoilt"] for record in records) >= 3, told
+    spoilt = sum(record["trains_spoilt"] for record in records)
+    figures.at_least("trains found to be spoilt", spoilt, 3, "trains", sound=1)
     for answer, record in zip(answers, records, strict=True):
         assert record["trains_spoilt"] <= record["trains_sent"]
         if "error" in record:
@@ -125,10 +152,11 @@ def test_trains_that_are_held_up_are_no_number(
             assert answer.stderr.count("\n") == 1
     read = [record["metrics"][0]["value"] for record in records if "metrics" in record]
     # Without that judgement such runs read 3 to 300 % of what the link carries.
-    assert not [value for value in read if not 0.7 < value / 60e6 < 1.3], told
+    for number, value in enumerate(read, 1):
+        figures.within(f"available, run {number}", value / 60e6, (0.7, 1.3), "of the link", sound=(0.2, 2.5))
 
 
-def test_traceroute_finds_the_hops_and_tells_a_change(make_lab: LabMaker, programs: Path) -> None:
+def test_traceroute_finds_the_hops_and_tells_a_change(make_lab: LabMaker, programs: Path, figures: Figures) -> None:
     lab = make_lab(("alpha", "bravo", "charlie", "delta"), delay_ms=5)
     for protocol in ("udp", "icmp"):
         command = [str(programs / "traceroute"), "--destination", lab.address("delta"), "--protocol", protocol]
@@ -138,7 +166,9 @@ def test_traceroute_finds_the_hops_and_tells_a_change(make_lab: LabMaker, progra
         ]
         for distance, hop in enumerate(record["hops"], 1):
             assert hop["distance"] == distance
-            assert hop["rtt_us"] == pytest.approx(distance * 10_000, abs=2_000)
+            away_us = hop["rtt_us"] - distance * 10_000
+            name = f"hop {distance} by {protocol}, beside its delay"
+            figures.within(name, away_us / 1e3, (-2, 2), "ms", sound=(-5, 200))
         assert record["probe_bytes"] == 60 * record["probes_sent"]
     command = lab.command_line("alpha", [str(programs / "traceroute"), "--serve"])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -167,17 +197,20 @@ def test_traceroute_tells_how_far_it_came(make_lab: LabMaker, programs: Path) ->
     assert "metrics" not in record
 
 
-@pytest.mark.parametrize("rate_mbit", [10, *(pytest.param(rate, marks=TIMED) for rate in (45, 100, 240))])
+@pytest.mark.parametrize("rate_mbit", [10, *(pytest.param(rate, marks=MORE) for rate in (45, 100, 240))])
 def test_pathrate_and_spruce_on_an_idle_link(
-    make_lab: LabMaker, programs: Path, key_file: Path, rate_mbit: float
+    make_lab: LabMaker, programs: Path, key_file: Path, rate_mbit: float, figures: Figures
 ) -> None:
     lab = make_lab(rate_mbit=rate_mbit, delay_ms=1)
     with responder(lab, "bravo", programs, key_file):
-        capacity = measure(lab, programs, key_file, "pathrate", "--trains", "40")
+        capacity = measure_unspoilt(lab, programs, key_file, "pathrate", "--trains", "40")
         found_bps = capacity["values"]["capacity_bps"]
-        left = measure(lab, programs, key_file, "spruce", "--capacity-bps", str(found_bps), "--pairs", "40")
-    assert found_bps == pytest.approx(rate_mbit * 1e6, rel=0.05)
-    assert left["values"]["available_bandwidth_bps"] == pytest.approx(rate_mbit * 1e6, rel=0.1)
+        pairs = ("--capacity-bps", str(found_bps), "--pairs", "40")
+        left = measure_unspoilt(lab, programs, key_file, "spruce", *pairs)
+    capacity_share = found_bps / (rate_mbit * 1e6)
+    left_share = left["values"]["available_bandwidth_bps"] / (rate_mbit * 1e6)
+    figures.within("capacity by pathrate", capacity_share, (0.95, 1.05), "of the link", sound=(0.3, 3))
+    figures.within("available by spruce", left_share, (0.9, 1.1), "of the link", sound=(0.2, 3))
 
 
 def test_tulip_blames_the_lossy_segment(make_lab: LabMaker, programs: Path) -> None:
@@ -197,7 +230,7 @@ def test_tulip_blames_the_lossy_segment(make_lab: LabMaker, programs: Path) -> N
     assert record["method"] in ("ip-id", "ttl")
 
 
-def test_tcp_rtt_sees_live_connections(make_lab: LabMaker, programs: Path) -> None:
+def test_tcp_rtt_sees_live_connections(make_lab: LabMaker, programs: Path, figures: Figures) -> None:
     lab = make_lab(rate_mbit=50, delay_ms=10, loss=0.02)
     transfer = Transfer(lab, "alpha", "bravo", duration_s=3, congestion="cubic")
     try:
@@ -206,8 +239,10 @@ def test_tcp_rtt_sees_live_connections(make_lab: LabMaker, programs: Path) -> No
     finally:
         transfer.close()
     values = {metric["metric"]: metric["value"] for metric in record["metrics"]}
-    assert 20_000 <= values["rtt_min_us"] <= values["rtt_us"] < 200_000
-    assert 0.002 < values["loss_ratio"] < 0.1
+    assert values["rtt_min_us"] <= values["rtt_us"]
+    figures.at_least("shortest round trip of 20 ms", values["rtt_min_us"] / 1e3, 20, "ms", sound=10)
+    figures.at_most("round trip of a loaded link", values["rtt_us"] / 1e3, 200, "ms", sound=2000)
+    figures.within("loss of 2 %", values["loss_ratio"], (0.002, 0.1), "ratio", sound=(0.0001, 0.5))
     assert record["probe_bytes"] == 0
     nobody = lab.exec(
         "alpha", [str(programs / "tcp-rtt"), "--destination", "10.1.1.9", "--duration-ms", "10"], check=False

@@ -13,8 +13,9 @@ from chart_lab.experiments import signal_cells
 from chart_lab.experiments.signal_lab import Signals, elements
 from chart_lab.network import Lab
 from chart_lab.programs import program
+from support.figures import Figures
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed]
+pytestmark = pytest.mark.lab
 
 PORT = 5210
 TOOL = "clients/chart-blast"
@@ -39,19 +40,19 @@ class Blast:
         self.sent: dict[str, Any] = json.loads(self.result.stdout or "{}")
 
 
-def test_a_stream_begins_at_its_rate_and_arrives_whole(lab: Lab, signals: Signals) -> None:
+def test_a_stream_begins_at_its_rate_and_arrives_whole(lab: Lab, signals: Signals, figures: Figures) -> None:
     signals.asks = {}
     with elements(lab, signals):
         blast = Blast(lab, "--available", "50M", "--bytes", "5M", "--require")
     assert blast.result.returncode == 0, blast.result.stderr
     assert blast.sent["rate_bps"] == qos.decode_rate(qos.encode_rate(50_000_000))
-    assert blast.sent["first_rate_s"] < 0.2
+    figures.at_most("until the stream has its rate", blast.sent["first_rate_s"], 0.2, "s", sound=5)
     assert blast.sent["receiver"]["bytes"] == 5_000_000
     assert blast.sent["receiver"]["sha256"] == blast.sent["sha256"]
     assert blast.sent["rate_events"][0]["state"] == "agreed"
 
 
-def test_datagrams_are_paced_at_the_agreed_rate(lab: Lab, signals: Signals) -> None:
+def test_datagrams_are_paced_at_the_agreed_rate(lab: Lab, signals: Signals, figures: Figures) -> None:
     signals.asks = {}
     with elements(lab, signals):
         blast = Blast(lab, "--guaranteed", "8M", "--service", "guaranteed", "--duration", "3", "--require", udp=True)
@@ -59,8 +60,10 @@ def test_datagrams_are_paced_at_the_agreed_rate(lab: Lab, signals: Signals) -> N
     wanted_bps = qos.decode_rate(qos.encode_rate(8_000_000))
     assert blast.sent["guaranteed_bps"] == wanted_bps
     # With headers: payload of 1400 octets in packets of 1428. The first round trip goes at the fallback rate.
-    assert blast.sent["intervals"][1]["bits_per_second"] * 1428 / 1400 == pytest.approx(wanted_bps, rel=0.03)
-    assert blast.sent["receiver"]["lost"] == 0
+    paced = blast.sent["intervals"][1]["bits_per_second"] * 1428 / 1400 / wanted_bps
+    figures.within("datagrams sent in the second second", paced, (0.97, 1.03), "of the rate", sound=(0.5, 1.5))
+    # Of 2,100; a receiver that does not run for long loses what its socket cannot hold.
+    figures.at_most("datagrams lost", blast.sent["receiver"]["lost"], 0, "datagrams", sound=200)
 
 
 def test_without_an_agent_it_is_an_ordinary_flow_unless_a_rate_is_required(lab: Lab) -> None:

@@ -9,10 +9,10 @@ import pytest
 from chart_lab.experiments.signal_lab import Element, Signals, ask, elements
 from chart_lab.experiments.traffic import Transfer
 from chart_lab.network import Lab
+from support.figures import Figures
 from support.signals import PORT, RATE_BPS
-from support.waiting import poll
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed]
+pytestmark = pytest.mark.lab
 
 LOW_PORT, HIGH_PORT = PORT, PORT + 1
 LOW_BPS, HIGH_BPS = 60e6, 50e6
@@ -31,7 +31,7 @@ def about(rate: float, wanted: float) -> bool:
     return abs(rate - wanted) <= 0.01 * wanted
 
 
-def test_the_higher_priority_takes_and_the_lower_gets_it_back(lab: Lab, signals: Signals) -> None:
+def test_the_higher_priority_takes_and_the_lower_gets_it_back(lab: Lab, signals: Signals, figures: Figures) -> None:
     limits = {"guaranteed_bps": round(GUARANTEED_BPS), "explicit_bps": round(EXPLICIT_BPS)}
     signals.links = {
         "alpha": [{"interface": "to-mid", **limits}],
@@ -51,18 +51,23 @@ def test_the_higher_priority_takes_and_the_lower_gets_it_back(lab: Lab, signals:
     }
     with elements(lab, signals) as running:
         alpha = running["alpha"]
-        low = Transfer(lab, "alpha", "bravo", duration_s=14, port=LOW_PORT)
-        assert poll(lambda: about(rate_bps(alpha, LOW_PORT), EXPLICIT_BPS), limit_s=4), alpha.status()["flows"]
-        high = Transfer(lab, "alpha", "bravo", duration_s=5, port=HIGH_PORT)
+
+        def low_has_all() -> bool:
+            return about(rate_bps(alpha, LOW_PORT), EXPLICIT_BPS)
+
+        low = Transfer(lab, "alpha", "bravo", duration_s=20, port=LOW_PORT)
+        figures.reached(low_has_all, "the lower priority has all that there is", 4)
+        high = Transfer(lab, "alpha", "bravo", duration_s=8, port=HIGH_PORT)
         rest = (EXPLICIT_BPS - GUARANTEED_BPS) / 2
-        assert poll(
+        figures.reached(
             lambda: (
                 about(rate_bps(alpha, HIGH_PORT), HIGH_BPS + rest)
                 and about(rate_bps(alpha, LOW_PORT), GUARANTEED_BPS - HIGH_BPS + rest)
             ),
-            limit_s=4,
-        ), alpha.status()["flows"]
+            "the higher priority has taken its part",
+            4,
+        )
         assert alpha.counters()["preempted"] >= 1
         high.finish()
-        assert poll(lambda: about(rate_bps(alpha, LOW_PORT), EXPLICIT_BPS), limit_s=6), alpha.status()["flows"]
+        figures.reached(low_has_all, "the lower priority has it back", 6)
         assert low.finish().congestion == "trinity"

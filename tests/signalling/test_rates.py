@@ -12,10 +12,11 @@ from chart_lab.experiments.signal_capture import Capture, Packet
 from chart_lab.experiments.signal_lab import Signals, ask, elements
 from chart_lab.network import Lab
 from chart_lab.topology import Impairment
+from support.figures import Figures
 from support.signals import DELAY_MS, IPV6, PORT, RATE_BPS, Start, control_of
 from support.waiting import poll
 
-pytestmark = [pytest.mark.lab, pytest.mark.timed]
+pytestmark = pytest.mark.lab
 
 RTT_S = 4 * DELAY_MS / 1e3
 CONTROL = "trinity"
@@ -28,16 +29,18 @@ def rate_of(status: dict[str, list[dict[str, int]]]) -> int:
     return status["flows"][0]["rate_bps"] if status["flows"] else 0
 
 
-def test_known_in_one_round_trip_and_closed_with_the_flow(lab: Lab, signals: Signals, flow: Start) -> None:
+def test_known_in_one_round_trip_and_closed_with_the_flow(
+    lab: Lab, signals: Signals, flow: Start, figures: Figures
+) -> None:
     with elements(lab, signals) as running:
         with Capture(lab, "alpha", "to-mid", "port", str(PORT)) as capture:
-            transfer = flow(seconds=1.5)
-            assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
-            assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, limit_s=1)
+            transfer = flow(seconds=3)
+            assert poll(lambda: control_of(lab) == CONTROL)
+            assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS)
             assert running["alpha"].link("to-mid")["flows"] == 1
             assert running["mid"].link("to-bravo")["flows"] == 1
             assert transfer.whole()
-        assert poll(lambda: running["mid"].link("to-bravo")["flows"] == 0, limit_s=1)
+        assert poll(lambda: running["mid"].link("to-bravo")["flows"] == 0)
         assert running["alpha"].link("to-mid")["flows"] == 0
     packets = capture.packets()
     first: dict[qos.Status, Packet] = {}
@@ -48,7 +51,7 @@ def test_known_in_one_round_trip_and_closed_with_the_flow(lab: Lab, signals: Sig
     syn = next(packet for packet in packets if packet.signal is None)
     assert first[qos.Status.REQUEST].at_s <= syn.at_s
     known_s = first[qos.Status.RESPONSE].at_s - first[qos.Status.REQUEST].at_s
-    assert RTT_S <= known_s < RTT_S * 1.25
+    figures.within("until the rate is known", known_s / RTT_S, (1, 1.25), "round trips", sound=(0.5, 25))
     assert {qos.Status.CONFIRM, qos.Status.RENEGOTIATE, qos.Status.RENEGOTIATE_RESPONSE, qos.Status.CLOSE} <= set(first)
 
 
@@ -56,7 +59,7 @@ def test_two_flows_share_the_link(lab: Lab, signals: Signals, flow: Start) -> No
     signals.asks = {"alpha": [ask(port=PORT, available_bps=10**12), ask(port=PORT + 1, available_bps=10**12)]}
     with elements(lab, signals) as running:
         flow()
-        assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, limit_s=3)
+        assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS)
         other = ["/usr/bin/python3", "-c", OTHER_FLOW, lab.address("bravo"), str(PORT + 1)]
         sink = lab.popen("bravo", ["/usr/bin/python3", "-c", OTHER_SINK, lab.address("bravo"), str(PORT + 1)])
         assert sink.stdout is not None
@@ -68,7 +71,7 @@ def test_two_flows_share_the_link(lab: Lab, signals: Signals, flow: Start) -> No
             def rates() -> list[int]:
                 return [each["rate_bps"] for each in running["alpha"].status()["flows"]]
 
-            assert poll(lambda: rates() == [half, half], limit_s=3), rates()
+            assert poll(lambda: rates() == [half, half]), rates()
         finally:
             for process in (second, sink):
                 process.kill()
@@ -95,25 +98,25 @@ def test_elements_die_and_come_back(lab: Lab, signals: Signals, flow: Start) -> 
     signals.policy = {"legacy_ms": 1000}
     with elements(lab, signals) as running:
         flow()
-        assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
+        assert poll(lambda: control_of(lab) == CONTROL)
         running["mid"].kill()
-        assert poll(lambda: control_of(lab) not in (CONTROL, ""), limit_s=4), "the rate must end with its renewals"
+        assert poll(lambda: control_of(lab) not in (CONTROL, ""), limit_s=30), "the rate must end with its renewals"
         running["mid"].start()
-        assert poll(lambda: control_of(lab) == CONTROL, limit_s=4), "and come back with them, with unused sequences"
+        assert poll(lambda: control_of(lab) == CONTROL, limit_s=30), "and come back with them, with unused sequences"
         assert running["bravo"].counters()["replayed"] == 0
 
 
-def test_a_tenth_of_all_packets_lost_both_ways(lab: Lab, signals: Signals, flow: Start) -> None:
+def test_a_tenth_of_all_packets_lost_both_ways(lab: Lab, signals: Signals, flow: Start, figures: Figures) -> None:
     lab.impair("alpha-mid", Impairment(loss=0.1))
     try:
         with elements(lab, signals) as running:
             transfer = flow(seconds=6)
-            assert poll(lambda: control_of(lab) == CONTROL, limit_s=4)
+            assert poll(lambda: control_of(lab) == CONTROL)
             lapses = 0
             for _ in range(30):
                 poll(lambda: False, limit_s=0.05)
                 lapses += control_of(lab) not in (CONTROL, "")
-            assert lapses == 0
+            figures.at_most("looks that find no rate, of 30", lapses, 0, "looks", sound=15)
             assert running["alpha"].counters()["accepted"] > 0
             assert transfer.whole()
     finally:
@@ -122,9 +125,9 @@ def test_a_tenth_of_all_packets_lost_both_ways(lab: Lab, signals: Signals, flow:
 
 def test_ipv6(lab: Lab, signals: Signals, flow: Start) -> None:
     with elements(lab, signals) as running:
-        transfer = flow(address=IPV6["bravo"], seconds=1)
-        assert poll(lambda: control_of(lab) == CONTROL, limit_s=3)
-        assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS, limit_s=1)
+        transfer = flow(address=IPV6["bravo"], seconds=3)
+        assert poll(lambda: control_of(lab) == CONTROL)
+        assert poll(lambda: rate_of(running["alpha"].status()) == LINK_RATE_BPS)
         assert transfer.whole()
 
 
@@ -133,7 +136,7 @@ def test_options_dropped_on_the_way_the_shim_takes_over(
 ) -> None:
     with elements(lab, signals) as running:
         transfer = flow(seconds=4)
-        assert poll(lambda: control_of(lab) == CONTROL, limit_s=4)
+        assert poll(lambda: control_of(lab) == CONTROL)
         assert running["alpha"].counters()["shim_sent"] > 0
         assert running["alpha"].counters()["consumed"] > 0
         assert transfer.whole()
@@ -155,7 +158,7 @@ def test_unauthorised_gets_the_free_level(lab: Lab, signals: Signals, flow: Star
     with elements(lab, signals) as running:
         flow()
         free_bps = qos.decode_rate(qos.encode_rate(3_000_000))
-        assert poll(lambda: rate_of(running["alpha"].status()) == free_bps, limit_s=3)
+        assert poll(lambda: rate_of(running["alpha"].status()) == free_bps)
 
 
 UDP_SINK = """
@@ -204,7 +207,7 @@ def test_a_program_asks_for_its_udp_socket(lab: Lab, signals: Signals) -> None:
         assert agreed == f"{wanted} 0 2 True"
         assert refused == "22"
         # Withdrawn: nothing is kept for it any more.
-        assert poll(lambda: running["mid"].link("to-bravo")["held_bps"] == 0, limit_s=2)
+        assert poll(lambda: running["mid"].link("to-bravo")["held_bps"] == 0)
 
 
 def test_without_an_agent_the_option_is_unknown(lab: Lab) -> None:

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chart.common import migrate, telemetry, topics
 from chart.common.settings import BaseServiceSettings
-from chart_lab.experiments import noise
 from support.kafka import KafkaServer
 from support.postgres import PostgresServer
-from support.waiting import STEAL_LIMIT_CORES
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A timed test that fails while the hypervisor takes the processor away says that it was not judged.
-
-    What is measured on such a machine says nothing of CHART. The limit is below that of experiments, which average for
-    minutes: single trains of packets are spoilt by less.
-    """
-    if item.get_closest_marker("timed") is None:
-        return (yield)
-    before = noise.Steal.now()
-    try:
-        return (yield)
-    except AssertionError as error:
-        stolen_cores = noise.Steal.now().cores_since(before)
-        if stolen_cores <= STEAL_LIMIT_CORES:
-            raise
-        said = str(error).partition("\n")[0]
-        pytest.skip(f"not judged: the hypervisor took {stolen_cores:.2f} cores meanwhile; {said}")
 
 
 @pytest.fixture(scope="session")

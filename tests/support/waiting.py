@@ -9,12 +9,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from chart_lab.experiments.noise import Steal
+from chart_lab.steal import Steal
 
 Answer = TypeVar("Answer")
 
-# With more than this stolen a time is not judged: below the limit of experiments, which average for minutes.
-STEAL_LIMIT_CORES = 0.005
 # A limit is never stretched to more than this.
 STRETCHED_MOST = 4.0
 
@@ -50,20 +48,6 @@ def until(condition: Callable[[], Answer], what: str, limit_s: float = 30.0) -> 
     """Ask every 20 ms until the answer is true and return it; AssertionError with ``what`` after the limit."""
     answer = poll(condition, limit_s=limit_s)
     assert answer, f"not within {limit_s:g} s: {what}"
-    return answer
-
-
-def soon(condition: Callable[[], Answer], what: str, within_s: float, limit_s: float = 60.0) -> Answer:
-    """As ``until``: the answer must come. That it comes within a time is judged where the hypervisor took nothing
-    meanwhile; what it takes from a queue of a dozen processes delays the last of them by many times as much.
-    """
-    began = Steal.now()
-    answer = until(condition, what, limit_s=limit_s)
-    took_s, stolen_cores = time.monotonic() - began.at_s, Steal.now().cores_since(began)
-    late = f"{what}: after {took_s:.1f} s instead of {within_s:g} s; the hypervisor took {stolen_cores:.2f} cores"
-    assert took_s <= within_s or stolen_cores > STEAL_LIMIT_CORES, late
-    if took_s > within_s:
-        print(f"not judged: {late}")
     return answer
 
 

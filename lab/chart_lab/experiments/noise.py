@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from chart_lab.errors import LateError, NoisyMachineError
 from chart_lab.network import Lab
+from chart_lab.steal import steal_seconds
 
 Measured = TypeVar("Measured")
 
@@ -35,23 +36,6 @@ class CpuTimes:
     busy_s: float
     steal_s: float
     own_s: float
-
-
-@dataclass(frozen=True)
-class Steal:
-    """CPU seconds that the hypervisor took since boot."""
-
-    at_s: float
-    steal_s: float
-
-    @classmethod
-    def now(cls) -> Steal:
-        """Reads the clock of the machine."""
-        return cls(time.monotonic(), _steal_seconds())
-
-    def cores_since(self, before: Steal) -> float:
-        """Cores taken on average since an earlier reading."""
-        return (self.steal_s - before.steal_s) / max(self.at_s - before.at_s, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -90,10 +74,6 @@ def _busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def _steal_seconds() -> float:
-    return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
-
-
 def cpu_times(lab: Lab, more_s: float = 0.0) -> CpuTimes:
     """Reads the clocks of the machine, of the lab's processes and of this one; more_s: what the experiment's own
     processes outside the lab have used.
@@ -102,7 +82,7 @@ def cpu_times(lab: Lab, more_s: float = 0.0) -> CpuTimes:
     return CpuTimes(
         at_s=time.monotonic(),
         busy_s=_busy_seconds(),
-        steal_s=_steal_seconds(),
+        steal_s=steal_seconds(),
         own_s=_cgroup_seconds(lab.cgroup) + own.ru_utime + own.ru_stime + more_s,
     )
 

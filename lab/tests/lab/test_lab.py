@@ -20,6 +20,7 @@ from chart_lab.experiments import traffic
 from chart_lab.network import RUNTIME, Lab
 from chart_lab.supervisord import Supervised
 from chart_lab.topology import Impairment
+from support.figures import Figures
 from support.waiting import until
 
 pytestmark = pytest.mark.lab
@@ -127,12 +128,12 @@ def test_impairing_a_link_changes_what_ping_sees(make_lab: LabMaker) -> None:
         lab.impair("alpha-zulu", Impairment(loss=0))
 
 
-def test_the_emulated_rate_is_exact(make_lab: LabMaker) -> None:
+def test_the_emulated_rate_is_exact(make_lab: LabMaker, figures: Figures) -> None:
     lab = make_lab(rate_mbit=20, delay_ms=5)
     lab.reset_ground_truth("alpha-bravo")
     account = traffic.Transfer(lab, "alpha", "bravo", duration_s=4, congestion="cubic").finish()
     share = account.goodput_bps(4.0, start_s=1.0) / (20e6 * 1448 / 1500)
-    assert 0.985 < share <= 1.005
+    figures.within("goodput of CUBIC", share, (0.985, 1.005), "of the rate", sound=(0.5, 1.05))
     truth = lab.ground_truth("alpha-bravo")
     assert truth["forward"]["device_dropped_packets"] == 0
     assert truth["forward"]["queue"]["maximum_bytes"] <= 250_000

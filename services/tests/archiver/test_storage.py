@@ -160,12 +160,12 @@ def result(number: int, at_us: int) -> tuple[str, Mapping[str, Any]]:
     )  # fmt: skip
 
 
+# TimescaleDB as WebAssembly serves every connection by one session.
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True, scope="module")
 async def test_what_is_being_written_is_not_missed_by_a_roll_up(
     database: tuple[str, str], pool: Pool, repository: Repository
 ) -> None:
     """The minute is noted already when more of it is written, and rolled up before that is committed."""
-    if database[0] != "postgresql":
-        pytest.skip("one session serves every connection there")
     link, at_us = "storage:race", START_US + 3600 * SECOND
     await repository.insert([load(1, at_us, link), result(1, at_us)])
     rollups = RollupRepository(pool, repository)
@@ -200,11 +200,11 @@ async def test_seconds_go_and_minutes_stay(database: tuple[str, str], pool: Pool
     assert await stored(pool, "link_minute", link) == 1
 
 
+# Plain PostgreSQL does not compress.
+@pytest.mark.parametrize("database", ["timescaledb"], indirect=True, scope="module")
 async def test_old_chunks_are_compressed_and_still_take_what_is_late(
     database: tuple[str, str], pool: Pool, repository: Repository
 ) -> None:
-    if database[0] != "timescaledb":
-        pytest.skip("plain PostgreSQL does not compress")
     link = "storage:compressed"
     await repository.insert([load(number, START_US - DAY + number * SECOND, link) for number in range(100)])
     async with pool.connection() as connection:

@@ -160,16 +160,18 @@ async def test_too_many_notices_give_up_the_oldest(pool: Pool, monkeypatch: pyte
 
 async def test_a_receiver_that_hangs_holds_up_nobody_else(pool: Pool) -> None:
     hanging = socket.create_server(("127.0.0.1", 0))
+    hanging.setblocking(False)
     with hanging, receiver() as (address, received):
         await write(pool, None, made(f"http://127.0.0.1:{hanging.getsockname()[1]}/"))
         delivering = asyncio.create_task(Deliveries(Callbacks(pool), SystemClock(), anywhere=True).run())
         try:
-            await asyncio.sleep(0.2)
+            hangs, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(hanging), 30)
             other = made(address)
             await write(
                 pool, None, dataclasses.replace(other, reservation=dataclasses.replace(other.reservation, id="r2"))
             )
             await eventually(lambda: received, 3)
+            hangs.close()
         finally:
             delivering.cancel()
             await asyncio.gather(delivering, return_exceptions=True)
