@@ -43,8 +43,6 @@ TEST_PARTS ?= $(TEST_VAR)/parts/apart
 STAGES := PYTHONPATH=tests $(PYTHON) -m support.stages --out $(TEST_VAR)
 # A target of `verify-all` that cannot run here adds a line to this file, what was left out and why.
 export LEFT_OUT := $(TEST_VAR)/left-out
-# Verifications that need a container engine or a Kubernetes control plane; named as left out unless mk/*.mk adds them to LONG.
-APART := compose-test helm-test
 
 .PHONY: test lint unit contract lab-smoke browser bench-all verify-all verify-long record-repeated
 test: setup ## lint, unit, contract, lab smoke and core browser tests; counts in var/test/report.json
@@ -70,7 +68,7 @@ verify-all: ## what is long: full grids, soak, fuzz, visual tests, bench-all; sa
 	@failed=0; \
 	$(MAKE) test || failed=1; \
 	$(MAKE) -k verify-long || failed=1; \
-	$(STAGES) --left-out $(filter-out $(LONG),$(APART)); \
+	$(STAGES) --left-out; \
 	exit $$failed
 
 verify-long: $(LONG) bench-all

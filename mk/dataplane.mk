@@ -21,6 +21,13 @@ unit-dataplane: dataplane
 fuzz-dataplane: dataplane ## fuzz what the agent reads of the authority (FUZZ_SECONDS, 60)
 	@$(DATAPLANE) fuzz
 
+# Names of before.
+.PHONY: fuzz-authority fuzz-authority-corpus
+fuzz-authority: fuzz-dataplane
+
+fuzz-authority-corpus: dataplane
+	@$(MAKE) -C dataplane BUILD=$(BUILD) fuzz-corpus
+
 fuzz: ## fuzz every parser of outside bytes, one after the other (FUZZ_SECONDS each, 600)
 	@for part in qos sensors tunnel dataplane; do \
 	    FUZZ_SECONDS=$${FUZZ_SECONDS:-600} $(MAKE) fuzz-$$part || exit 1; \

@@ -5,7 +5,7 @@ PYTHON_SOURCES += tools
 GOVULNCHECK := $(BUILD)/tools/govulncheck
 
 # $(call left_out,NAME,REASON): a part of `make verify-all` that cannot run here; verify-all prints these at its end.
-left_out = mkdir -p $(VAR)/verify && echo "$(strip $(1)): $(strip $(2))" | tee -a $(VAR)/verify/left-out.txt >&2
+left_out = mkdir -p $(dir $(LEFT_OUT)) && echo "$(strip $(1)): $(strip $(2))" | tee -a $(LEFT_OUT) >&2
 
 .PHONY: lint-dependencies
 # Where govulncheck is not to be had, the audit says that nobody was asked about Go modules.

@@ -54,4 +54,4 @@ lab-python: python proto
 
 # Slow tests of simulation, tunnels and chart-tunnel have targets of their own.
 slow-python: setup
-	@$(PYTEST) -m slow $(addprefix --ignore ,lab/tests/simulation lab/tests/models tests/tunnel_program)
+	@$(PYTEST) -m slow $(addprefix --ignore ,services/tests/gateway/test_keycloak.py lab/tests/simulation lab/tests/models tests/tunnel_program)
