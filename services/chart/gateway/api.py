@@ -17,7 +17,9 @@ from chart.gateway.routes import (
     callbacks,
     events,
     history,
+    identities,
     links,
+    next_hops,
     nodes,
     observed,
     operations,
@@ -43,6 +45,7 @@ _TAGS = [
     {"name": "callbacks", "description": "What applications are told by signed POSTs."},
     {"name": "network", "description": "Nodes and links with their live state."},
     {"name": "authorisations", "description": "Who may ask for what, and signed receipts of what was delivered."},
+    {"name": "identities", "description": "Whom the authority believes: enrolment, revocation, neighbours, next hops."},
     {"name": "policy", "description": "What operators decide: off, observe, enforce."},
     {"name": "sensing", "description": "What shall be measured."},
     {"name": "tunnels", "description": "Elastic tunnels: a bandwidth over ordinary TCP connections."},
@@ -69,7 +72,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     modules = (
-        authorisations,
+        *(authorisations, identities, next_hops),
         *(rate_requests, callbacks, nodes, links, paths, policies, quotas, tunnels, history),
         *(observed, events, session, operations),
     )
