@@ -34,7 +34,8 @@ from chart.v1 import grant_status_pb2 as status
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2_grpc as reservations_grpc
 from support import sensing
-from support.memory_authority import NOW_US, MemoryAuthority
+from support.memory_authority import NOW_US as NOW_US
+from support.memory_authority import MemoryAuthority
 from support.tunnels import MemoryTunnels
 from support.waiting import eventually
 
