@@ -140,16 +140,16 @@ def _enrol(
         return
     until = f"good until {local_time(made.expires_at)}, enrols once"
     if token_file is None:
-        out.print(f"{made.identity}: one-time token, {until}, not shown again:", markup=False)
+        typer.echo(f"{made.identity}: one-time token, {until}, not shown again:")
         typer.echo(made.token)
     else:
-        out.print(f"{made.identity}: one-time token in {token_file}, {until}", markup=False)
+        typer.echo(f"{made.identity}: one-time token in {token_file}, {until}")
     if command is None:
         return
-    out.print("On the node, with the token in the one file (0600) and the authority's certificate in the other:")
+    typer.echo("On the node, with the token in the one file (0600) and the authority's certificate in the other:")
     typer.echo(command)
     if ca_file is None:
-        out.print("The authority's certificate is written by --ca-file FILE.")
+        typer.echo("The authority's certificate is written by --ca-file FILE.")
 
 
 @node.command("revoke")
