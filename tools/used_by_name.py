@@ -18,6 +18,10 @@ _ = (
     used.start_lateness_max_us, used.start_lateness_p50_us, used.stated_at, used.token_type, used.updated_at,
     used.window_mean_segments,
 )  # fmt: skip
+_ = (
+    used.certificate_issued_at, used.certificate_revoked_at_us, used.revoked_at_us, used.revoked_because,
+    used.used_at_us, used.variable, used.withdrawn_at, used.withdrawn_at_us,
+)  # fmt: skip
 # A JSON Web Key (RFC 7517).
 _ = (used.alg, used.crv, used.kid, used.kty)
 # Values of options that the gateway reads.
@@ -43,6 +47,11 @@ _ = (used.Configure, used.List, used.ListLinkRates)
 _ = (used._coordinator, used._review)
 # Numbers of the signalling protocol, whole as in its page (docs/signalling.md).
 _ = (used.EPOCH_IN_USE, used.UNKNOWN_SENDER, used.CONFIRM, used.RENEGOTIATE, used.CLOSE)
+# Calls that the authority of the tests finds by the path (tests/support/memory_authority.py).
+_ = (
+    used._receipt_keys, used._authorisations, used._enrolments, used._identities, used._revocations, used._peers,
+    used._next_hop_entries, used._next_hops, used._authorisation_policies,
+)  # fmt: skip
 # A fixture that is asked for by its name.
 _ = (used.no_options,)
 # Production code that tests use on purpose. The codec of signals is the reference that the C one is compared with.

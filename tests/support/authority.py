@@ -68,9 +68,11 @@ class OtherAuthority:
 
 def sign_certificate(
     signer: ec.EllipticCurvePrivateKey, issuer: x509.Name, subject: x509.Name, key: ec.EllipticCurvePrivateKey,
-    uri: str | None, life: datetime.timedelta,
+    uri: str | None, life: datetime.timedelta, begins: datetime.timedelta = datetime.timedelta(days=-2),
 ) -> x509.Certificate:  # fmt: skip
-    """A certificate of any authority whose key is at hand; one without ``uri`` is an authority's own."""
+    """A certificate of any authority whose key is at hand, until ``life`` from now; one without ``uri`` is an
+    authority's own.
+    """
     now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()
@@ -78,7 +80,7 @@ def sign_certificate(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_before(now + begins)
         .not_valid_after(now + life)
         .add_extension(x509.BasicConstraints(ca=uri is None, path_length=None), critical=True)
     )

@@ -14,7 +14,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from chart.common import rpc
-from chart.common.problems import ProblemError
 from chart.common.rpc_errors import RefusalError, conflict, invalid, not_found
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import LocalBroker
@@ -36,10 +35,11 @@ from chart.v1 import grant_status_pb2 as status
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2_grpc as reservations_grpc
 from support import sensing
+from support.memory_authority import NOW_US as NOW_US
+from support.memory_authority import MemoryAuthority
 from support.tunnels import MemoryTunnels
 from support.waiting import eventually
 
-NOW_US = 1_780_000_000_000_000
 CAPACITY_BPS = 100_000_000
 
 
@@ -372,6 +372,7 @@ class World:
     reservations: MemoryReservations
     client: httpx.AsyncClient
     tunnels: MemoryTunnels
+    authority: MemoryAuthority
 
     def token(self, *roles: str, subject: str = "tester") -> str:
         """A token with these roles."""
@@ -381,39 +382,6 @@ class World:
     def headers(self, *roles: str, subject: str = "tester") -> dict[str, str]:
         """The header that carries a token."""
         return {"Authorization": f"Bearer {self.token(*roles, subject=subject)}"}
-
-
-@dataclass
-class MemoryAuthority:
-    """In place of the HTTPS client: authorisations in a dictionary, no receipts."""
-
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    async def ask(self, method: str, path: str, request: Any, body: dict[str, Any] | None = None) -> Any:
-        name = path.rsplit("/", 1)[1]
-        if method == "POST":
-            asked = body or {}
-            row = {
-                "id": f"A{len(self.rows)}", "owner": "tester", "removed": False,
-                "client_address": asked.get("client_address", "10.0.0.1"),
-                "service": asked.get("service", "available"),
-                "max_guaranteed_bps": asked.get("max_guaranteed_bps", 0), "max_priority": asked.get("max_priority", 0),
-                "delay_class": asked.get("delay_class", 0), "charging": 0, "expires_at_us": NOW_US,
-            }  # fmt: skip
-            self.rows[row["id"]] = row
-            return row
-        if method == "DELETE":
-            if self.rows.pop(name, None) is None:
-                raise ProblemError(404, "Not found", "There is no such authorisation.")
-            return None
-        if path == "/v1/authorisations":
-            return {"authorisations": list(self.rows.values())}
-        if path == "/v1/receipt-keys":
-            return {"keys": []}
-        raise ProblemError(404, "Not found", "There is no such flow.")
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
 
 
 @asynccontextmanager
@@ -441,13 +409,14 @@ async def world(state_dir: Path, **settings: Any) -> AsyncIterator[World]:
             **settings,
         }
         async with running(GatewaySettings(**chosen), broker=broker) as gateway:
-            gateway.authority = cast("Any", MemoryAuthority())
+            authority = MemoryAuthority()
+            gateway.authority = cast("Any", authority)
             app = create_app(gateway.settings)
             attach(app, gateway)
             await eventually(lambda: not gateway.followers.missing)
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-                yield World(gateway, app, broker, registry, reservations, client, tunnels)
+                yield World(gateway, app, broker, registry, reservations, client, tunnels, authority)
 
 
 @asynccontextmanager

@@ -88,6 +88,10 @@ const FORMS = [
   ["/requests?form=true", null, "New rate request"],
   ["/qos", "New rule", "New rule"],
   ["/alerts", "New rule", "New alert rule"],
+  ["/security", "Enrol a node", "Enrol a node"],
+  ["/security", "New next hop", "New next hop"],
+  ["/security", "New neighbouring domain", "New neighbouring domain"],
+  ["/security", "New policy", "New policy"],
 ] as const;
 
 test("forms, palette and signing in are accessible in both themes", async ({ page }) => {
@@ -210,6 +214,39 @@ test("keys and certificates of enrolled nodes are shown, and that one was taken 
   await page.screenshot({ path: info.outputPath("security.png") });
   trustNodes("charlie");
   await expect(certificate).toContainText("revoked", { timeout: 60_000 });
+});
+
+test("a node is enrolled with a token that is shown once, and revoked", async ({ page }, info) => {
+  test.setTimeout(180_000);
+  await page.goto("/security");
+  await page.getByRole("button", { name: "Sign in as operator" }).click();
+  await page.getByRole("button", { name: "Enrol a node" }).click();
+  const form = page.getByRole("dialog", { name: "Enrol a node" });
+  await form.getByRole("combobox", { name: "Node" }).fill("echo");
+  await form.getByRole("button", { name: "Make a token" }).click();
+  await expect(form.getByText("chart-agent --node echo")).toBeVisible();
+  for (const scheme of SCHEMES) {
+    await wear(page, scheme);
+    await expectAccessible(page, `token ${scheme}`);
+  }
+  await page.screenshot({ path: info.outputPath("token.png") });
+  await form.getByRole("button", { name: "Done" }).click();
+  const enrolment = page.getByRole("table", { name: "Enrolments" }).getByRole("row", { name: /node\/echo/ });
+  await expect(enrolment.first()).toContainText("open");
+  await enrolment
+    .first()
+    .getByRole("button", { name: /^Withdraw/ })
+    .click();
+  await page.getByRole("dialog").getByRole("button", { name: "Withdraw" }).click();
+  await expect(enrolment.first()).toContainText("withdrawn");
+  trustNodes();
+  const bravo = page.getByRole("table", { name: "Nodes" }).getByRole("row", { name: /^bravo/ });
+  await expect(bravo).toContainText("enrolled", { timeout: 30_000 });
+  await bravo.getByRole("button", { name: "Revoke bravo" }).click();
+  const dialog = page.getByRole("dialog", { name: "Revoke bravo?" });
+  await dialog.getByLabel("Reason").fill("test");
+  await dialog.getByRole("button", { name: "Revoke" }).click();
+  await expect(bravo).toContainText("revoked");
 });
 
 test("an export has the rows that the filter leaves", async ({ page }) => {

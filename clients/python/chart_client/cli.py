@@ -13,12 +13,14 @@ from chart_client.commands import (
     admission,
     alerts,
     completion,
+    identity,
     network,
     observed,
     receipt,
     request,
     sensing,
     stated,
+    trust,
     tunnels,
 )
 from chart_client.commands.common import JsonOption, ServerOption, console, print_json, reported
@@ -76,6 +78,10 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(admission.callback, name="callback")
     app.command()(admission.path)
     app.add_typer(observed.authorisation, name="authorisation")
+    app.add_typer(identity.enrolment, name="enrolment")
+    app.add_typer(identity.identity, name="identity")
+    app.add_typer(trust.peer, name="peer")
+    app.add_typer(trust.next_hop, name="next-hop")
     app.add_typer(observed.flow, name="flow")
     app.command()(observed.audit)
     app.command()(stated.series)
@@ -104,6 +110,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             "callback",
         ),
         *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
+        *("enrolment", "identity", "peer", "next-hop"),
         *("explain", "run", "doctor", "token", "version"),
     }
     if first not in own:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import httpx
 
 from chart_client import errors, sensing, sse
+from chart_client.identities import AuthorisationPolicies, Enrolments, Identities, NextHops, Peers
 from chart_client.models import (
     EnforcementMode,
     Event,
@@ -217,6 +218,11 @@ class Client:
         self.tunnels = Tunnels(self._transport)
         self.signed_receipts = SignedReceipts(self._transport)
         self.authorisations = Authorisations(self._transport)
+        self.authorisation_policies = AuthorisationPolicies(self._transport)
+        self.enrolments = Enrolments(self._transport)
+        self.identities = Identities(self._transport)
+        self.peers = Peers(self._transport)
+        self.next_hops = NextHops(self._transport)
         self.audit = Audit(self._transport)
         self.flows = Flows(self._transport)
         self.node_keys = NodeKeys(self._transport)

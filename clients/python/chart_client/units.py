@@ -1,4 +1,4 @@
-"""Rates as people write and read them. Factors are powers of 1000."""
+"""Rates and durations as people write and read them. Factors of rates are powers of 1000."""
 
 from __future__ import annotations
 
@@ -19,6 +19,23 @@ def parse_rate(text: str) -> int:
         msg = f"{text!r} is not a rate: write a number with an optional k, M, G or T, for example 60M"
         raise ValueError(msg)
     return round(float(match[1]) * _FACTORS[match[2].lower()])
+
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*$")
+
+
+def parse_duration_s(text: str) -> int:
+    """Seconds of "90", "30m", "1h", "7d".
+
+    Raises:
+        ValueError: not a duration.
+    """
+    match = _DURATION.match(text)
+    if match is None:
+        msg = f"{text!r} is not a time: write a number with s, m, h or d, for example 30m"
+        raise ValueError(msg)
+    return round(float(match[1]) * _SECONDS[match[2]])
 
 
 def format_bps(rate_bps: float | None) -> str:

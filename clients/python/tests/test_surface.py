@@ -89,6 +89,25 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: list(chart.authorisations.list()),
     lambda chart: chart.authorisations.create(),
     lambda chart: chart.authorisations.delete("x"),
+    lambda chart: list(chart.authorisation_policies.list()),
+    lambda chart: chart.authorisation_policies.get("x"),
+    lambda chart: chart.authorisation_policies.put(
+        "x", subjects=["*"], services=["available"], max_guaranteed_bps=0, max_priority=0, max_duration_s=1
+    ),
+    lambda chart: chart.authorisation_policies.delete("x"),
+    lambda chart: list(chart.enrolments.list()),
+    lambda chart: chart.enrolments.create("node/x"),
+    lambda chart: chart.enrolments.withdraw("x"),
+    lambda chart: list(chart.identities.list()),
+    lambda chart: chart.identities.revoke("node/x"),
+    lambda chart: list(chart.identities.revocations()),
+    lambda chart: list(chart.peers.list()),
+    lambda chart: chart.peers.put("x", url="https://y", ca_pem="", pairs=[("a", "b@x")]),
+    lambda chart: chart.peers.delete("x"),
+    lambda chart: list(chart.next_hops.list()),
+    lambda chart: chart.next_hops.get("x", "10.0.0.1"),
+    lambda chart: chart.next_hops.put("x", "10.0.0.0/8", next_element="y"),
+    lambda chart: chart.next_hops.delete("x", "fd00::1"),
     lambda chart: chart.signed_receipts.get("x"),
     lambda chart: chart.signed_receipts.keys(),
     lambda chart: list(chart.callbacks.list()),
@@ -148,6 +167,7 @@ NOT_IN_SHELL = {
     ("GET", "/v1/quotas/{application}"),
     ("GET", "/v1/sensing-configurations/{id}"),
     ("GET", "/v1/alert-rules/{id}"),
+    ("GET", "/v1/authorisation-policies/{id}"),
 }
 
 COMMANDS = """
@@ -167,6 +187,25 @@ node keys
 authorisation list
 authorisation create
 authorisation delete x
+authorisation policy list
+authorisation policy set x --subject role/application --rate 1G --duration 8h
+authorisation policy delete x
+node enrol x --life 30m --token-file KEYS
+node revoke x --reason stolen
+identity list
+identity enrol service/x
+identity revoke --serial ab
+identity revocations
+enrolment list
+enrolment withdraw x
+peer list
+peer set x --url https://y --ca CA.pem --pair a,b@x
+peer delete x
+next-hop list
+next-hop list --element x
+next-hop ask x 10.0.0.1
+next-hop set x 10.0.0.0/8 --next y --shim 10.0.0.2
+next-hop delete x 10.0.0.0/8
 receipt get x
 receipt keys --keys KEYS
 callback list
@@ -225,10 +264,13 @@ def test_client() -> None:
 
 def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CHART_TOKEN", "token")
+    (tmp_path / "CA.pem").touch()
     with recording() as (url, asked):
         monkeypatch.setenv("CHART_SERVER", url)
         for line in COMMANDS.strip().splitlines():
-            words = [str(tmp_path / word) if word in ("KEYS", "NOWHERE.csv") else word for word in line.split()]
+            words = [
+                str(tmp_path / word) if word in ("KEYS", "NOWHERE.csv", "CA.pem") else word for word in line.split()
+            ]
             result = CliRunner().invoke(build(words), words)
             assert result.exit_code != 2, f"chart {line}: {result.output}"
         left = unreached(asked) - NOT_IN_SHELL

@@ -128,7 +128,7 @@ static void on_certificate(void *context, long status, const char *text) {
 /* With a token when there is no good certificate, with the certificate when half of its life is over. */
 static void ask_certificate(struct authority *authority, bool renewal) {
     struct poll *poll = &authority->certificate;
-    char token[TOKEN_MAX] = "", *csr = NULL, *body;
+    char token[TOKEN_MAX] = "", identity[AUTHORITY_NAME_LEN + sizeof("node/")], *csr = NULL, *body;
     cJSON *request;
     int error;
     if (!renewal &&
@@ -141,8 +141,12 @@ static void ask_certificate(struct authority *authority, bool renewal) {
     request = error ? NULL : cJSON_CreateObject();
     if (request) {
         cJSON_AddStringToObject(request, "csr", csr);
-        if (!renewal)
+        if (!renewal) {
+            /* A token of another node is refused instead of making this one pass for that. */
+            snprintf(identity, sizeof(identity), "node/%s", authority->state.node);
+            cJSON_AddStringToObject(request, "identity", identity);
             cJSON_AddStringToObject(request, "token", token);
+        }
     }
     body = request ? cJSON_PrintUnformatted(request) : NULL;
     authority_https_identity(authority->https, renewal ? authority->identity.certificate_file : NULL,

@@ -61,6 +61,9 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
     if service == "authority":
         environment["CHART_AUTHORITY_LISTEN"] = ",".join(settings.authority_listen)
         environment["CHART_GATEWAY_PORT"] = str(settings.gateway_port)
+    if service == "gateway":
+        # The last address is the one that nodes of the lab reach.
+        environment["CHART_AUTHORITY_PUBLIC_URL"] = f"https://{settings.authority_listen[-1]}"
     environment["CHART_AUTHORITY_URL"] = settings.authority_url
     if service in ("registry", "reservations", "archiver", "authority", "tunnels"):
         environment["CHART_DATABASE_URL"] = settings.database_url(service)

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chart.authority.keystore import KeyStoreError
-from chart.authority.routes import authorisations, identities, keys, next_hops, receipts
+from chart.authority.routes import authorisations, identities, keys, next_hops, peers, receipts
 from chart.authority.settings import AuthoritySettings
 from chart.common.problems import MEDIA_TYPE, ProblemError
 
@@ -158,7 +158,7 @@ def create_app(settings: AuthoritySettings) -> FastAPI:
         telemetry={"exclude": _of_keys, "metrics": False, "logs": False},
     )
     app.add_route(keys.PAIR_PATH, keys.get_keys, methods=["GET"])
-    for module in (identities, keys, next_hops, authorisations, receipts):
+    for module in (identities, peers, keys, next_hops, authorisations, receipts):
         app.include_router(module.router)
     limit_bytes = settings.authority_body_limit_bytes
 

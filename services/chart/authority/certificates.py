@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
-
 from cryptography import x509
 
-from chart.authority import keys, repository
-from chart.authority.context import Authority, forbidden
-from chart.authority.identity import IdentityError, Proof, check_request, microseconds, of_short, serial_of
+from chart.authority import enrolment_repository, enrolments, keys, repository
+from chart.authority.context import Authority, invalid
+from chart.authority.identity import Identity, IdentityError, Proof, check_request, microseconds, of_short, serial_of
 from chart.authority.keystore import KeyStoreUnavailable
-from chart.authority.schemas import Certificate, Enrolment, RevocationBody
+from chart.authority.schemas import Certificate, RevocationBody
 from chart.authority.trust import is_revoked
 from chart.common import audit
 from chart.common.problems import ProblemError
 
-TOKEN_OCTETS = 32
-
-
-def invalid(field: str, detail: str) -> ProblemError:
-    """422: a value that is not accepted."""
-    return ProblemError(422, "Invalid value", detail, field=field, kind="invalid-value")
-
-
-async def make_enrolment(authority: Authority, identity: str, life_s: float, actor: str) -> Enrolment:
-    """A one-time token for an identity; only its hash is kept."""
-    try:
-        wanted = of_short(identity, authority.settings.authority_domain)
-    except IdentityError as error:
-        raise invalid("identity", str(error)) from None
-    token = secrets.token_urlsafe(TOKEN_OCTETS)
-    expires_at_us = authority.clock.now_us() + round(life_s * 1e6)
-    async with authority.pool.connection() as connection, connection.transaction():
-        await repository.add_enrolment(connection, token, wanted.short, actor, expires_at_us)
-        await audit.add(connection, actor, "enrolment.create", wanted.short, {"expires_at_us": expires_at_us})
-    return Enrolment(token=token, identity=wanted.short, expires_at_us=expires_at_us)
-
 
 async def issue(
-    authority: Authority, csr: str, *, token: str | None, holder: Proof | None, names: tuple[str, ...] = ()
+    authority: Authority, csr: str, *, token: str | None, holder: Proof | None, claimed: Identity | None = None
 ) -> Certificate:
     """A certificate for the identity of a one-time token, or anew for the holder of a good one.
+
+    ``claimed``: who comes with the token says to be; a token of somebody else is refused then, and stays good.
 
     Raises:
         ProblemError: 401 without either, 403 a token that is not good, 422 a bad request, 503 without the store.
@@ -52,11 +31,13 @@ async def issue(
     now_us = authority.clock.now_us()
     domain = authority.settings.authority_domain
     async with authority.pool.connection() as connection, connection.transaction():
+        enrolment = await enrolment_repository.of_token(connection, token) if token is not None else None
         if token is not None:
-            named = await repository.use_enrolment(connection, token, now_us)
-            if named is None:
-                raise forbidden("The token is unknown, was used before, or is too old.")
-            identity = of_short(named, domain)
+            problem = enrolments.refusal(enrolment, claimed, now_us)
+            if problem is not None:
+                raise problem
+            assert enrolment is not None
+            identity = of_short(enrolment["identity"], domain)
         elif holder is not None and holder.identity.domain == domain:
             # Another replica may have revoked it since this one looked; a renewal must not undo that.
             if await repository.is_revoked(connection, holder.identity.short, holder.serial):
@@ -79,13 +60,15 @@ async def issue(
             )
         try:
             issued = await authority.store.issue(
-                request, identity.uri, life_s=authority.settings.authority_certificate_life_s, names=names
+                request, identity.uri, life_s=authority.settings.authority_certificate_life_s
             )
         except KeyStoreUnavailable as error:
             raise keys.unavailable(error) from error
         certificate = x509.load_pem_x509_certificate(issued.pem.encode())
         serial, not_after_us = serial_of(certificate), microseconds(certificate.not_valid_after_utc)
         await repository.add_certificate(connection, serial, identity.short, now_us, not_after_us)
+        if enrolment is not None:
+            await enrolment_repository.use(connection, enrolment["id"], now_us, serial)
         await audit.add(
             connection,
             identity.short,
@@ -124,7 +107,12 @@ async def revoke(authority: Authority, body: RevocationBody, actor: str) -> None
         else:
             subject = await repository.revoke_serial(connection, body.serial or "", now_us, body.reason)
         if subject is None:
-            raise ProblemError(404, "Not found", "No certificate was ever issued for that.")
+            named = f"to {body.identity}" if body.identity is not None else f"with the serial number {body.serial}"
+            raise ProblemError(
+                404, "Not found", f"No certificate was ever issued {named}.",
+                field="identity" if body.identity is not None else "serial",
+                suggestions=["chart identity list shows who has one."], kind="unknown-identity",
+            )  # fmt: skip
         ended = 0
         if body.identity is not None and subject.startswith("node/"):
             ended = await keys.end_keys_of(connection, subject.removeprefix("node/"), now_us)

@@ -166,6 +166,11 @@ def forbidden(detail: str) -> ProblemError:
     return ProblemError(403, "Forbidden", detail)
 
 
+def invalid(field: str, detail: str) -> ProblemError:
+    """422: a value that is not accepted."""
+    return ProblemError(422, "Invalid value", detail, field=field, kind="invalid-value")
+
+
 async def _operator(found: Anyone) -> Caller:
     if not found.operator:
         raise forbidden(f"{found.actor} is no operator.")

@@ -16,10 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
-from chart.authority import certificates, repository, tls
+from chart.authority import certificates, enrolments, repository, tls
 from chart.authority.context import Authority
 from chart.authority.identity import Identity, microseconds, of_short
 from chart.authority.keystore import KeyStore, KeyStoreError, KeyStoreUnavailable
+from chart.authority.schemas import EnrolmentBody
 from chart.authority.settings import AuthoritySettings
 from chart.common.files import write_private
 from chart.common.problems import ProblemError
@@ -109,8 +110,8 @@ async def _make_identities(authority: Authority, names: Iterable[str], folder: P
         holder = of_short(name, authority.settings.authority_domain)
         key = tls.new_key()
         csr = request_for(holder.name, key).public_bytes(serialization.Encoding.PEM).decode()
-        life_s = authority.settings.authority_enrolment_life_s
-        enrolment = await certificates.make_enrolment(authority, holder.short, life_s, "authority")
+        body = EnrolmentBody(identity=holder.short, life_s=round(authority.settings.authority_enrolment_life_s))
+        enrolment = await enrolments.make(authority, body, "authority")
         issued = await certificates.issue(authority, csr, token=enrolment.token, holder=None)
         # The key first: whoever sees the new certificate finds its key.
         write_private(path.with_suffix(".key"), tls.key_pem(key))
@@ -132,7 +133,8 @@ async def run(authority: Authority, context: ssl.SSLContext, renew_at_us: int) -
             async with authority.pool.connection() as connection, connection.transaction():
                 await repository.expire(connection, clock.now_us())
                 if clock.monotonic() - forgot_at > FORGET_EVERY_S:
-                    await repository.forget(connection, clock.now_us() - round(settings.authority_tombstones_s * 1e6))
+                    kept_s = (settings.authority_tombstones_s, settings.authority_enrolments_kept_s)
+                    await repository.forget(connection, *(clock.now_us() - round(one * 1e6) for one in kept_s))
                     forgot_at = clock.monotonic()
         except (KeyStoreError, KeyStoreUnavailable, ProblemError) as error:
             _log.warning("certificates cannot be renewed now, trying again", reason=str(error))

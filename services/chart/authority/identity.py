@@ -86,11 +86,19 @@ def of_short(text: str, domain: str) -> Identity:
 
 @dataclass(frozen=True)
 class Proof:
-    """A certificate that was checked: who, until when, and its serial number (hexadecimal, lower case)."""
+    """A certificate that was checked: who, its serial number (hexadecimal, lower case), and from when until when it and
+    its issuer's are good: nobody has compared that with a clock yet.
+    """
 
     identity: Identity
     serial: str
     not_after_us: int
+    not_before_us: int = 0
+
+
+def moment(at_us: int) -> str:
+    """Microseconds since the epoch as words of a problem have them: RFC 3339, UTC, whole seconds."""
+    return datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 def microseconds(moment: datetime.datetime) -> int:
@@ -132,7 +140,8 @@ def prove(der: bytes, authorities: Mapping[str, x509.Certificate]) -> Proof:
     return Proof(
         identity,
         serial_of(certificate),
-        microseconds(certificate.not_valid_after_utc),
+        min(microseconds(one.not_valid_after_utc) for one in (certificate, issuer)),
+        max(microseconds(one.not_valid_before_utc) for one in (certificate, issuer)),
     )
 
 

@@ -1,11 +1,11 @@
-"""The authority's tables but for keys and accounts. A followed change takes the next revision; `changes` reads on.
+"""The authority's tables but for keys, accounts, enrolments and next hops. `changes` follows what has a revision.
 
-`next_revision` locks one row until the commit, so revisions become visible in their order and a poller misses none.
+A followed change takes the next one: `next_revision` locks one row until the commit, so revisions become visible in
+their order and a poller misses none.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,31 +37,7 @@ async def revision(connection: Connection) -> tuple[int, int]:
     return int(row["value"]), int(row["forgotten"])
 
 
-# Identities, certificates, enrolment.
-
-
-def token_hash(token: str) -> bytes:
-    """What the table keeps of a one-time token."""
-    return hashlib.sha256(token.encode()).digest()
-
-
-async def add_enrolment(connection: Connection, token: str, identity: str, actor: str, expires_at_us: int) -> None:
-    """Remember a one-time token."""
-    await connection.execute(
-        "INSERT INTO enrolment (token_hash, identity, created_by, expires_at_us) VALUES (%s, %s, %s, %s)",
-        (token_hash(token), identity, actor, expires_at_us),
-    )
-
-
-async def use_enrolment(connection: Connection, token: str, now_us: int) -> str | None:
-    """The identity that a token is for, used up by this transaction; None when it is unknown, used or too old."""
-    cursor = await connection.execute(
-        "UPDATE enrolment SET used_at_us = %(now)s"
-        " WHERE token_hash = %(hash)s AND used_at_us IS NULL AND expires_at_us > %(now)s RETURNING identity",
-        {"hash": token_hash(token), "now": now_us},
-    )
-    row = await cursor.fetchone()
-    return None if row is None else str(row["identity"])
+# Identities, certificates.
 
 
 async def enrol(connection: Connection, identity: str, *, element: bool, revision: int) -> int | None:
@@ -174,6 +150,28 @@ async def revocations(connection: Connection, now_us: int) -> Revocations:
     return Revocations(frozenset(row["serial"] for row in rows), frozenset(row["name"] for row in names))
 
 
+async def identities(connection: Connection) -> list[dict[str, Any]]:
+    """Everybody who was ever given a certificate, with the newest one."""
+    cursor = await connection.execute(
+        "SELECT i.name AS identity, i.element_id, i.active, i.revoked_at_us, c.serial, c.issued_at_us, c.not_after_us,"
+        " c.revoked_at_us AS certificate_revoked_at_us, c.revoked_because FROM identity i LEFT JOIN LATERAL"
+        " (SELECT * FROM certificate WHERE identity = i.name ORDER BY issued_at_us DESC, serial LIMIT 1) c ON true"
+        " ORDER BY i.name"
+    )
+    return await cursor.fetchall()
+
+
+async def revoked_certificates(connection: Connection, limit: int) -> list[dict[str, Any]]:
+    """Certificates that were revoked, the newest revocation first."""
+    cursor = await connection.execute(
+        "SELECT c.identity, c.serial, c.revoked_at_us, c.revoked_because AS reason, c.not_after_us, i.active"
+        " FROM certificate c JOIN identity i ON i.name = c.identity WHERE c.revoked_at_us > 0"
+        " ORDER BY c.revoked_at_us DESC, c.serial LIMIT %s",
+        (limit,),
+    )
+    return await cursor.fetchall()
+
+
 async def elements(connection: Connection, since: int) -> list[dict[str, Any]]:
     """Element ids that changed after a revision; inactive ones have no id any more."""
     cursor = await connection.execute(
@@ -184,87 +182,6 @@ async def elements(connection: Connection, since: int) -> list[dict[str, Any]]:
         {"element": row["name"].removeprefix("node/"), "id": row["element_id"] if row["active"] else None}
         for row in await cursor.fetchall()
     ]
-
-
-# Next hops.
-
-
-async def put_next_hop(
-    connection: Connection, element: str, prefix: str, next_element: str, source: str, revision: int,
-    expires_at_us: int | None = None,
-) -> bool:  # fmt: skip
-    """State the next element towards a prefix; False: what stands there counts more (operator, report, topology)."""
-    cursor = await connection.execute(
-        "INSERT INTO next_hop (element, prefix, next_element, source, revision, expires_at_us)"
-        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (element, prefix) DO UPDATE SET"
-        " next_element = EXCLUDED.next_element, source = EXCLUDED.source, revision = EXCLUDED.revision,"
-        " expires_at_us = EXCLUDED.expires_at_us, removed_at_us = NULL"
-        " WHERE next_hop.removed_at_us IS NOT NULL OR EXCLUDED.source = 'operator'"
-        " OR next_hop.source = 'topology' OR (next_hop.source = 'report' AND EXCLUDED.source = 'report')"
-        " RETURNING element",
-        (element, prefix, next_element, source, revision, expires_at_us),
-    )
-    return await cursor.fetchone() is not None
-
-
-async def remove_next_hop(connection: Connection, element: str, prefix: str, now_us: int, revision: int) -> bool:
-    """Mark a next hop as removed; whether there was one."""
-    cursor = await connection.execute(
-        "UPDATE next_hop SET removed_at_us = %s, revision = %s WHERE element = %s AND prefix = %s"
-        " AND removed_at_us IS NULL RETURNING element",
-        (now_us, revision, element, prefix),
-    )
-    return await cursor.fetchone() is not None
-
-
-async def next_hops(connection: Connection, element: str, since: int) -> list[dict[str, Any]]:
-    """Next hops of an element that changed after a revision; removed ones have no next element."""
-    cursor = await connection.execute(
-        "SELECT prefix::text AS prefix, CASE WHEN removed_at_us IS NULL THEN next_element END AS next_element, source"
-        " FROM next_hop WHERE element = %s AND revision > %s ORDER BY prefix",
-        (element, since),
-    )
-    return await cursor.fetchall()
-
-
-async def senders_to(connection: Connection, element: str) -> list[str]:
-    """Elements that send to this one."""
-    cursor = await connection.execute(
-        "SELECT DISTINCT element FROM next_hop WHERE next_element = %s AND removed_at_us IS NULL ORDER BY element",
-        (element,),
-    )
-    return [row["element"] for row in await cursor.fetchall()]
-
-
-async def standing_next_hops(connection: Connection) -> dict[tuple[str, str], tuple[str, str]]:
-    """Next element and source by element and prefix."""
-    cursor = await connection.execute(
-        "SELECT element, prefix::text AS prefix, next_element, source FROM next_hop WHERE removed_at_us IS NULL"
-    )
-    return {(row["element"], row["prefix"]): (row["next_element"], row["source"]) for row in await cursor.fetchall()}
-
-
-async def count_next_hops(connection: Connection, element: str, source: str) -> int:
-    """How many next hops of an element came from one source."""
-    cursor = await connection.execute(
-        "SELECT count(*) AS n FROM next_hop WHERE element = %s AND source = %s AND removed_at_us IS NULL",
-        (element, source),
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    return int(row["n"])
-
-
-async def note_report(
-    connection: Connection, sender: str, receiver: str, generation: int, sequence: int, now_us: int
-) -> bool:
-    """Remember that a signal was used as proof; False when it was before."""
-    cursor = await connection.execute(
-        "INSERT INTO report (sender, receiver, generation, sequence, at_us) VALUES (%s, %s, %s, %s, %s)"
-        " ON CONFLICT DO NOTHING RETURNING sender",
-        (sender, receiver, generation, sequence, now_us),
-    )
-    return await cursor.fetchone() is not None
 
 
 # Authorisations and their policies.
@@ -283,6 +200,12 @@ async def put_policy(connection: Connection, identity: str, body: dict[str, Any]
         " ON CONFLICT (id) DO UPDATE SET revision = EXCLUDED.revision, body = EXCLUDED.body",
         (identity, revision, Jsonb(body)),
     )
+
+
+async def remove_policy(connection: Connection, identity: str) -> bool:
+    """Forget a policy; whether there was one."""
+    cursor = await connection.execute("DELETE FROM authorisation_policy WHERE id = %s RETURNING id", (identity,))
+    return await cursor.fetchone() is not None
 
 
 async def add_authorisation(
@@ -373,8 +296,10 @@ async def expire(connection: Connection, now_us: int) -> int:
     return removed
 
 
-async def forget(connection: Connection, before_us: int) -> None:
-    """Delete what was removed before a moment; pollers that stayed away since then get the full list."""
+async def forget(connection: Connection, before_us: int, enrolments_before_us: int) -> None:
+    """Delete what was removed before a moment; pollers that stayed away since then get the full list. Enrolments are
+    kept longer: an operator looks them up, and who comes with an old token gets its state.
+    """
     for table in ("authorisation", "next_hop"):
         cursor = await connection.execute(
             f"DELETE FROM {table} WHERE removed_at_us < %s RETURNING revision",  # noqa: S608 - one of two names
@@ -383,7 +308,7 @@ async def forget(connection: Connection, before_us: int) -> None:
         gone = [row["revision"] for row in await cursor.fetchall()]
         if gone:
             await connection.execute("UPDATE revision SET forgotten = greatest(forgotten, %s)", (max(gone),))
-    await connection.execute("DELETE FROM enrolment WHERE expires_at_us < %s", (before_us,))
+    await connection.execute("DELETE FROM enrolment WHERE expires_at_us < %s", (enrolments_before_us,))
     await connection.execute("DELETE FROM report WHERE at_us < %s", (before_us,))
     await connection.execute("DELETE FROM key_epoch WHERE expires_at_us < %s AND generation < (SELECT max(generation)"
                              " FROM key_epoch newer WHERE newer.sender = key_epoch.sender"

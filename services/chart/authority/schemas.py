@@ -21,6 +21,9 @@ class CertificateBody(Body):
 
     csr: str = Field(max_length=16_384, description="PKCS #10, PEM.")
     token: str | None = Field(default=None, min_length=16, max_length=256)
+    identity: str | None = Field(
+        default=None, max_length=140, description="Who the caller says to be: a token of another is refused, not used."
+    )
 
 
 class Certificate(BaseModel):
@@ -40,14 +43,48 @@ class EnrolmentBody(Body):
 
     identity: str = Field(max_length=140, examples=["node/alpha"])
     life_s: int = Field(default=3600, ge=1, le=7 * 86_400)
+    repetition_key: str | None = Field(
+        default=None, min_length=1, max_length=128, description="The same call again: the same enrolment."
+    )
 
 
 class Enrolment(BaseModel):
-    """Shown once; only its hash is kept."""
+    """The token is shown once; only its hash is kept."""
 
+    id: str
     token: str
     identity: str
     expires_at_us: int
+
+
+class ListedEnrolment(BaseModel):
+    """An enrolment without its token, and the certificate that it led to."""
+
+    id: str
+    identity: str
+    state: Literal["open", "used", "expired", "withdrawn"]
+    created_by: str
+    created_at_us: int
+    expires_at_us: int
+    used_at_us: int | None
+    withdrawn_at_us: int | None
+    serial: str | None
+    not_after_us: int | None
+    revoked_at_us: int | None = Field(description="Of the certificate; 0: it is not revoked.")
+
+
+class ListedIdentity(BaseModel):
+    """Who was given a certificate, with the newest one."""
+
+    identity: str
+    element_id: int | None
+    active: bool
+    revoked_at_us: int = Field(description="Of the identity; 0: it never was.")
+    serial: str | None
+    issued_at_us: int | None
+    not_after_us: int | None
+    certificate_revoked_at_us: int | None
+    revoked_because: str | None
 
 
 class RevocationBody(Body):
@@ -56,6 +93,17 @@ class RevocationBody(Body):
     identity: str | None = Field(default=None, max_length=140)
     serial: str | None = Field(default=None, pattern=r"^[0-9a-f]{1,40}$")
     reason: str = Field(default="", max_length=200)
+
+
+class Revocation(BaseModel):
+    """A certificate that was revoked; ``active``: whether its identity is enrolled, with another certificate."""
+
+    identity: str
+    serial: str
+    revoked_at_us: int
+    reason: str
+    not_after_us: int
+    active: bool
 
 
 class KeyEpoch(BaseModel):
@@ -90,11 +138,19 @@ class StreamKeySet(BaseModel):
 
 
 class NextHop(BaseModel):
-    """``next_element`` null: the entry was removed."""
+    """``next_element`` null: the entry was removed. ``shim_address``: where the next element takes the UDP shim."""
 
     prefix: str
     next_element: str | None
     source: str = ""
+    shim_address: str | None = None
+
+
+class NextHopEntry(NextHop):
+    """A next hop of any element, for operators."""
+
+    element: str
+    expires_at_us: int | None
 
 
 class ElementId(BaseModel):
@@ -121,6 +177,7 @@ class NextHopBody(Body):
     element: ElementName
     prefix: IPvAnyNetwork
     next_element: ElementName | None
+    shim_address: IPvAnyAddress | None = None
 
 
 class ReportBody(Body):
@@ -193,6 +250,12 @@ class PolicyBody(Body):
     charging: int = Field(default=0, ge=0, le=15)
     max_duration_s: int = Field(ge=1, le=366 * 86_400)
     any_address: bool = False
+
+
+class Policy(PolicyBody):
+    """A policy with its name."""
+
+    id: str
 
 
 class PeerBody(Body):

@@ -205,10 +205,17 @@ def check_address(stated: str | None, own: str | None, policy: Policy, *, operat
 
 @dataclass
 class Topology:
-    """What next hops are worked out from: prefixes by element, and who is joined to whom (directed)."""
+    """What next hops are worked out from: prefixes by element, and who is joined to whom (directed); and the
+    addresses of elements themselves, where they take the UDP shim.
+    """
 
     prefixes: dict[str, tuple[Network, ...]] = field(default_factory=dict)
     neighbours: dict[str, set[str]] = field(default_factory=dict)
+    addresses: dict[str, tuple[Address, ...]] = field(default_factory=dict)
+
+    def shim_address(self, element: str, version: int) -> Address | None:
+        """The first address of an element in a version of IP; None: the shim cannot reach it."""
+        return next((one for one in self.addresses.get(element, ()) if one.version == version), None)
 
 
 def next_hops(topology: Topology) -> dict[tuple[str, Network], str]:

@@ -37,7 +37,7 @@ class AuthoritySettings(BaseServiceSettings):
     # Between the making of an epoch and its first use: at least one poll of every element.
     authority_key_lead_s: float = Field(default=15.0, ge=0.2)
     authority_certificate_life_s: float = Field(default=24 * 3600.0, ge=10)
-    authority_enrolment_life_s: float = Field(default=3600.0, ge=1)
+    authority_enrolment_life_s: float = Field(default=3600.0, ge=1, le=7 * 86_400)
     authority_authorisation_max_s: float = Field(default=24 * 3600.0, ge=1)
     # What an element does with who asks without an authorisation: nothing, or the free level.
     authority_unauthorised: Literal["drop", "free"] = "free"
@@ -46,6 +46,8 @@ class AuthoritySettings(BaseServiceSettings):
     authority_long_poll_s: float = Field(default=25.0, ge=0, le=55)
     # How long removed rows are remembered, so that a poll tells of changes only.
     authority_tombstones_s: float = Field(default=3600.0, ge=1)
+    # How long after its end an enrolment is listed, and its token told from one that never was.
+    authority_enrolments_kept_s: float = Field(default=30 * 86_400.0, ge=1)
     # Revocations older than this are not believed: requests are refused until the database answers.
     authority_revocation_age_s: float = Field(default=8.0, ge=1)
     authority_body_limit_bytes: int = Field(default=65_536, ge=1024)

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from chart.authority import repository
-from chart.authority.identity import IdentityError, Proof, prove
+from chart.authority.identity import IdentityError, Proof, moment, prove
 from chart.common.clock import Clock
 from chart.common.database import Pool
 from chart.common.problems import ProblemError
@@ -26,14 +26,32 @@ MAX_PROOFS = 20_000
 _log = structlog.get_logger("chart.authority")
 
 
-def not_authenticated(detail: str) -> ProblemError:
+def not_authenticated(detail: str, *suggestions: str, kind: str | None = None) -> ProblemError:
     """401: no certificate, or one that proves nothing here."""
-    return ProblemError(
-        401,
-        "Not authenticated",
-        detail,
-        suggestions=["Present a certificate of this domain's authority; POST /v1/certificates issues one for a token."],
-    )
+    usual = "Present a certificate of this domain's authority; POST /v1/certificates issues one for a token."
+    return ProblemError(401, "Not authenticated", detail, suggestions=suggestions or [usual], kind=kind)
+
+
+def check_times(proof: Proof, now_us: int) -> None:
+    """Compare a certificate with the clock: the handshake leaves that to the application, which has words for it.
+
+    Raises:
+        ProblemError: 401, over or not begun.
+    """
+    whose = f"The certificate of {proof.identity.short}"
+    if proof.not_after_us <= now_us:
+        raise not_authenticated(
+            f"{whose} expired at {moment(proof.not_after_us)}, and it is {moment(now_us)} here.",
+            "Enrol again with a new one-time token; an operator makes one with chart node enrol.",
+            "Or set the clocks right, if one of them is off.",
+            kind="certificate-expired",
+        )
+    if proof.not_before_us > now_us:
+        raise not_authenticated(
+            f"{whose} is not valid before {moment(proof.not_before_us)}, and it is {moment(now_us)} here.",
+            "A clock is off, here or at the authority that issued it: set them right (chrony or ntpd).",
+            kind="certificate-not-yet-valid",
+        )
 
 
 def is_revoked(proof: Proof) -> ProblemError:
@@ -105,7 +123,8 @@ class Trust:
         """Who a peer is.
 
         Raises:
-            ProblemError: 401 no certificate, 403 revoked or over, 503 when revocations are not known.
+            ProblemError: 401 no certificate, or one that is over or not begun, 403 revoked, 503 when revocations are
+                not known.
         """
         if der is None:
             raise not_authenticated("This needs a client certificate.")
@@ -124,9 +143,7 @@ class Trust:
                 503, "Revocations unknown", "The database does not answer, so nobody can be believed right now.",
                 suggestions=["Try another replica, or again in 2 s."],
             )  # fmt: skip
-        if proof.not_after_us <= self._clock.now_us():
-            # The connection was made while the certificate was good.
-            raise not_authenticated("The certificate has expired.")
+        check_times(proof, self._clock.now_us())
         self._check_revocation(proof)
         return proof
 

@@ -17,7 +17,9 @@ from chart.gateway.routes import (
     callbacks,
     events,
     history,
+    identities,
     links,
+    next_hops,
     nodes,
     observed,
     operations,
@@ -43,6 +45,7 @@ _TAGS = [
     {"name": "callbacks", "description": "Signed POSTs to applications about changes of their requests."},
     {"name": "network", "description": "Nodes and links with their live state."},
     {"name": "authorisations", "description": "In-band authorisations and signed receipts."},
+    {"name": "identities", "description": "Enrolment and revocation of identities, neighbouring domains, next hops."},
     {"name": "policy", "description": "Enforcement mode, link rate controller, limits."},
     {"name": "sensing", "description": "Sensing configurations, runs, estimates."},
     {"name": "tunnels", "description": "Elastic tunnels: a target rate over ordinary TCP connections."},
@@ -69,7 +72,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     modules = (
-        authorisations,
+        *(authorisations, identities, next_hops),
         *(rate_requests, callbacks, nodes, links, paths, policies, quotas, tunnels, history),
         *(observed, events, session, operations),
     )

@@ -54,6 +54,17 @@ class AuthorityClient:
             return found
         raise _problem(answer.status_code, found if isinstance(found, dict) else {})
 
+    async def ca_pem(self) -> str:
+        """The certificate that the authority's own is checked with, PEM.
+
+        Raises:
+            ProblemError: 503, it is not there (yet).
+        """
+        try:
+            return await asyncio.to_thread(self._ca.read_text)
+        except OSError as error:
+            raise away("The certificate of the authority") from error
+
     async def _send(
         self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
     ) -> httpx.Response:

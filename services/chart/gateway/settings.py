@@ -29,6 +29,8 @@ class GatewaySettings(BaseServiceSettings):
     # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
     authority_ca: Path | None = None
     authority_identity: Path | None = None
+    # Where nodes reach the authority's replicas, as new ones are told; empty: where the gateway does.
+    authority_public_url: str = ""
     # Browser login with an OpenID provider (its metadata is at <token_issuer>/.well-known); empty: none is offered.
     oidc_client_id: str = ""
     oidc_client_secret: SecretStr = SecretStr("")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import json
 import ssl
 import time
@@ -15,14 +14,11 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.x509.oid import NameOID
 
 from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.common import qos
-from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, sign_certificate, store
+from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, store
 from support.postgres import PostgresServer
 from support.waiting import eventually
 
@@ -50,25 +46,6 @@ async def test_certificates_that_are_not_believed(place: Place, tmp_path: Path) 
     # Enrolled again it is believed, with the id that it had.
     again = await place.node("alpha")
     assert (await again.get("/v1/elements")).json() == {"alpha": 1}
-
-
-async def test_an_expired_certificate_of_the_right_authority(postgres: PostgresServer, tmp_path: Path) -> None:
-    empty(postgres)
-    settings = settings_of(postgres.role_url("authority"), tmp_path / "state")
-    async with running(settings, tmp_path) as place:
-        await _present_expired(place, tmp_path)
-
-
-async def _present_expired(place: Place, tmp_path: Path) -> None:
-    embedded = EmbeddedKeyStore(place.settings.home / "store", DOMAIN)
-    await embedded.open()
-    assert isinstance(embedded._authority_key, EllipticCurvePrivateKey)
-    key = new_key()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")])
-    issuer = (await embedded.authority()).subject
-    past = datetime.timedelta(seconds=-5)
-    late = sign_certificate(embedded._authority_key, issuer, subject, key, f"spiffe://{DOMAIN}/node/late", past)
-    await refused(place.client(store(tmp_path, "late", key, late)))
 
 
 async def test_a_certificate_that_ends_while_the_connection_lives(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -260,7 +237,8 @@ async def test_a_report_heals_the_table_only_with_a_signal_that_proves_it(place:
     healed = await report(charlie, good)
     assert healed == {"changed": True, "sender": "alpha", "prefix": "10.9.1.1/32"}
     told = (await alpha.get(f"/v1/next-hops?since={before['revision']}&wait_s=5")).json()
-    assert told["next_hops"] == [{"prefix": "10.9.1.1/32", "next_element": "charlie", "source": "report"}]
+    healing = {"prefix": "10.9.1.1/32", "next_element": "charlie", "source": "report", "shim_address": None}
+    assert told["next_hops"] == [healing]
     # The same signal proves nothing twice, and reports are limited.
     assert not (await report(charlie, good))["changed"]
     answers = [(await report(charlie, junk)).get("status", 200) for _ in range(8)]

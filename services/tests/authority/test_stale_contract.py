@@ -12,9 +12,10 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from chart.authority import certificates, main, tls
+from chart.authority import certificates, enrolments, main, tls
 from chart.authority.context import Authority
 from chart.authority.identity import Identity, Proof
+from chart.authority.schemas import EnrolmentBody
 from chart.common.problems import ProblemError
 from support.authority import Place, csr, empty, new_key, running, settings_of
 from support.postgres import PostgresServer
@@ -33,7 +34,7 @@ async def stale(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Autho
 
 
 async def enrol(authority: Authority, name: str) -> Proof:
-    made = await certificates.make_enrolment(authority, f"node/{name}", 60, "test")
+    made = await enrolments.make(authority, EnrolmentBody(identity=f"node/{name}", life_s=60), "test")
     issued = await certificates.issue(authority, csr(new_key()), token=made.token, holder=None)
     return Proof(Identity("chart.local", "node", name), issued.serial, issued.not_after_us)
 

@@ -4,12 +4,19 @@ import createClient from "openapi-fetch";
 import type { paths } from "./schema";
 import type {
   AlertRuleBody,
+  AuthorisationPolicyBody,
+  EnrolmentBody,
   Estimate,
   EstimatePage,
+  NextHop,
+  NextHopBody,
+  Peer,
+  PeerBody,
   PolicyBody,
   Problem,
   RateRequestBody,
   RateRequestChange,
+  RevocationBody,
 } from "./types";
 
 export class ApiError extends Error {
@@ -60,6 +67,12 @@ async function unwrap<T>(pending: Promise<Answer<T>>): Promise<T> {
     status,
     detail: `The gateway answered ${status}.`,
   });
+}
+
+/** A next hop's place in addresses of the interface. */
+function hopPath({ element, prefix }: Pick<NextHop, "element" | "prefix">) {
+  const [network = "", bits = ""] = prefix.split("/");
+  return { element, network, bits: Number(bits) };
 }
 
 export type Role = "viewer" | "application" | "operator" | "admin";
@@ -160,6 +173,32 @@ export const api = {
   authorisations: () => unwrap(client.GET("/v1/authorisations")).then((page) => page.items),
   deleteAuthorisation: (id: string) =>
     unwrap(client.DELETE("/v1/authorisations/{id}", { params: { path: { id } } })),
+  identities: () => unwrap(client.GET("/v1/identities")).then((page) => page.items),
+  revoke: (body: RevocationBody) => unwrap(client.POST("/v1/revocations", { body })),
+  enrolments: () => unwrap(client.GET("/v1/enrolments")).then((page) => page.items),
+  createEnrolment: (body: EnrolmentBody, idempotencyKey: string) =>
+    unwrap(
+      client.POST("/v1/enrolments", { body, params: { header: { "Idempotency-Key": idempotencyKey } } }),
+    ),
+  withdrawEnrolment: (id: string) =>
+    unwrap(client.DELETE("/v1/enrolments/{id}", { params: { path: { id } } })),
+  // The client's types make plain lists of pairs.
+  peers: () => unwrap(client.GET("/v1/peers")).then((page) => page.items as Peer[]),
+  putPeer: (domain: string, body: PeerBody) =>
+    unwrap(client.PUT("/v1/peers/{domain}", { params: { path: { domain } }, body })),
+  deletePeer: (domain: string) =>
+    unwrap(client.DELETE("/v1/peers/{domain}", { params: { path: { domain } } })),
+  nextHops: () =>
+    unwrap(client.GET("/v1/next-hops", { params: { query: { limit: 10_000 } } })).then((page) => page.items),
+  putNextHop: (hop: Pick<NextHop, "element" | "prefix">, body: NextHopBody) =>
+    unwrap(client.PUT("/v1/next-hops/{element}/{network}/{bits}", { params: { path: hopPath(hop) }, body })),
+  deleteNextHop: (hop: Pick<NextHop, "element" | "prefix">) =>
+    unwrap(client.DELETE("/v1/next-hops/{element}/{network}/{bits}", { params: { path: hopPath(hop) } })),
+  authorisationPolicies: () => unwrap(client.GET("/v1/authorisation-policies")).then((page) => page.items),
+  putAuthorisationPolicy: (id: string, body: AuthorisationPolicyBody) =>
+    unwrap(client.PUT("/v1/authorisation-policies/{id}", { params: { path: { id } }, body })),
+  deleteAuthorisationPolicy: (id: string) =>
+    unwrap(client.DELETE("/v1/authorisation-policies/{id}", { params: { path: { id } } })),
   policies: () => unwrap(client.GET("/v1/policies")).then((page) => page.items),
   putPolicy: (id: string, body: PolicyBody, revision: number | null) =>
     unwrap(

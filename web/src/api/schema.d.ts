@@ -89,6 +89,252 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/enrolments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Enrolments
+         * @description Open ones, and those that were used, expired or were withdrawn up to 30 days ago; the newest first.
+         */
+        get: operations["list_enrolments"];
+        put?: never;
+        /**
+         * Enrol a node or a service
+         * @description Makes a one-time token. It is kept nowhere: a repetition with the same Idempotency-Key gives the same enrolment
+         *     with another token, and the one before is worth nothing then.
+         */
+        post: operations["create_enrolment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/enrolments/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Withdraw an enrolment
+         * @description Its token enrols nobody any more. One that was used cannot be withdrawn: revoke its holder.
+         */
+        delete: operations["withdraw_enrolment"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/identities": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who has a certificate
+         * @description Everybody who was ever given a certificate, with the newest one.
+         */
+        get: operations["list_identities"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/revocations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was revoked
+         * @description Certificates, the newest revocation first.
+         */
+        get: operations["list_revocations"];
+        put?: never;
+        /**
+         * Revoke certificates
+         * @description Of an identity all of them, and of a node its keys too; or one by its serial number. The authority refuses it at
+         *     once, other nodes hear of it within seconds. Who was revoked may be enrolled again.
+         */
+        post: operations["create_revocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/peers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Neighbouring domains
+         * @description With the pairs of elements that share keys across the border.
+         */
+        get: operations["list_peers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/peers/{domain}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * State a neighbouring domain
+         * @description It counts when the neighbour's operator enters us too.
+         */
+        put: operations["put_peer"];
+        post?: never;
+        /**
+         * Remove a neighbouring domain
+         * @description Its certificates are believed no more.
+         */
+        delete: operations["delete_peer"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/next-hops": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Next hops
+         * @description Of every element: what operators stated, what reports proved, and what follows from the topology.
+         */
+        get: operations["list_next_hops"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/next-hops/{element}/{destination}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The next hop towards an address
+         * @description Of the longest prefix that holds it, as the element itself is told.
+         */
+        get: operations["get_next_hop"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/next-hops/{element}/{network}/{bits}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * State a next hop
+         * @description It stands until an operator takes it back, whatever the topology says.
+         */
+        put: operations["put_next_hop"];
+        post?: never;
+        /**
+         * Take a next hop back
+         * @description What the topology says holds again, within a minute.
+         */
+        delete: operations["delete_next_hop"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/authorisation-policies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who may be authorised for what
+         * @description Whom none of them names gets the authority's default, which is for everybody's own address.
+         */
+        get: operations["list_authorisation_policies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/authorisation-policies/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One policy of authorisations
+         * @description What people of some kind may be given.
+         */
+        get: operations["get_authorisation_policy"];
+        /**
+         * Set an authorisation policy
+         * @description Holds for authorisations that are made from now on.
+         */
+        put: operations["put_authorisation_policy"];
+        post?: never;
+        /**
+         * Remove a policy of authorisations
+         * @description Authorisations that it gave stand until their end.
+         */
+        delete: operations["delete_authorisation_policy"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/rate-requests": {
         parameters: {
             query?: never;
@@ -1568,6 +1814,76 @@ export interface components {
             items: components["schemas"]["Authorisation"][];
         };
         /**
+         * AuthorisationPolicies
+         * @description By id.
+         */
+        AuthorisationPolicies: {
+            /** Items */
+            items: components["schemas"]["AuthorisationPolicy"][];
+        };
+        /**
+         * AuthorisationPolicy
+         * @description A policy of authorisations.
+         */
+        AuthorisationPolicy: {
+            /** Id */
+            id: string;
+            /** Subjects */
+            subjects: string[];
+            /** Services */
+            services: ("available" | "guaranteed" | "maximum" | "variable")[];
+            /** Max Guaranteed Bps */
+            max_guaranteed_bps: number;
+            /** Max Priority */
+            max_priority: number;
+            /** Max Delay Class */
+            max_delay_class: number;
+            /** Charging */
+            charging: number;
+            /** Max Duration S */
+            max_duration_s: number;
+            /** Any Address */
+            any_address: boolean;
+        };
+        /**
+         * AuthorisationPolicyBody
+         * @description What people of some kind may be given.
+         */
+        AuthorisationPolicyBody: {
+            /**
+             * Subjects
+             * @description user/NAME, role/ROLE or * for everybody; the most particular policy holds.
+             * @example [
+             *       "role/application"
+             *     ]
+             */
+            subjects: string[];
+            /** Services */
+            services: ("available" | "guaranteed" | "maximum" | "variable")[];
+            /** Max Guaranteed Bps */
+            max_guaranteed_bps: number;
+            /** Max Priority */
+            max_priority: number;
+            /**
+             * Max Delay Class
+             * @default 3
+             */
+            max_delay_class: number;
+            /**
+             * Charging
+             * @default 0
+             */
+            charging: number;
+            /** Max Duration S */
+            max_duration_s: number;
+            /**
+             * Any Address
+             * @description Also for other addresses than the asker's own.
+             * @default false
+             */
+            any_address: boolean;
+        };
+        /**
          * Baseline
          * @description Baseline of a path since its last change.
          */
@@ -1754,6 +2070,69 @@ export interface components {
             counted_at: string | null;
         };
         /**
+         * Enrolment
+         * @description An enrolment without its token, and the certificate that it led to.
+         */
+        Enrolment: {
+            /** Id */
+            id: string;
+            /** Identity */
+            identity: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "open" | "used" | "expired" | "withdrawn";
+            /** Created By */
+            created_by: string;
+            /** Created At */
+            created_at: string | null;
+            /**
+             * Expires At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            expires_at: string;
+            /** Used At */
+            used_at: string | null;
+            /** Withdrawn At */
+            withdrawn_at: string | null;
+            /**
+             * Certificate Serial
+             * @description Null: the token was not used.
+             */
+            certificate_serial: string | null;
+            /** Certificate Expires At */
+            certificate_expires_at: string | null;
+            /** Certificate Revoked At */
+            certificate_revoked_at: string | null;
+        };
+        /**
+         * EnrolmentBody
+         * @description Whom a one-time token is for.
+         */
+        EnrolmentBody: {
+            /**
+             * Identity
+             * @example node/alpha
+             */
+            identity: string;
+            /**
+             * Life S
+             * @description How long the token may wait to be used.
+             * @default 3600
+             */
+            life_s: number;
+        };
+        /**
+         * Enrolments
+         * @description The newest first.
+         */
+        Enrolments: {
+            /** Items */
+            items: components["schemas"]["Enrolment"][];
+        };
+        /**
          * Estimate
          * @description Estimate of a metric of a pair.
          */
@@ -1931,6 +2310,45 @@ export interface components {
              * @enum {string}
              */
             service_state: "GRANTED" | "PREEMPTED" | "DEGRADED";
+        };
+        /**
+         * Identities
+         * @description By name.
+         */
+        Identities: {
+            /** Items */
+            items: components["schemas"]["Identity"][];
+        };
+        /**
+         * Identity
+         * @description Who was given a certificate, with the newest one.
+         */
+        Identity: {
+            /** Identity */
+            identity: string;
+            /**
+             * Element Id
+             * @description Of a node: the sender id of its signals.
+             */
+            element_id: number | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "enrolled" | "expired" | "revoked";
+            /** Certificate Serial */
+            certificate_serial: string | null;
+            /** Certificate Issued At */
+            certificate_issued_at: string | null;
+            /** Certificate Expires At */
+            certificate_expires_at: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Reason
+             * @description Why it was revoked.
+             */
+            reason: string;
         };
         /**
          * Link
@@ -2226,6 +2644,89 @@ export interface components {
             items: components["schemas"]["Measurement"][];
         };
         /**
+         * NewEnrolment
+         * @description A one-time token, shown this once, and what its holder needs besides to enrol.
+         */
+        NewEnrolment: {
+            /** Id */
+            id: string;
+            /** Identity */
+            identity: string;
+            /**
+             * Token
+             * @description Only its hash is kept. It enrols once.
+             */
+            token: string;
+            /**
+             * Expires At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            expires_at: string;
+            /**
+             * Authority Url
+             * @description Addresses of the authority's replicas, separated by commas.
+             */
+            authority_url: string;
+            /**
+             * Authority Ca Pem
+             * @description Certificate that the authority's own is checked with.
+             */
+            authority_ca_pem: string;
+        };
+        /**
+         * NextHop
+         * @description The next element of an element towards a prefix.
+         */
+        NextHop: {
+            /** Element */
+            element: string;
+            /**
+             * Prefix
+             * @example 10.9.0.0/16
+             */
+            prefix: string;
+            /** Next Element */
+            next_element: string;
+            /**
+             * Source
+             * @description Who said so. An operator's word counts more than what a report proved, and that more than what follows from the topology.
+             * @enum {string}
+             */
+            source: "operator" | "report" | "topology";
+            /** Shim Address */
+            shim_address: string | null;
+            /**
+             * Expires At
+             * @description Of what a report proved.
+             */
+            expires_at?: string | null;
+        };
+        /**
+         * NextHopBody
+         * @description The next element towards a prefix.
+         */
+        NextHopBody: {
+            /**
+             * Next Element
+             * @example bravo
+             */
+            next_element: string;
+            /**
+             * Shim Address
+             * @description Where the next element takes the UDP shim; null: it cannot be reached that way.
+             */
+            shim_address?: string | null;
+        };
+        /**
+         * NextHops
+         * @description By element and prefix.
+         */
+        NextHops: {
+            /** Items */
+            items: components["schemas"]["NextHop"][];
+        };
+        /**
          * NextPair
          * @description A pair that should be measured next.
          */
@@ -2441,6 +2942,64 @@ export interface components {
         PathList: {
             /** Items */
             items: components["schemas"]["FoundPath"][];
+        };
+        /**
+         * Peer
+         * @description A neighbouring domain.
+         */
+        Peer: {
+            /** Domain */
+            domain: string;
+            /** Url */
+            url: string;
+            /**
+             * Ca Sha256
+             * @description Fingerprint of its authority's certificate.
+             */
+            ca_sha256: string;
+            /** Pairs */
+            pairs: [
+                string,
+                string
+            ][];
+        };
+        /**
+         * PeerBody
+         * @description A neighbouring domain. It counts once its operator enters ours too.
+         */
+        PeerBody: {
+            /**
+             * Url
+             * @example https://authority.example.net:18443
+             */
+            url: string;
+            /**
+             * Ca Pem
+             * @description Certificate of the neighbour's authority, PEM.
+             */
+            ca_pem: string;
+            /**
+             * Pairs
+             * @description Sender and receiver across the border: ours by name, theirs as name@domain.
+             * @example [
+             *       [
+             *         "edge",
+             *         "border@example.net"
+             *       ]
+             *     ]
+             */
+            pairs: [
+                string,
+                string
+            ][];
+        };
+        /**
+         * Peers
+         * @description By domain.
+         */
+        Peers: {
+            /** Items */
+            items: components["schemas"]["Peer"][];
         };
         /**
          * Policy
@@ -3203,6 +3762,61 @@ export interface components {
             };
             /** Description */
             description: string;
+        };
+        /**
+         * Revocation
+         * @description A certificate that was revoked.
+         */
+        Revocation: {
+            /** Identity */
+            identity: string;
+            /** Serial */
+            serial: string;
+            /**
+             * Revoked At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            revoked_at: string;
+            /** Reason */
+            reason: string;
+            /**
+             * Certificate Expires At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            certificate_expires_at: string;
+            /**
+             * Enrolled Again
+             * @description Whether the identity is enrolled, with another certificate.
+             */
+            enrolled_again: boolean;
+        };
+        /**
+         * RevocationBody
+         * @description Every certificate of an identity, or one by its serial number.
+         */
+        RevocationBody: {
+            /**
+             * Identity
+             * @example node/alpha
+             */
+            identity?: string | null;
+            /** Serial */
+            serial?: string | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /**
+         * Revocations
+         * @description The newest first.
+         */
+        Revocations: {
+            /** Items */
+            items: components["schemas"]["Revocation"][];
         };
         /**
          * RollUp
@@ -4536,6 +5150,1597 @@ export interface operations {
             };
             /** @description The token's roles do not permit this call. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_enrolments: {
+        parameters: {
+            query?: {
+                /** @description Greatest number of items. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Enrolments"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_enrolment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EnrolmentBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewEnrolment"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    withdraw_enrolment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_identities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Identities"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_revocations: {
+        parameters: {
+            query?: {
+                /** @description Greatest number of items. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Revocations"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_revocation: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Repeating a request with the same key within 24 h returns the first response. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RevocationBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_peers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Peers"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_peer: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                domain: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PeerBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Peer"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_peer: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                domain: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_next_hops: {
+        parameters: {
+            query?: {
+                /** @description Only its own. */
+                element?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NextHops"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_next_hop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                element: string;
+                destination: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NextHop"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_next_hop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                element: string;
+                network: string;
+                /** @description Length of the prefix. */
+                bits: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NextHopBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NextHop"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_next_hop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                element: string;
+                network: string;
+                /** @description Length of the prefix. */
+                bits: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_authorisation_policies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuthorisationPolicies"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_authorisation_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuthorisationPolicy"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_authorisation_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AuthorisationPolicyBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuthorisationPolicy"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_authorisation_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

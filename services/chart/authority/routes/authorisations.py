@@ -10,7 +10,7 @@ from ulid import ULID
 from chart.authority import repository, service
 from chart.authority.context import Anyone, Caller, Context, Operator, forbidden
 from chart.authority.routes.next_hops import Since, Wait, wait_for_change
-from chart.authority.schemas import Authorisation, AuthorisationBody, Authorisations, PolicyBody, Unauthorised
+from chart.authority.schemas import Authorisation, AuthorisationBody, Authorisations, Policy, PolicyBody, Unauthorised
 from chart.common import audit
 from chart.common.problems import ProblemError
 
@@ -89,6 +89,13 @@ async def delete_authorisation(
         await audit.add(connection, who.actor, "authorisation.delete", identity, {})
 
 
+@router.get("/authorisation-policies")
+async def list_policies(authority: Context, _operator: Operator) -> list[Policy]:
+    """By name. Whom none of them names gets the default policy."""
+    async with authority.pool.connection() as connection:
+        return [Policy(id=row["id"], **row["body"]) for row in await repository.policies(connection)]
+
+
 @router.put("/authorisation-policies/{id}", status_code=204)
 async def put_policy(
     identity: Annotated[Identifier, Path(alias="id")], body: PolicyBody, authority: Context, operator: Operator
@@ -98,6 +105,18 @@ async def put_policy(
         revision = await repository.next_revision(connection)
         await repository.put_policy(connection, identity, body.model_dump(mode="json"), revision)
         await audit.add(connection, operator.actor, "authorisation-policy.put", identity, body.model_dump(mode="json"))
+
+
+@router.delete("/authorisation-policies/{id}", status_code=204)
+async def delete_policy(
+    identity: Annotated[Identifier, Path(alias="id")], authority: Context, operator: Operator
+) -> None:
+    """Authorisations that it gave stand until their end."""
+    async with authority.pool.connection() as connection, connection.transaction():
+        await repository.next_revision(connection)
+        if not await repository.remove_policy(connection, identity):
+            raise ProblemError(404, "Not found", f"There is no authorisation policy {identity}.", field="id")
+        await audit.add(connection, operator.actor, "authorisation-policy.delete", identity, {})
 
 
 def policy_of(row: dict[str, Any]) -> service.Policy:

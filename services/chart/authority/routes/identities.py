@@ -1,33 +1,30 @@
-"""Enrolment, certificates, revocation, neighbouring domains."""
+"""Certificates, enrolments, revocations, and who has a certificate."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 
-from chart.authority import certificates, repository
-from chart.authority.certificates import invalid
+from chart.authority import certificates, enrolment_repository, enrolments, repository
 from chart.authority.context import Context, Operator, caller, forbidden
 from chart.authority.schemas import (
     Certificate,
     CertificateBody,
     Enrolment,
     EnrolmentBody,
-    Peer,
-    PeerBody,
+    ListedEnrolment,
+    ListedIdentity,
+    Revocation,
     RevocationBody,
 )
 from chart.authority.tls import PEER_CERTIFICATE
-from chart.common import audit
 from chart.common.problems import ProblemError
 
 router = APIRouter(prefix="/v1")
 
-Domain = Annotated[str, Path(pattern=r"^[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?$")]
+EnrolmentId = Annotated[str, Path(alias="id", pattern=r"^[0-9A-Za-z-]{1,64}$")]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
 
 
 @router.post("/certificates", status_code=201)
@@ -42,13 +39,36 @@ async def issue_certificate(body: CertificateBody, request: Request, authority: 
         holder = (await caller(request, authority)).proof
         if holder.identity.domain != authority.settings.authority_domain:
             raise forbidden("A certificate is renewed by the authority of its own domain.")
-    return await certificates.issue(authority, body.csr, token=body.token, holder=holder)
+    claimed = enrolments.identity_of(authority, body.identity) if body.identity is not None else None
+    return await certificates.issue(authority, body.csr, token=body.token, holder=holder, claimed=claimed)
 
 
 @router.post("/enrolments", status_code=201)
 async def create_enrolment(body: EnrolmentBody, authority: Context, operator: Operator) -> Enrolment:
     """A one-time token for a node, a person or a service."""
-    return await certificates.make_enrolment(authority, body.identity, body.life_s, operator.actor)
+    return await enrolments.make(authority, body, operator.actor)
+
+
+@router.get("/enrolments")
+async def list_enrolments(authority: Context, _operator: Operator, limit: Limit = 1000) -> list[ListedEnrolment]:
+    """Open ones and those that are over, the newest first."""
+    now_us = authority.clock.now_us()
+    async with authority.pool.connection() as connection:
+        rows = await enrolment_repository.newest(connection, limit)
+    return [ListedEnrolment(state=enrolments.state_of(row, now_us), **row) for row in rows]
+
+
+@router.delete("/enrolments/{id}", status_code=204)
+async def withdraw_enrolment(enrolment: EnrolmentId, authority: Context, operator: Operator) -> None:
+    """Its token enrols nobody any more."""
+    await enrolments.withdraw(authority, enrolment, operator.actor)
+
+
+@router.get("/identities")
+async def list_identities(authority: Context, _operator: Operator) -> list[ListedIdentity]:
+    """Everybody who was ever given a certificate, by name."""
+    async with authority.pool.connection() as connection:
+        return [ListedIdentity(**row) for row in await repository.identities(connection)]
 
 
 @router.post("/revocations", status_code=204)
@@ -57,53 +77,8 @@ async def revoke(body: RevocationBody, authority: Context, operator: Operator) -
     await certificates.revoke(authority, body, operator.actor)
 
 
-@router.get("/peers")
-async def list_peers(authority: Context, _operator: Operator) -> list[Peer]:
-    """Neighbouring domains."""
+@router.get("/revocations")
+async def list_revocations(authority: Context, _operator: Operator, limit: Limit = 1000) -> list[Revocation]:
+    """Certificates that were revoked, the newest revocation first."""
     async with authority.pool.connection() as connection:
-        rows = await repository.peers(connection)
-    return [_peer(row["domain"], row["url"], row["ca_pem"], row["pairs"]) for row in rows]
-
-
-@router.put("/peers/{domain}")
-async def put_peer(domain: Domain, body: PeerBody, authority: Context, operator: Operator) -> Peer:
-    """Enter a neighbour by hand; it counts when the neighbour enters us too. Each pair has one end on either side."""
-    own = authority.settings.authority_domain
-    if domain == own:
-        raise invalid("domain", f"{own} is this domain itself.")
-    try:
-        authorities = x509.load_pem_x509_certificates(body.ca_pem.encode())
-        basic = authorities[0].extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (ValueError, x509.ExtensionNotFound):
-        raise invalid("ca_pem", "ca_pem is not a certificate of an authority, PEM.") from None
-    if len(authorities) != 1 or not basic.ca:
-        raise invalid("ca_pem", "ca_pem must hold one certificate, that of the neighbour's authority.")
-    for sender, receiver in body.pairs:
-        if [sender.endswith(f"@{domain}"), receiver.endswith(f"@{domain}")].count(True) != 1 or (
-            "@" in sender and "@" in receiver
-        ):
-            raise invalid("pairs", f"{sender} > {receiver}: one end must be ours (name), one theirs (name@{domain}).")
-    pem = authorities[0].public_bytes(serialization.Encoding.PEM).decode()
-    async with authority.pool.connection() as connection, connection.transaction():
-        revision = await repository.next_revision(connection)
-        await repository.put_peer(connection, domain, body.url, pem, [list(pair) for pair in body.pairs], revision)
-        await audit.add(connection, operator.actor, "peer.put", domain, {"url": body.url, "pairs": body.pairs})
-    await authority.trust.refresh()
-    return _peer(domain, body.url, pem, [list(pair) for pair in body.pairs])
-
-
-@router.delete("/peers/{domain}", status_code=204)
-async def delete_peer(domain: Domain, authority: Context, operator: Operator) -> None:
-    """Its certificates are believed no more."""
-    async with authority.pool.connection() as connection, connection.transaction():
-        await repository.next_revision(connection)
-        if not await repository.remove_peer(connection, domain):
-            raise ProblemError(404, "Not found", f"{domain} is no peer.")
-        await audit.add(connection, operator.actor, "peer.delete", domain, {})
-    await authority.trust.refresh()
-
-
-def _peer(domain: str, url: str, pem: str, pairs: list[list[str]]) -> Peer:
-    der = x509.load_pem_x509_certificate(pem.encode()).public_bytes(serialization.Encoding.DER)
-    digest = hashlib.sha256(der).hexdigest()
-    return Peer(domain=domain, url=url, pairs=[(a, b) for a, b in pairs], ca_sha256=digest)
+        return [Revocation(**row) for row in await repository.revoked_certificates(connection, limit)]

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from chart.authority.certificates import invalid
-from chart.authority.context import Anyone, Authority, Caller, Context, forbidden, of, peer
+from chart.authority.context import Anyone, Authority, Caller, Context, forbidden, invalid, of, peer
 from chart.authority.keys import RECORDS, HeldKey, not_enrolled
 from chart.authority.schemas import KeyEpoch, KeySet, StreamKeySet
 from chart.common.problems import ProblemError

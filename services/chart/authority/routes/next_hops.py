@@ -9,13 +9,22 @@ import ipaddress
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from prometheus_client import Counter
+from pydantic import IPvAnyAddress
 
-from chart.authority import keys, repository
-from chart.authority.certificates import invalid
-from chart.authority.context import Authority, Context, Element, Operator
-from chart.authority.schemas import ElementId, NextHop, NextHopBody, NextHops, Report, ReportBody
+from chart.authority import keys, next_hop_repository, repository
+from chart.authority.context import Anyone, Authority, Context, Element, Operator, forbidden, invalid
+from chart.authority.schemas import (
+    ElementId,
+    ElementName,
+    NextHop,
+    NextHopBody,
+    NextHopEntry,
+    NextHops,
+    Report,
+    ReportBody,
+)
 from chart.common import audit, qos
 from chart.common.problems import ProblemError
 
@@ -41,8 +50,8 @@ async def get_next_hops(authority: Context, who: Element, since: Since = 0, wait
         revision, forgotten = await repository.revision(connection)
         full = since == 0 or since < forgotten or since > revision
         start = 0 if full else since
-        rows = await repository.next_hops(connection, who.element, start)
-        senders = await repository.senders_to(connection, who.element)
+        rows = await next_hop_repository.changed(connection, who.element, start)
+        senders = await next_hop_repository.senders_to(connection, who.element)
         elements = await repository.elements(connection, start) if who.local else []
     hops = [NextHop(**row) for row in rows if not (full and row["next_element"] is None)]
     return NextHops(
@@ -52,6 +61,42 @@ async def get_next_hops(authority: Context, who: Element, since: Since = 0, wait
         elements=[ElementId(**one) for one in elements if not (full and one["id"] is None)],
         senders=senders,
     )
+
+
+@router.get("/next-hops/{destination}")
+async def get_next_hop(
+    destination: Annotated[IPvAnyAddress, Path()],
+    authority: Context,
+    who: Anyone,
+    element: Annotated[ElementName | None, Query(description="Another element's, for operators.")] = None,
+) -> NextHop:
+    """The next hop towards an address, of the longest prefix: the caller's own, without waiting for the next poll."""
+    asked = element or who.element
+    if asked is None:
+        raise invalid("element", f"{who.actor} is no node: state element, whose next hop is asked for.")
+    if asked != who.element and not who.operator:
+        raise forbidden(f"The next hops of {asked} are for {asked} and for operators.")
+    async with authority.pool.connection() as connection:
+        row = await next_hop_repository.towards(connection, asked, str(destination))
+    if row is None:
+        raise ProblemError(
+            404, "Not found", f"{asked} has no next hop towards {destination}.", field="destination",
+            suggestions=["State one, or the addresses of the node that it belongs to in the topology."],
+            kind="no-next-hop",
+        )  # fmt: skip
+    return NextHop(**row)
+
+
+@router.get("/next-hop-entries")
+async def list_entries(
+    authority: Context,
+    _operator: Operator,
+    element: Annotated[ElementName | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> list[NextHopEntry]:
+    """What stands, of all elements or of one: the operators' entries, what reports taught, and the topology's."""
+    async with authority.pool.connection() as connection:
+        return [NextHopEntry(**row) for row in await next_hop_repository.entries(connection, element, limit)]
 
 
 async def wait_for_change(authority: Authority, since: int, wait_s: float | None) -> None:
@@ -67,11 +112,14 @@ async def put_next_hop(body: NextHopBody, authority: Context, operator: Operator
     prefix = str(body.prefix)
     async with authority.pool.connection() as connection, connection.transaction():
         revision = await repository.next_revision(connection)
+        shim = str(body.shim_address) if body.shim_address is not None else None
         if body.next_element is not None:
-            await repository.put_next_hop(connection, body.element, prefix, body.next_element, "operator", revision)
-        elif not await repository.remove_next_hop(connection, body.element, prefix, authority.clock.now_us(), revision):
+            await next_hop_repository.put(
+                connection, body.element, prefix, body.next_element, "operator", revision, shim_address=shim
+            )
+        elif not await next_hop_repository.remove(connection, body.element, prefix, authority.clock.now_us(), revision):
             raise ProblemError(404, "Not found", f"{body.element} has no next hop for {prefix}.")
-        detail = {"prefix": prefix, "next_element": body.next_element}
+        detail = {"prefix": prefix, "next_element": body.next_element, "shim_address": shim}
         await audit.add(connection, operator.actor, "next-hop.put", body.element, detail)
 
 
@@ -98,15 +146,16 @@ async def report(body: ReportBody, authority: Context, who: Element) -> Report:
     width = 32 if flow.family == 4 else 128
     prefix = f"{flow.destination}/{width}"
     async with authority.pool.connection() as connection, connection.transaction():
-        new = await repository.note_report(connection, sender, receiver, generation, signal.sequence, now_us)
+        new = await next_hop_repository.note_report(connection, sender, receiver, generation, signal.sequence, now_us)
         changed = new and who.element in receivers
         if changed:
-            if await repository.count_next_hops(connection, sender, "report") >= LEARNT_MAX:
+            if await next_hop_repository.count(connection, sender, "report") >= LEARNT_MAX:
                 raise ProblemError(429, "Too many reports", f"{sender} has learnt {LEARNT_MAX} next hops already.")
             revision = await repository.next_revision(connection)
-            changed = await repository.put_next_hop(
-                connection, sender, prefix, who.element, "report", revision, now_us + LEARNT_S * 1_000_000
-            )
+            changed = await next_hop_repository.put(
+                connection, sender, prefix, who.element, "report", revision,
+                expires_at_us=now_us + LEARNT_S * 1_000_000,
+            )  # fmt: skip
         await audit.add(
             connection, who.identity.short, "next-hop.report", sender,
             {"prefix": prefix, "was": receiver, "now": who.element, "replayed": not new,

@@ -4,7 +4,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api } from "../../api/client";
-import type { Authorisation, NodeKey } from "../../api/types";
+import type { Authorisation } from "../../api/types";
 import { type Column, DataTable } from "../../shared/DataTable";
 import { Figure } from "../../shared/Figure";
 import { useMay, useNow } from "../../shared/hooks";
@@ -13,6 +13,9 @@ import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
 import { formatAge, formatRate } from "../../shared/units";
 import { detailWords } from "../audit/detail";
+import { Neighbours } from "./Neighbours";
+import { Nodes } from "./Nodes";
+import { Policies } from "./Policies";
 import {
   certificatesOf,
   type Held,
@@ -40,7 +43,14 @@ export function SecurityPage() {
         The authority decides which address may request rates in band. A flow without an authorisation is best
         effort.
       </PageHeader>
-      {operator ? <Trust /> : null}
+      {operator ? (
+        <>
+          <Nodes />
+          <Neighbours />
+          <Policies />
+          <Trust />
+        </>
+      ) : null}
       <Fetched query={authorisations} what="authorisations">
         {(items) => <Authorisations items={items} />}
       </Fetched>
@@ -166,24 +176,6 @@ function heldColumns(now: number, what: string, number: string): Column<Held>[] 
   ];
 }
 
-const NODES: Column<NodeKey>[] = [
-  { id: "node", header: "Node", value: ({ node }) => node },
-  { id: "kernel", header: "Kernel", value: ({ kernel_release }) => kernel_release },
-  {
-    id: "epoch",
-    header: "Key epoch",
-    align: "right",
-    value: ({ key_epoch }) => key_epoch || null,
-    cell: ({ key_epoch }) => (key_epoch ? key_epoch : "no key"),
-  },
-  {
-    id: "state",
-    header: "Agent",
-    value: ({ stale }) => (stale ? "not reporting" : "reporting"),
-    cell: ({ stale }) => <State tone={stale ? "bad" : "good"}>{stale ? "not reporting" : "reporting"}</State>,
-  },
-];
-
 const REFUSED: Column<RefusedSignals>[] = [
   { id: "node", header: "Node", value: ({ node }) => node },
   { id: "reason", header: "Reason", value: ({ reason }) => reason },
@@ -255,14 +247,6 @@ function Trust() {
               rowKey={({ subject }) => subject}
               empty="No certificate was issued within the audit records kept here."
               minWidth={560}
-            />
-            <DataTable
-              label="Nodes"
-              rows={nodes.data ?? []}
-              columns={NODES}
-              rowKey={({ node }) => node}
-              empty={nodes.error?.message ?? "No agent has reported yet."}
-              minWidth={520}
             />
             <DataTable
               label="Refused signals"

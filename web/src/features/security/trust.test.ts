@@ -1,7 +1,17 @@
 import { describe, expect, it } from "vitest";
 
-import type { AuditRecord, NodeKey } from "../../api/types";
-import { certificatesOf, keysOf, reasonWords, refusalsOf, refusedSignalsOf } from "./trust";
+import type { AuditRecord, Identity, NewEnrolment, NodeKey } from "../../api/types";
+import {
+  certificatesOf,
+  commandOf,
+  keysOf,
+  nodesOf,
+  pairsOf,
+  pairsText,
+  reasonWords,
+  refusalsOf,
+  refusedSignalsOf,
+} from "./trust";
 
 const record = (second: number, action: string, subject: string, detail: Record<string, unknown> = {}) =>
   ({ id: `${second}`, at: new Date(second * 1000).toISOString(), action, subject, detail }) as AuditRecord;
@@ -62,5 +72,42 @@ describe("refused signals", () => {
   it("has words for a reason, and passes on one that it does not know", () => {
     expect(reasonWords("replayed")).toBe("sequence number was accepted before");
     expect(reasonWords("some_new_thing")).toBe("some new thing");
+  });
+});
+
+describe("nodes", () => {
+  const identity = (name: string, state: Identity["state"]) => ({ identity: name, state }) as Identity;
+  const keys = (node: string) => ({ node, key_epoch: 3 }) as NodeKey;
+
+  it("has each node that is enrolled or heard of once, and no service", () => {
+    const identities = [
+      identity("node/b", "enrolled"),
+      identity("node/a", "revoked"),
+      identity("service/x", "enrolled"),
+    ];
+    const found = nodesOf(identities, [keys("b"), keys("c")]);
+    expect(found.map((one) => [one.node, one.state, one.keys?.key_epoch ?? null])).toEqual([
+      ["a", "revoked", null],
+      ["b", "enrolled", 3],
+      ["c", "not enrolled", 3],
+    ]);
+  });
+
+  it("are enrolled by a command that names the authority", () => {
+    const made = { identity: "node/alpha", authority_url: "https://a.example:18443" } as NewEnrolment;
+    expect(commandOf(made)).toContain("chart-agent --node alpha ");
+    expect(commandOf(made)).toContain("--authority https://a.example:18443 --authority-ca ");
+  });
+});
+
+describe("pairs across a border", () => {
+  it("are read as they are written", () => {
+    const pairs: [string, string][] = [
+      ["edge", "border@b.example"],
+      ["border@b.example", "edge"],
+    ];
+    expect(pairsOf(pairsText(pairs))).toEqual(pairs);
+    expect(pairsOf(" \n")).toEqual([]);
+    expect(pairsOf("edge")).toBeNull();
   });
 });

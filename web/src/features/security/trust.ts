@@ -1,5 +1,5 @@
 /** Keys and certificates from the authority's audit: the newest of each, and how old they are. Pure. */
-import type { AuditRecord, NodeKey } from "../../api/types";
+import type { AuditRecord, Identity, NewEnrolment, NodeKey } from "../../api/types";
 
 export interface Held {
   subject: string;
@@ -74,3 +74,45 @@ export const refusedSignalsOf = (nodes: NodeKey[]): RefusedSignals[] =>
   nodes
     .flatMap(({ node, refused_signals }) => refused_signals.map((one) => ({ node, ...one })))
     .sort((a, b) => b.count - a.count || a.node.localeCompare(b.node));
+
+/** A node: what the authority gave it, and what its agent says. */
+export interface TrustedNode {
+  node: string;
+  state: Identity["state"] | "not enrolled";
+  identity: Identity | null;
+  keys: NodeKey | null;
+}
+
+/** Nodes that have a certificate, or whose agents are heard of, by name. */
+export function nodesOf(identities: Identity[], keys: NodeKey[]): TrustedNode[] {
+  const found = new Map<string, TrustedNode>();
+  for (const key of keys)
+    found.set(key.node, { node: key.node, state: "not enrolled", identity: null, keys: key });
+  for (const identity of identities) {
+    const [kind, node = ""] = identity.identity.split("/");
+    if (kind !== "node") continue;
+    found.set(node, { node, state: identity.state, identity, keys: found.get(node)?.keys ?? null });
+  }
+  return [...found.values()].sort((a, b) => a.node.localeCompare(b.node));
+}
+
+/** What is run on a node with the token and the authority's certificate in two files beside it. */
+export const commandOf = ({ identity, authority_url }: NewEnrolment): string =>
+  [
+    `chart-agent --node ${identity.replace("node/", "")} --state-dir /var/lib/chart --cgroup /sys/fs/cgroup`,
+    `--authority ${authority_url} --authority-ca authority-ca.pem --enrolment-token-file token`,
+  ].join(" ");
+
+/** Pairs of elements across a border as text: sender and receiver, a pair in each line. */
+export const pairsText = (pairs: readonly (readonly string[])[]): string =>
+  pairs.map((pair) => pair.join(" ")).join("\n");
+
+/** Pairs from such text; null when a line has not two names. */
+export function pairsOf(text: string): [string, string][] | null {
+  const lines = text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "");
+  const pairs = lines.map((line) => line.split(/\s+/));
+  return pairs.every((pair): pair is [string, string] => pair.length === 2) ? pairs : null;
+}
