@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, OperationalError
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
+from chart.common.rpc_errors import means_unavailable
 from chart.common.settings import BaseServiceSettings
 
 # Rows come as dictionaries.
@@ -23,6 +24,8 @@ Pool = AsyncConnectionPool[Connection]
 OPEN_LIMIT_S = 30.0
 
 _log = structlog.get_logger("chart.database")
+
+means_unavailable(OperationalError, PoolTimeout, TooManyRequests)
 
 
 @asynccontextmanager

@@ -6,9 +6,22 @@ from collections.abc import Sequence
 
 import grpc
 
+from chart.common.records import StreamUnavailable
 from chart.v1 import reservations_pb2
 
 REFUSAL_METADATA = "chart-refusal-bin"
+
+_unavailable: list[type[Exception]] = [StreamUnavailable]
+
+
+def means_unavailable(*errors: type[Exception]) -> None:
+    """Errors of a store that cannot be reached: calls that fail with one answer UNAVAILABLE, and may be repeated."""
+    _unavailable.extend(errors)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether a call failed because a stream or a store cannot be reached."""
+    return isinstance(error, tuple(_unavailable))
 
 
 class RefusalError(Exception):

@@ -8,16 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-import psycopg
-import psycopg_pool
 import structlog
 from grpc import aio
 from opentelemetry.trace import Status, StatusCode
 from prometheus_client import Histogram
 
 from chart.common import telemetry
-from chart.common.records import StreamUnavailable
-from chart.common.rpc_errors import REFUSAL_METADATA, RefusalError
+from chart.common.rpc_errors import REFUSAL_METADATA, RefusalError, is_unavailable
 from chart.v1 import reservations_pb2
 
 HANDLED = Histogram(
@@ -26,8 +23,6 @@ HANDLED = Histogram(
     ["method", "code"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 3, 10),
 )
-
-_UNAVAILABLE = (StreamUnavailable, psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests)
 
 _log = structlog.get_logger("chart.rpc")
 
@@ -141,7 +136,7 @@ def status_of(error: Exception) -> tuple[grpc.StatusCode, str, tuple[tuple[str, 
     """Status code, words and trailing metadata for an exception of a handler."""
     if isinstance(error, RefusalError):
         return error.status, error.refusal.detail, ((REFUSAL_METADATA, error.refusal.SerializeToString()),)
-    if isinstance(error, _UNAVAILABLE):
+    if is_unavailable(error):
         return grpc.StatusCode.UNAVAILABLE, f"not available now: {error}", ()
     return grpc.StatusCode.INTERNAL, "internal error; the service's log has the reason", ()
 
