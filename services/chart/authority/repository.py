@@ -1,4 +1,4 @@
-"""The authority's tables but for keys and accounts. A followed change takes the next revision; `changes` reads on.
+"""The authority's tables but for keys, next hops, accounts. A followed change takes a revision; `changes` reads on.
 
 `next_revision` locks one row until the commit, so revisions become visible in their order and a poller misses none.
 """
@@ -184,87 +184,6 @@ async def elements(connection: Connection, since: int) -> list[dict[str, Any]]:
         {"element": row["name"].removeprefix("node/"), "id": row["element_id"] if row["active"] else None}
         for row in await cursor.fetchall()
     ]
-
-
-# Next hops.
-
-
-async def put_next_hop(
-    connection: Connection, element: str, prefix: str, next_element: str, source: str, revision: int,
-    expires_at_us: int | None = None,
-) -> bool:  # fmt: skip
-    """State the next element towards a prefix; False: what stands there counts more (operator, report, topology)."""
-    cursor = await connection.execute(
-        "INSERT INTO next_hop (element, prefix, next_element, source, revision, expires_at_us)"
-        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (element, prefix) DO UPDATE SET"
-        " next_element = EXCLUDED.next_element, source = EXCLUDED.source, revision = EXCLUDED.revision,"
-        " expires_at_us = EXCLUDED.expires_at_us, removed_at_us = NULL"
-        " WHERE next_hop.removed_at_us IS NOT NULL OR EXCLUDED.source = 'operator'"
-        " OR next_hop.source = 'topology' OR (next_hop.source = 'report' AND EXCLUDED.source = 'report')"
-        " RETURNING element",
-        (element, prefix, next_element, source, revision, expires_at_us),
-    )
-    return await cursor.fetchone() is not None
-
-
-async def remove_next_hop(connection: Connection, element: str, prefix: str, now_us: int, revision: int) -> bool:
-    """Mark a next hop as removed; whether there was one."""
-    cursor = await connection.execute(
-        "UPDATE next_hop SET removed_at_us = %s, revision = %s WHERE element = %s AND prefix = %s"
-        " AND removed_at_us IS NULL RETURNING element",
-        (now_us, revision, element, prefix),
-    )
-    return await cursor.fetchone() is not None
-
-
-async def next_hops(connection: Connection, element: str, since: int) -> list[dict[str, Any]]:
-    """Next hops of an element that changed after a revision; removed ones have no next element."""
-    cursor = await connection.execute(
-        "SELECT prefix::text AS prefix, CASE WHEN removed_at_us IS NULL THEN next_element END AS next_element, source"
-        " FROM next_hop WHERE element = %s AND revision > %s ORDER BY prefix",
-        (element, since),
-    )
-    return await cursor.fetchall()
-
-
-async def senders_to(connection: Connection, element: str) -> list[str]:
-    """Elements that send to this one."""
-    cursor = await connection.execute(
-        "SELECT DISTINCT element FROM next_hop WHERE next_element = %s AND removed_at_us IS NULL ORDER BY element",
-        (element,),
-    )
-    return [row["element"] for row in await cursor.fetchall()]
-
-
-async def standing_next_hops(connection: Connection) -> dict[tuple[str, str], tuple[str, str]]:
-    """Next element and source by element and prefix."""
-    cursor = await connection.execute(
-        "SELECT element, prefix::text AS prefix, next_element, source FROM next_hop WHERE removed_at_us IS NULL"
-    )
-    return {(row["element"], row["prefix"]): (row["next_element"], row["source"]) for row in await cursor.fetchall()}
-
-
-async def count_next_hops(connection: Connection, element: str, source: str) -> int:
-    """How many next hops of an element came from one source."""
-    cursor = await connection.execute(
-        "SELECT count(*) AS n FROM next_hop WHERE element = %s AND source = %s AND removed_at_us IS NULL",
-        (element, source),
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    return int(row["n"])
-
-
-async def note_report(
-    connection: Connection, sender: str, receiver: str, generation: int, sequence: int, now_us: int
-) -> bool:
-    """Remember that a signal was used as proof; False when it was before."""
-    cursor = await connection.execute(
-        "INSERT INTO report (sender, receiver, generation, sequence, at_us) VALUES (%s, %s, %s, %s, %s)"
-        " ON CONFLICT DO NOTHING RETURNING sender",
-        (sender, receiver, generation, sequence, now_us),
-    )
-    return await cursor.fetchone() is not None
 
 
 # Authorisations and their policies.

@@ -90,10 +90,11 @@ class StreamKeySet(BaseModel):
 
 
 class NextHop(BaseModel):
-    """``next_element`` null: the entry was removed."""
+    """``next_element`` null: the entry was removed. ``shim_address``: where the UDP shim reaches the next element."""
 
     prefix: str
     next_element: str | None
+    shim_address: str | None = None
     source: str = ""
 
 
@@ -121,6 +122,7 @@ class NextHopBody(Body):
     element: ElementName
     prefix: IPvAnyNetwork
     next_element: ElementName | None
+    shim_address: IPvAnyAddress | None = None
 
 
 class ReportBody(Body):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from chart.common.problems import ProblemError
 
@@ -19,6 +20,7 @@ DEMAND_EVERY_US = 1_000_000
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 SERVICES = ("available", "guaranteed", "maximum", "variable")
 
@@ -211,21 +213,47 @@ def check_address(stated: str | None, own: str | None, policy: Policy, *, operat
 
 @dataclass
 class Topology:
-    """What next hops are worked out from: prefixes by element, and who is joined to whom (directed)."""
+    """What next hops are worked out from: addresses by element, and who is joined to whom (directed)."""
 
-    prefixes: dict[str, tuple[Network, ...]] = field(default_factory=dict)
+    addresses: dict[str, tuple[Interface, ...]] = field(default_factory=dict)
     neighbours: dict[str, set[str]] = field(default_factory=dict)
 
 
-def next_hops(topology: Topology) -> dict[tuple[str, Network], str]:
+class NextHop(NamedTuple):
+    """The next element, and the address at which the UDP shim reaches it; None: the topology names none."""
+
+    element: str
+    shim_address: str | None
+
+
+def next_hops(topology: Topology) -> dict[tuple[str, Network], NextHop]:
     """For each element and prefix of another: the first element on a shortest path, by name among equals."""
-    table: dict[tuple[str, Network], str] = {}
-    for element in topology.prefixes:
+    table: dict[tuple[str, Network], NextHop] = {}
+    for element in topology.addresses:
         first = _first_hops(element, topology.neighbours)
-        for other, prefixes in topology.prefixes.items():
-            if other in first:
-                table.update({(element, prefix): first[other] for prefix in prefixes})
+        for other, addresses in topology.addresses.items():
+            if other not in first:
+                continue
+            via = first[other]
+            for address in addresses:
+                shim = shim_address(topology.addresses[element], topology.addresses.get(via, ()), address.version)
+                table[element, address.network] = NextHop(via, shim)
     return table
+
+
+def shim_address(own: Sequence[Interface], following: Sequence[Interface], version: int) -> str | None:
+    """Where an element sends the shim's datagrams for flows of an IP version: the next element's address in a network
+    that both share, else its first. None: the next element has no host's address of that version.
+    """
+    hosts = [one for one in following if one.version == version and _is_host(one)]
+    shared = {one.network for one in own if one.network.num_addresses > 1}
+    found = next((one for one in hosts if one.network in shared), hosts[0] if hosts else None)
+    return str(found.ip) if found is not None else None
+
+
+def _is_host(address: Interface) -> bool:
+    """Whether an address with its prefix is that of a host, not of a whole network."""
+    return address.network.num_addresses == 1 or address.ip != address.network.network_address
 
 
 def _first_hops(element: str, neighbours: Mapping[str, set[str]]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import psycopg_pool
 import structlog
 from google.protobuf.message import Message
 
-from chart.authority import accounts, repository, service
+from chart.authority import accounts, hops, repository, service
 from chart.common import audit
 from chart.common.clock import Clock
 from chart.common.database import Pool
@@ -46,13 +46,13 @@ def topology_of(entities: Iterable[tuple[str, Message]]) -> service.Topology:
     for _, entity in entities:
         assert isinstance(entity, topology_pb2.TopologyEntity)
         if entity.HasField("node"):
-            prefixes = []
+            addresses = []
             for address in entity.node.addresses:
                 try:
-                    prefixes.append(ipaddress.ip_interface(address).network)
+                    addresses.append(ipaddress.ip_interface(address))
                 except ValueError:
                     continue
-            found.prefixes[entity.node.id] = tuple(prefixes)
+            found.addresses[entity.node.id] = tuple(addresses)
         elif entity.HasField("link"):
             found.neighbours.setdefault(entity.link.from_node, set()).add(entity.link.to_node)
     return found
@@ -60,24 +60,25 @@ def topology_of(entities: Iterable[tuple[str, Message]]) -> service.Topology:
 
 async def write_next_hops(pool: Pool, topology: service.Topology, clock: Clock) -> int:
     """Bring the table to what the topology says; entries of operators and reports stay. Returns how many changed."""
-    wanted = {(element, str(prefix)): via for (element, prefix), via in service.next_hops(topology).items()}
+    wanted = {(element, str(prefix)): hop for (element, prefix), hop in service.next_hops(topology).items()}
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('authority.topology'))")
-        standing = await repository.standing_next_hops(connection)
+        standing = await hops.standing(connection)
         # What operators and reports said stays as long as it stands.
         fresh = {
-            key: via
-            for key, via in wanted.items()
-            if (known := standing.get(key)) is None or (known[1] == "topology" and known[0] != via)
+            key: hop
+            for key, hop in wanted.items()
+            if (known := standing.get(key)) is None
+            or (known.source == "topology" and (known.next_element, known.shim_address) != hop)
         }
-        gone = [key for key, (_, source) in standing.items() if source == "topology" and key not in wanted]
+        gone = [key for key, known in standing.items() if known.source == "topology" and key not in wanted]
         if not fresh and not gone:
             return 0
         revision = await repository.next_revision(connection)
-        for (element, prefix), via in fresh.items():
-            await repository.put_next_hop(connection, element, prefix, via, "topology", revision)
+        for (element, prefix), (via, shim_address) in fresh.items():
+            await hops.put(connection, element, prefix, via, "topology", revision, shim_address=shim_address)
         for element, prefix in gone:
-            await repository.remove_next_hop(connection, element, prefix, clock.now_us(), revision)
+            await hops.remove(connection, element, prefix, clock.now_us(), revision)
         detail = {"changed": len(fresh), "removed": len(gone), "revision": revision}
         await audit.add(connection, "authority", "next-hop.topology", "next-hops", detail)
     _log.info("next hops follow the topology", changed=len(fresh), removed=len(gone))

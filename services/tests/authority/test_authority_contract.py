@@ -8,7 +8,6 @@ import datetime
 import json
 import ssl
 import time
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.x509.oid import NameOID
 
 from chart.authority.keystore_embedded import EmbeddedKeyStore
-from chart.common import qos
 from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, sign_certificate, store
 from support.postgres import PostgresServer
 from support.waiting import eventually
@@ -225,50 +223,6 @@ async def test_a_revision_that_is_too_old_or_unknown_gets_the_full_list(place: P
         connection.execute("UPDATE revision SET forgotten = value, value = value + 1")
     assert (await node.get(f"/v1/authorisations?since={newest - 1}&wait_s=0")).json()["full"]
     assert not (await node.get(f"/v1/authorisations?since={newest}&wait_s=1")).json()["full"]
-
-
-def signalled(key: bytes, epoch: int, sender: int, destination: str) -> bytes:
-    """An IPv4 packet with a signal, TCP 4000 -> 5000."""
-    tcp = (4000).to_bytes(2, "big") + (5000).to_bytes(2, "big") + bytes(16)
-    source = bytes([10, 1, 0, 1])
-    target = bytes(int(part) for part in destination.split("."))
-    packet = bytes([0x45, 0]) + (40).to_bytes(2, "big") + bytes(5) + bytes([6, 0, 0]) + source + target + tcp
-    packet = packet[:8] + bytes([64, 6]) + packet[10:]
-    fields = qos.Qos(guaranteed_rate=0x61B0)
-    described = qos.Flow.of_ports(IPv4Address(source), IPv4Address(target), 6, (4000, 5000))
-    return qos.insert_ipv4(packet, qos.Signal(fields, sender, epoch, 7).sign(described, key))
-
-
-async def test_a_report_heals_the_table_only_with_a_signal_that_proves_it(place: Place) -> None:
-    alpha, bravo, charlie = [await place.node(name) for name in ("alpha", "bravo", "charlie")]
-    prefix = {"element": "alpha", "prefix": "10.9.0.0/16", "next_element": "bravo"}
-    assert (await place.operator.put("/v1/next-hops", json=prefix)).status_code == 204
-    keys = (await alpha.get("/v1/keys/alpha/bravo")).json()
-    await alpha.get("/v1/keys/alpha/charlie")
-    epoch = keys["epochs"][0]
-    good = signalled(base64.b64decode(epoch["key"]), epoch["epoch"], keys["sender_id"], "10.9.1.1")
-
-    async def report(node: httpx.AsyncClient, packet: bytes) -> Any:
-        body = {"carrier": "ipv4", "packet": base64.b64encode(packet).decode()}
-        return (await node.post("/v1/next-hops/reports", json=body)).json()
-
-    before = (await alpha.get("/v1/next-hops")).json()
-    junk = signalled(bytes(32), epoch["epoch"], keys["sender_id"], "10.9.1.1")
-    assert not (await report(charlie, junk))["changed"]
-    assert not (await report(bravo, good))["changed"]
-    assert (await alpha.get(f"/v1/next-hops?since={before['revision']}&wait_s=0")).json()["next_hops"] == []
-    healed = await report(charlie, good)
-    assert healed == {"changed": True, "sender": "alpha", "prefix": "10.9.1.1/32"}
-    told = (await alpha.get(f"/v1/next-hops?since={before['revision']}&wait_s=5")).json()
-    assert told["next_hops"] == [{"prefix": "10.9.1.1/32", "next_element": "charlie", "source": "report"}]
-    # The same signal proves nothing twice, and reports are limited.
-    assert not (await report(charlie, good))["changed"]
-    answers = [(await report(charlie, junk)).get("status", 200) for _ in range(8)]
-    assert 429 in answers
-    with psycopg.connect(place.settings.database_url) as connection:
-        actions = [row[0] for row in connection.execute("SELECT action FROM audit WHERE action LIKE 'next-hop%'")]
-    assert actions.count("next-hop.report") == 2
-    assert "next-hop.report-refused" in actions
 
 
 async def test_replicas_answer_alike(

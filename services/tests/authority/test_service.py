@@ -113,10 +113,28 @@ def test_an_authorisation_is_for_ones_own_address() -> None:
 
 
 def test_next_hops_follow_shortest_paths() -> None:
-    nets = {name: (ipaddress.ip_network(f"10.1.0.{n}/32"),) for n, name in enumerate("abcd")}
-    topology = Topology(prefixes=dict(nets), neighbours={"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": {"b"}})
+    own = {name: ipaddress.ip_interface(f"10.1.0.{n}/32") for n, name in enumerate("abcd")}
+    addresses = {name: (address,) for name, address in own.items()}
+    topology = Topology(addresses=dict(addresses), neighbours={"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": {"b"}})
     table = service.next_hops(topology)
-    assert table[("a", nets["d"][0])] == "b"
-    assert table[("d", nets["b"][0])] == "b"
-    assert ("d", nets["a"][0]) not in table
-    assert ("a", nets["a"][0]) not in table
+    assert table[("a", own["d"].network)] == ("b", "10.1.0.1")
+    assert table[("d", own["b"].network)] == ("b", "10.1.0.1")
+    assert ("d", own["a"].network) not in table
+    assert ("a", own["a"].network) not in table
+
+
+@pytest.mark.parametrize(
+    ("own", "following", "version", "expected"),
+    [
+        (["10.0.0.1/32"], ["10.0.0.2/32", "10.1.1.2/32"], 4, "10.0.0.2"),
+        (["10.0.0.1/32", "10.1.1.1/30"], ["10.0.0.2/32", "10.1.1.2/30"], 4, "10.1.1.2"),
+        (["10.0.0.1/32"], ["192.0.2.0/24", "fd00::2/128"], 4, None),
+        (["10.0.0.1/32"], ["192.0.2.0/24", "fd00::2/128"], 6, "fd00::2"),
+        (["10.0.0.1/32"], [], 4, None),
+    ],
+)
+def test_the_shim_goes_to_an_address_of_the_next_element_itself(
+    own: list[str], following: list[str], version: int, expected: str | None
+) -> None:
+    ends = [tuple(ipaddress.ip_interface(address) for address in end) for end in (own, following)]
+    assert service.shim_address(ends[0], ends[1], version) == expected

@@ -12,7 +12,7 @@ import structlog
 from fastapi import APIRouter, Query
 from prometheus_client import Counter
 
-from chart.authority import keys, repository
+from chart.authority import hops, keys, repository
 from chart.authority.certificates import invalid
 from chart.authority.context import Authority, Context, Element, Operator
 from chart.authority.schemas import ElementId, NextHop, NextHopBody, NextHops, Report, ReportBody
@@ -41,14 +41,14 @@ async def get_next_hops(authority: Context, who: Element, since: Since = 0, wait
         revision, forgotten = await repository.revision(connection)
         full = since == 0 or since < forgotten or since > revision
         start = 0 if full else since
-        rows = await repository.next_hops(connection, who.element, start)
-        senders = await repository.senders_to(connection, who.element)
+        rows = await hops.of_element(connection, who.element, start)
+        senders = await hops.senders_to(connection, who.element)
         elements = await repository.elements(connection, start) if who.local else []
-    hops = [NextHop(**row) for row in rows if not (full and row["next_element"] is None)]
+    found = [NextHop(**row) for row in rows if not (full and row["next_element"] is None)]
     return NextHops(
         revision=revision,
         full=full,
-        next_hops=hops,
+        next_hops=found,
         elements=[ElementId(**one) for one in elements if not (full and one["id"] is None)],
         senders=senders,
     )
@@ -65,13 +65,16 @@ async def wait_for_change(authority: Authority, since: int, wait_s: float | None
 async def put_next_hop(body: NextHopBody, authority: Context, operator: Operator) -> None:
     """An operator's entry; it stands until the operator takes it back."""
     prefix = str(body.prefix)
+    shim_address = str(body.shim_address) if body.shim_address is not None else None
     async with authority.pool.connection() as connection, connection.transaction():
         revision = await repository.next_revision(connection)
         if body.next_element is not None:
-            await repository.put_next_hop(connection, body.element, prefix, body.next_element, "operator", revision)
-        elif not await repository.remove_next_hop(connection, body.element, prefix, authority.clock.now_us(), revision):
+            await hops.put(
+                connection, body.element, prefix, body.next_element, "operator", revision, shim_address=shim_address
+            )
+        elif not await hops.remove(connection, body.element, prefix, authority.clock.now_us(), revision):
             raise ProblemError(404, "Not found", f"{body.element} has no next hop for {prefix}.")
-        detail = {"prefix": prefix, "next_element": body.next_element}
+        detail = {"prefix": prefix, "next_element": body.next_element, "shim_address": shim_address}
         await audit.add(connection, operator.actor, "next-hop.put", body.element, detail)
 
 
@@ -98,14 +101,14 @@ async def report(body: ReportBody, authority: Context, who: Element) -> Report:
     width = 32 if flow.family == 4 else 128
     prefix = f"{flow.destination}/{width}"
     async with authority.pool.connection() as connection, connection.transaction():
-        new = await repository.note_report(connection, sender, receiver, generation, signal.sequence, now_us)
+        new = await hops.note_report(connection, sender, receiver, generation, signal.sequence, now_us)
         changed = new and who.element in receivers
         if changed:
-            if await repository.count_next_hops(connection, sender, "report") >= LEARNT_MAX:
+            if await hops.count(connection, sender, "report") >= LEARNT_MAX:
                 raise ProblemError(429, "Too many reports", f"{sender} has learnt {LEARNT_MAX} next hops already.")
             revision = await repository.next_revision(connection)
-            changed = await repository.put_next_hop(
-                connection, sender, prefix, who.element, "report", revision, now_us + LEARNT_S * 1_000_000
+            changed = await hops.put(
+                connection, sender, prefix, who.element, "report", revision, expires_at_us=now_us + LEARNT_S * 1_000_000
             )
         await audit.add(
             connection, who.identity.short, "next-hop.report", sender,
