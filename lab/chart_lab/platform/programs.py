@@ -52,6 +52,7 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
         "CHART_STATE_DIR": str(settings.state_dir),
         "CHART_ENVIRONMENT": settings.environment,
         "CHART_LOG_LEVEL": settings.log_level,
+        "CHART_RECORD_AUTHENTICATION": settings.record_authentication,
         "CHART_WEB_DIR": str(settings.web_dir),
         "CHART_HTTP_LISTEN": f"127.0.0.1:{http_port(settings, service)}",
         **{f"CHART_{name.upper()}_TARGET": f"127.0.0.1:{grpc_port(settings, name)}" for name in SERVICES},
