@@ -40,7 +40,7 @@ def authority_url() -> str:
 
 def authority_ca() -> Path:
     """Certificate of the local platform's authority."""
-    return PlatformSettings().state_dir.resolve() / "authority" / "ca.pem"
+    return PlatformSettings().authority_ca
 
 
 def operator_client(url: str) -> httpx.Client:

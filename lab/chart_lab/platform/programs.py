@@ -68,6 +68,11 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
     return environment
 
 
+def _stage(name: str) -> int:
+    """The authority first: the others have the keys of nodes' records from it before they read the first record."""
+    return {"authority": 1, "gateway": 3}.get(name, 2)
+
+
 def service_programs(settings: PlatformSettings) -> list[Program]:
     """The Python services; each is the console script that its distribution installs."""
     scripts = Path(sys.executable).parent
@@ -75,7 +80,7 @@ def service_programs(settings: PlatformSettings) -> list[Program]:
         Program(
             name=name,
             command=(str(scripts / f"chart-{name}"),),
-            stage=2 if name != "gateway" else 3,
+            stage=_stage(name),
             health=f"http://127.0.0.1:{http_port(settings, name)}/readyz",
             environment=service_environment(settings, name),
         )

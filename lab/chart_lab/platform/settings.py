@@ -39,7 +39,7 @@ class PlatformSettings(BaseSettings):
     service_port_base: int = 18100
     management_address: str = "10.254.0.1"
     # Whether services check that records of nodes are written by these nodes (chart.common.record_check).
-    record_authentication: Literal["off", "observe", "require"] = "observe"
+    record_authentication: Literal["off", "observe", "require"] = "require"
 
     @property
     def kafka_bootstrap(self) -> str:
@@ -65,6 +65,11 @@ class PlatformSettings(BaseSettings):
     def node_authority_url(self) -> str:
         """Where nodes of the lab reach the authority."""
         return f"https://{self.management_address}:{self.authority_port}"
+
+    @property
+    def authority_ca(self) -> Path:
+        """Certificate of the authority itself."""
+        return self.state_dir.resolve() / "authority" / "ca.pem"
 
     @property
     def authority_listen(self) -> tuple[str, ...]:
