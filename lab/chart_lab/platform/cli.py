@@ -130,6 +130,8 @@ def demo(
             progress("every node is enrolled and has keys for its neighbours")
             before = trust.checks(settings)
             figures = demonstration.run(rest, settings.state_dir, duration, progress)
+            progress("flows that ask for their rate inside their own packets")
+            figures.append(demonstration.in_band(lab))
             progress("writing records in the names of nodes that did not write them")
             figures += trust.figures(settings, lab, before)
     except FAILURES as error:
