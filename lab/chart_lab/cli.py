@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from chart_lab import network, registration, supervise, topology
+from chart_lab import enrolment, network, registration, supervise, topology
 from chart_lab.errors import LabError, NoisyMachineError, UnfinishedError
 from chart_lab.network import Lab
 
@@ -89,6 +90,10 @@ def up(
         bool, typer.Option("--platform", help="register it at the gateway and run agent and sensor pod on every node")
     ] = False,
     gateway: Annotated[str | None, typer.Option(help="address of the gateway", show_default="local platform")] = None,
+    enrol: Annotated[
+        bool,
+        typer.Option("--enrol/--no-enrol", help="with --platform: enrol the nodes at the local platform's authority"),
+    ] = True,
     series: Annotated[bool, typer.Option("--series", help="links write their counters over time as CSV")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -100,9 +105,13 @@ def up(
         try:
             lab.up(lambda step: status.update(f"lab {lab.id}: {step}"))
             if platform:
-                lab.set_gateway(gateway or registration.gateway_url())
+                lab.set_platform(gateway or registration.gateway_url(), enrolment.authority_url() if enrol else "")
                 status.update(f"lab {lab.id}: registering nodes, links and what to sense")
                 registration.register(lab.topology, lab.gateway)
+                if lab.authority:
+                    status.update(f"lab {lab.id}: enrolling nodes")
+                    enrolment.enrol(lab, registration.authorisation_policy(lab.topology))
+                    registration.authorise(lab.topology, lab.gateway)
                 status.update(f"lab {lab.id}: starting agents and sensor pods")
                 supervise.start(lab, supervise.node_processes(lab))
         except BaseException:
@@ -127,18 +136,29 @@ def down(
             removed = network.remove_all(lambda step: status.update(f"removing {step}"))
         else:
             lab = chosen(lab_id)
-            if lab.gateway:
-                status.update("removing what the gateway knows of it")
-                try:
-                    registration.deregister(lab.topology, lab.gateway)
-                except LabError as error:
-                    progress.print(f"not deregistered: {error}", highlight=False)
-            lab.down(lambda step: status.update(f"removing {step}"))
+            forget(lab, lambda step: status.update(f"removing {step}"))
             removed = [lab.id]
     if as_json:
         show({"removed": removed})
     else:
         output.print(f"removed: {', '.join(removed) or 'nothing was up'}")
+
+
+def forget(lab: Lab, told: Callable[[str], None]) -> None:
+    """Removes a lab and what the platform knows of it; a platform that is gone already knows nothing to remove."""
+    if lab.gateway:
+        told("what the gateway knows of it")
+        try:
+            registration.deregister(lab.topology, lab.gateway, authorised=bool(lab.authority))
+        except LabError as error:
+            progress.print(f"not deregistered: {error}", highlight=False)
+    lab.down(told)
+    if lab.authority:
+        told("identities of its nodes")
+        try:
+            enrolment.revoke(lab)
+        except LabError as error:
+            progress.print(f"not revoked: {error}", highlight=False)
 
 
 def describe(lab: Lab) -> dict[str, Any]:
@@ -155,6 +175,7 @@ def describe(lab: Lab) -> dict[str, Any]:
                 "namespace": lab.namespace(node.name),
                 "cgroup": str(lab.node_cgroup(node.name)),
                 "processes": lab.processes(node.name),
+                "enrolment": asdict(enrolment.of_node(lab, node.name)) if lab.gateway else None,
             }
             for node in lab.topology.nodes
         ],
@@ -202,6 +223,10 @@ def status(lab_id: LabOption = None, as_json: JsonOption = False) -> None:
         output.print(f"lab {lab['lab']} (topology {lab['topology']})", table)
         for process in lab["supervised"]:
             output.print(f"{process['name']}: {process['state']} {process['detail']}")
+        for node in lab["nodes"]:
+            if node["enrolment"] is not None:
+                words = enrolment.NodeEnrolment(**node["enrolment"]).in_words
+                output.print(f"{node['name']}: {words}", markup=False)
 
 
 @app.command("list")

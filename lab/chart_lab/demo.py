@@ -18,6 +18,7 @@ import httpx
 from chart_lab.experiments.framework import Figure
 from chart_lab.experiments.traffic import PAYLOAD_SHARE, Account, Transfer
 from chart_lab.network import Lab
+from chart_lab.platform import in_band as flows_in_band
 from chart_lab.platform.laboratory import LaboratoryError, fetch
 
 Progress = Callable[[str], None]
@@ -175,6 +176,16 @@ def figures(truth_: Truth, sensed: Sensed, enforced_ms: float, turns: list[Turn]
         Figure("sensed_rtt_error_ms", rtt_error_ms, "ms", "<= 2"),
         Figure("request_to_enforced_ms", enforced_ms, "ms", "<= 1000"),
     ]
+
+
+def in_band(lab: Lab) -> Figure:
+    """Round trips until a flow across the bad link that asks inside its own packets knows its rate.
+
+    Raises LabError when an end of a flow fails.
+    """
+    links = [lab.parameters(link.name) for link in lab.topology.links]
+    round_trip_us = sum(float(one[way]["delay_us"]) for one in links for way in ("forward", "reverse"))
+    return flows_in_band.figure(lab, SENDER, RECEIVER, round_trip_us / 1e6)
 
 
 def run(rest: httpx.Client, state_dir: Path, duration_s: float, progress: Progress) -> list[Figure]:

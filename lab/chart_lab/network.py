@@ -73,8 +73,9 @@ class Lab:
         self.realtime = realtime
         self.series = series
         self.owns_bridge = False
-        # Where the lab is registered; empty: nowhere.
+        # Where the lab is registered, and where its nodes are enrolled; empty: nowhere.
         self.gateway = ""
+        self.authority = ""
 
     # What stands on disk
 
@@ -90,6 +91,7 @@ class Lab:
             "management": self.management,
             "owns_bridge": self.owns_bridge,
             "gateway": self.gateway,
+            "authority": self.authority,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         temporary = self._state_file.with_suffix(".tmp")
@@ -117,6 +119,8 @@ class Lab:
         )
         lab.owns_bridge = state["owns_bridge"]
         lab.gateway = state["gateway"]
+        # Labs that an earlier version built know of no authority.
+        lab.authority = state.get("authority", "")
         return lab
 
     def standing(self) -> bool:
@@ -139,9 +143,10 @@ class Lab:
         former.down(progress)
         return True
 
-    def set_gateway(self, url: str) -> None:
-        """Remembers, before it happens, at which gateway this lab is registered."""
-        self.gateway = url
+    def set_platform(self, gateway: str, authority: str) -> None:
+        """Remembers, before it happens, where this lab is registered and where its nodes are enrolled, if anywhere."""
+        self.gateway = gateway
+        self.authority = authority
         self._write_state()
 
     # Names

@@ -15,8 +15,11 @@ from rich.table import Table
 
 from chart.maintenance.postgres_server import PostgresUnavailableError
 from chart_lab import demo as demonstration
+from chart_lab import enrolment
 from chart_lab.errors import LabError
 from chart_lab.experiments.framework import Figure
+from chart_lab.network import Lab
+from chart_lab.platform import trust
 from chart_lab.platform.kafka import KafkaUnavailableError
 from chart_lab.platform.laboratory import LaboratoryError, client, laboratory
 from chart_lab.platform.settings import PlatformSettings
@@ -110,7 +113,7 @@ def demo(
     duration: Annotated[float, typer.Option(help="Seconds of each transfer.")] = 25.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Sense, ask for a rate, move data with CUBIC, BBR and CHART; writes var/demo/report.json."""
+    """Sense, ask for a rate, move data with CUBIC, BBR and CHART, forge records; writes var/demo/report.json."""
     settings = PlatformSettings()
 
     def progress(message: str) -> None:
@@ -122,7 +125,15 @@ def demo(
             laboratory(settings, demonstration.TOPOLOGY, progress, keep=keep),
             client(settings) as rest,
         ):
+            lab = Lab.load(demonstration.TOPOLOGY, state_dir=settings.state_dir / "lab")
+            enrolment.wait_enrolled(lab, trust.ENROLLED_LIMIT_S)
+            progress("every node is enrolled and has keys for its neighbours")
+            before = trust.checks(settings)
             figures = demonstration.run(rest, settings.state_dir, duration, progress)
+            progress("flows that ask for their rate inside their own packets")
+            figures.append(demonstration.in_band(lab))
+            progress("writing records in the names of nodes that did not write them")
+            figures += trust.figures(settings, lab, before)
     except FAILURES as error:
         raise _failed(error) from error
     report = {"command": command, "figures": [asdict(figure) for figure in figures]}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from chart_lab import children, kernel, supervisord
+from chart_lab import children, enrolment, kernel, supervisord
 from chart_lab.errors import LabError
 from chart_lab.network import Lab
 from chart_lab.programs import build_directory, program
@@ -44,7 +44,7 @@ def write_sensor_key(path: Path) -> None:
 
 
 def agent(lab: Lab, node: str) -> Supervised:
-    """The node's chart-agent with all the node's links and their capacities."""
+    """The node's chart-agent with all the node's links and their capacities, and the authority that enrols it."""
     directory = lab.node_directory(node)
     command = [str(program("dataplane/chart-agent")), "--node", node, "--state-dir", str(directory)]
     command += ["--cgroup", str(lab.node_cgroup(node)), "--bootstrap", node_bootstrap()]
@@ -54,6 +54,9 @@ def agent(lab: Lab, node: str) -> Supervised:
             parameters = link.direction("forward" if node == link.ends[0] else "reverse")
             rate_bps = parameters.get("rate_bps")
             command += ["--link", f"{end.link_id}={end.interface}" + (f":{rate_bps}" if rate_bps else "")]
+    if lab.authority:
+        command += ["--authority", lab.authority, "--authority-ca", str(enrolment.authority_ca())]
+        command += ["--enrolment-token-file", str(enrolment.token_file(lab, node))]
     return Supervised(
         f"agent-{node}", lab.command_line(node, command), {"CHART_NODE": node}, directory / "agent.log", OPTIONS
     )

@@ -30,8 +30,8 @@ ASKED_BPS = 1_000_000
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    """Broker, database and services."""
-    with laboratory.running_platform(tmp_path / "platform") as platform:
+    """Broker, database and services; the test's agents have their keys from files, none for records."""
+    with laboratory.running_platform(tmp_path / "platform", record_authentication="off") as platform:
         yield platform
 
 

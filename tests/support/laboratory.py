@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -40,8 +41,9 @@ def free_base(span: int = PORTS) -> int:
 
 
 @contextlib.contextmanager
-def running_platform(directory: Path) -> Iterator[Platform]:
-    """Broker, database and services with their state in a directory; afterwards nothing of them is left.
+def running_platform(directory: Path, **more: Any) -> Iterator[Platform]:
+    """Broker, database and services with their state in a directory; afterwards nothing of them is left. ``more``:
+    settings that shall differ from the defaults.
 
     CHART_TEST_LOGS names a directory to which their logs are copied first.
     """
@@ -55,6 +57,7 @@ def running_platform(directory: Path) -> Iterator[Platform]:
             postgres_port=base + 3,
             gateway_port=base + 4,
             service_port_base=base + 10,
+            **more,
         )
     )
     try:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -50,8 +51,8 @@ def free_base() -> int:
     raise LabError(msg)
 
 
-def settings_in(directory: Path) -> PlatformSettings:
-    """Settings of a platform on free ports."""
+def settings_in(directory: Path, **more: Any) -> PlatformSettings:
+    """Settings of a platform on free ports, and what else shall differ from the defaults."""
     base = free_base()
     return PlatformSettings(
         state_dir=directory,
@@ -61,6 +62,7 @@ def settings_in(directory: Path) -> PlatformSettings:
         postgres_port=base + 3,
         gateway_port=base + 4,
         service_port_base=base + 10,
+        **more,
     )
 
 
@@ -68,7 +70,8 @@ def settings_in(directory: Path) -> PlatformSettings:
 def replica(live: int, seed: int) -> Iterator[PlatformSettings]:
     """One replica over a durable database that has `live` reservations; gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="chart-admission-"))
-    settings = settings_in(directory)
+    # The nodes are played, without an authority.
+    settings = settings_in(directory, record_authentication="off")
     supervisor = Supervisor(settings.platform_dir)
     infrastructure = [kafka.prepare(settings, with_nodes=False), postgres.prepare(settings)]
     service = [one for one in service_programs(settings) if one.name == "reservations"]

@@ -174,7 +174,8 @@ def _going_first() -> Iterator[None]:
 def control_plane() -> Iterator[ControlPlane]:
     """A broker that nodes of a lab reach, and one allocator; gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="chart-loop-"))
-    settings = settings_in(directory)
+    # Its agents run without an authority.
+    settings = settings_in(directory, record_authentication="off")
     supervisor = Supervisor(settings.platform_dir)
     stack.ensure_management_bridge(settings.management_address)
     broker = kafka.prepare(settings, with_nodes=True)

@@ -56,6 +56,7 @@ def chart(settings: PlatformSettings, *arguments: str) -> None:
         "CHART_SERVER": settings.gateway_url,
         "CHART_GATEWAY_URL": settings.gateway_url,
         "CHART_KAFKA_NODE_PORT": str(settings.kafka_node_port),
+        "CHART_SERVICE_PORT_BASE": str(settings.service_port_base),
     }
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)
     if done.returncode != 0:

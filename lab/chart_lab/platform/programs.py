@@ -52,6 +52,7 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
         "CHART_STATE_DIR": str(settings.state_dir),
         "CHART_ENVIRONMENT": settings.environment,
         "CHART_LOG_LEVEL": settings.log_level,
+        "CHART_RECORD_AUTHENTICATION": settings.record_authentication,
         "CHART_WEB_DIR": str(settings.web_dir),
         "CHART_HTTP_LISTEN": f"127.0.0.1:{http_port(settings, service)}",
         **{f"CHART_{name.upper()}_TARGET": f"127.0.0.1:{grpc_port(settings, name)}" for name in SERVICES},
@@ -70,6 +71,11 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
     return environment
 
 
+def _stage(name: str) -> int:
+    """The authority first: the others have the keys of nodes' records from it before they read the first record."""
+    return {"authority": 1, "gateway": 3}.get(name, 2)
+
+
 def service_programs(settings: PlatformSettings) -> list[Program]:
     """The Python services; each is the console script that its distribution installs."""
     scripts = Path(sys.executable).parent
@@ -77,7 +83,7 @@ def service_programs(settings: PlatformSettings) -> list[Program]:
         Program(
             name=name,
             command=(str(scripts / f"chart-{name}"),),
-            stage=2 if name != "gateway" else 3,
+            stage=_stage(name),
             health=f"http://127.0.0.1:{http_port(settings, name)}/readyz",
             environment=service_environment(settings, name),
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -37,6 +38,8 @@ class PlatformSettings(BaseSettings):
     # gRPC of a service is at base + n, its health and metrics at base + 100 + n; the authority's HTTPS at base + 343.
     service_port_base: int = 18100
     management_address: str = "10.254.0.1"
+    # Whether services check that records of nodes are written by these nodes (chart.common.record_check).
+    record_authentication: Literal["off", "observe", "require"] = "require"
 
     @property
     def kafka_bootstrap(self) -> str:
@@ -57,6 +60,16 @@ class PlatformSettings(BaseSettings):
     def authority_url(self) -> str:
         """Where services of this machine reach the authority."""
         return f"https://127.0.0.1:{self.authority_port}"
+
+    @property
+    def node_authority_url(self) -> str:
+        """Where nodes of the lab reach the authority."""
+        return f"https://{self.management_address}:{self.authority_port}"
+
+    @property
+    def authority_ca(self) -> Path:
+        """Certificate of the authority itself."""
+        return self.state_dir.resolve() / "authority" / "ca.pem"
 
     @property
     def authority_listen(self) -> tuple[str, ...]:

@@ -101,6 +101,18 @@ def test_registration_states_both_directions_with_true_capacity_and_delay() -> N
     assert len(sensing) == 6 * 2 + 2
 
 
+def test_the_flows_of_every_node_are_authorised_up_to_the_fastest_link() -> None:
+    demo = topology.load("demo")
+    path, policy = registration.authorisation_policy(demo)
+    assert path == "/v1/authorisation-policies/chart-lab"
+    assert policy["subjects"] == ["user/chart-lab"]
+    assert policy["max_guaranteed_bps"] == 500_000_000
+    assert policy["any_address"]
+    bodies = list(registration.authorisations(demo))
+    assert [body["client_address"] for body in bodies] == ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]
+    assert {body["service"] for body in bodies} == {"guaranteed"}
+
+
 @st.composite
 def connected(draw: st.DrawFn) -> Topology:
     """A random connected topology: a tree and some more links."""

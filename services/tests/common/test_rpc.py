@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+import psycopg
 import pytest
 import pytest_asyncio
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from chart.common import database, rpc, rpc_errors, telemetry
+from chart.common import rpc, rpc_errors, telemetry
 from chart.common.records import StreamUnavailable
 from chart.common.rpc import RefusalError
 from chart.common.settings import BaseServiceSettings
@@ -107,7 +108,7 @@ async def test_a_refusal_arrives_whole(served: tuple[Servicer, Any, aio.Channel]
         (rpc_errors.not_found("link", "x:y"), grpc.StatusCode.NOT_FOUND, 404),
         (rpc_errors.conflict("changed"), grpc.StatusCode.ABORTED, 412),
         (StreamUnavailable("no broker"), grpc.StatusCode.UNAVAILABLE, 503),
-        (database.OperationalError("no database"), grpc.StatusCode.UNAVAILABLE, 503),
+        (psycopg.OperationalError("no database"), grpc.StatusCode.UNAVAILABLE, 503),
     ],
 )
 async def test_errors_keep_their_meaning(

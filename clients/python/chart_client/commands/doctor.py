@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import socket
 import stat
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -25,6 +28,8 @@ Status = Literal["ok", "note", "failed"]
 CONNECT_LIMIT_S = 2.0
 # Leases last 10 s: clocks must agree far better than that.
 CLOCK_LIMIT_S = 2.0
+LAB_LIMIT_S = 20.0
+CHECKED = re.compile(r'^chart_streams_record_checks_total\{result="(good|refused)",topic="[^"]+"\} (\S+)$', re.M)
 PROGRAMS = (
     "dataplane/chart-agent",
     "lab/linkem",
@@ -156,6 +161,56 @@ def gateway(server: str) -> Iterator[Finding]:
         )
 
 
+def records(server: str) -> Iterator[Finding]:
+    """Whether what nodes write is authentic, as the gateway counts it."""
+    with Transport(server, None, timeout_s=10, transport=None) as transport:
+        try:
+            answer = transport.look("/metrics")
+        except UnreachableError:
+            # `gateway` said so.
+            return
+    yield records_checked(answer.text if answer.status_code == 200 else "")
+
+
+def records_checked(metrics: str) -> Finding:
+    """From the gateway's metrics."""
+    counts = {"good": 0.0, "refused": 0.0}
+    for result, count in CHECKED.findall(metrics):
+        counts[result] += float(count)
+    total = sum(counts.values())
+    if not total:
+        return Finding("records", "note", "the gateway checked no record of a node", "docs/security.md, Nodes")
+    if counts["refused"]:
+        told = f"{counts['refused']:.0f} of {total:.0f} records of nodes were not authentic since the gateway began"
+        return Finding("records", "note", told, "chart lab status; an agent that starts writes a few without a key")
+    return Finding("records", "ok", f"all of {total:.0f} records of nodes are authentic")
+
+
+def labs() -> Iterator[Finding]:
+    """Whether the nodes of this machine's labs are enrolled, as their agents say."""
+    command = [str(Path(sys.prefix) / "bin" / "chart"), "lab", "status", "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LAB_LIMIT_S)
+        yield from enrolment(json.loads(done.stdout))
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        yield Finding("enrolment", "note", "the labs of this machine cannot be looked at", "chart lab status, as root")
+
+
+def enrolment(described: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+    """From what `chart lab status --json` prints; labs without agents have nothing to enrol."""
+    for lab in described:
+        told = {node["name"]: node["enrolment"] for node in lab["nodes"] if node["enrolment"] is not None}
+        missing = [name for name, one in told.items() if not one["enrolled"] or one["revoked"]]
+        if told:
+            yield _ok(
+                "enrolment",
+                not missing,
+                f"all {len(told)} nodes of the lab {lab['lab']}",
+                f"not enrolled in the lab {lab['lab']}: {', '.join(missing)}",
+                "chart lab status; the agents' logs are in var/lab",
+            )
+
+
 def examine(server: str) -> list[Finding]:
     """The outcome of every check."""
     database = urlsplit(os.environ.get("CHART_DATABASE_URL", "postgresql://127.0.0.1:15432/chart"))
@@ -164,6 +219,8 @@ def examine(server: str) -> list[Finding]:
     found.append(answers("streams", os.environ.get("CHART_KAFKA_BOOTSTRAP", "127.0.0.1:19092"), "make up"))
     found.append(answers("database", f"{database.hostname}:{database.port or 5432}", "make up"))
     found.extend(gateway(server))
+    found.extend(records(server))
+    found.extend(labs())
     return found
 
 
