@@ -10,7 +10,8 @@
  *
  * signal_setsockopt and signal_getsockopt take a program's own request for one socket (signal_sockopt.bpf.h).
  *
- * What fails is counted and left alone: it goes on as the ordinary packet it is. */
+ * What fails is counted and left alone: it goes on as the ordinary packet it is. So does everything in the modes `off`
+ * and `observe` (signal_maps.h, enum chart_signal_mode). */
 #include "common.bpf.h"
 
 #include "bucket.bpf.h"
@@ -149,7 +150,7 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     __u32 zero = 0;
     __u8 status;
 
-    if (!config || !config->element)
+    if (!config || !config->element || config->mode == CHART_SIGNALLING_OFF)
         return TCX_NEXT;
     scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
     if (!scratch)
@@ -161,7 +162,7 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     if (!flow) {
         sk = sk ? bpf_sk_fullsock(sk) : NULL;
         request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
-        if (!config->enabled || (!request && !config->n_asks) || (packet->tcp_flags & TCP_RST))
+        if ((!request && !config->n_asks) || (packet->tcp_flags & TCP_RST))
             return TCX_NEXT;
         flow = find_flow(&packet->key, true);
         if (!flow)
@@ -176,8 +177,13 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
         sk = skb->sk;
         sk = sk ? bpf_sk_fullsock(sk) : NULL;
         request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
+        /* An answer that waited while the mode was another is nobody's any more. */
+        if (half->generation && half->generation != config->generation)
+            back->pending = 0;
         signal_judge(half, packet, request, bpf_ktime_get_ns());
     }
+    if (config->mode != CHART_SIGNALLING_ENFORCE)
+        return TCX_NEXT;
     if (back->pending)
         send_answer(skb, packet, back);
     if (half->role != CHART_ROLE_ORIGIN) {
@@ -578,9 +584,14 @@ int signal_ingress(struct __sk_buff *skb) {
         return TCX_NEXT;
     config = signal_configuration();
     scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
-    if (!config || !config->element || !scratch)
+    if (!config || !config->element || !scratch || config->mode == CHART_SIGNALLING_OFF)
         return TCX_NEXT;
     error = read_signal(skb, scratch, kind == 2);
+    if (config->mode == CHART_SIGNALLING_OBSERVE) {
+        if (!error)
+            signal_count(CHART_COUNT_WOULD_TAKE);
+        return TCX_NEXT;
+    }
     if (!error)
         error = signal_verify(scratch);
     if (error) {

@@ -26,6 +26,7 @@
 #include "signal/signal_source.h"
 
 #define LOOK_US 50000u
+#define MODE_US 100000u
 #define SECOND_US 1000000u
 /* Of a link's capacity: what explicit rates may fill, and what of it may be guaranteed by an agent without streams
  * (allocation leaves the rest to queues that drain and to traffic without a rate). With streams the link's lease
@@ -58,6 +59,7 @@ struct state {
     size_t n_links;
     int cgroup_fds[2];
     struct stat seen;
+    enum decide_mode mode; /* as the kernel has it */
     char error[SIGNAL_FILE_ERROR_LEN];
     bool complained;
     bool running;
@@ -90,6 +92,8 @@ static const char *const counter_names[CHART_COUNTERS] = {
     [CHART_COUNT_SHIM_SENT] = "shim_sent",
     [CHART_COUNT_PREEMPTED] = "preempted",
     [CHART_COUNT_UNEXPECTED] = "unexpected",
+    [CHART_COUNT_WOULD_ASK] = "would_ask",
+    [CHART_COUNT_WOULD_TAKE] = "would_take",
 };
 
 static int load_program(struct state *state) {
@@ -224,7 +228,7 @@ static struct signal_policy policy_now(const struct state *state) {
         policy.drop_unauthorised = state->told.policy.drop_unauthorised;
         policy.free_bps = state->told.policy.free_bps;
     }
-    policy.enabled = !datapath_is_off(datapath_of(state->agent));
+    policy.mode = datapath_mode(datapath_of(state->agent));
     return policy;
 }
 
@@ -234,6 +238,7 @@ static void apply(struct state *state) {
     struct signal_policy policy = policy_now(state);
     int64_t now_us = agent_now_us();
     int error = signal_tables_policy(state->tables, &policy);
+    state->mode = policy.mode;
     error = error ? error : signal_tables_keys(state->tables, file->keys, file->n_keys, now_us);
     error = error ? error
                   : signal_tables_authorisations(state->tables, file->authorisations, file->n_authorisations, now_us);
@@ -315,6 +320,13 @@ static void on_second(void *context) {
         if (stated(state, state->links[i].interface) || state->links[i].lease_bps)
             write_link(state, &state->links[i]);
     signal_tables_keep(state->tables);
+}
+
+/* Whoever changes the mode (policy, rate file, local switch) says so to the datapath alone. */
+static void follow_mode(void *context) {
+    struct state *state = context;
+    if (datapath_mode(datapath_of(state->agent)) != state->mode)
+        apply(state);
 }
 
 /* The one that runs; the authority's client hands over to it. */
@@ -423,6 +435,7 @@ static int open_module(struct agent *agent, void **ret_state) {
         look(state);
     follow_links(state);
     error = agent_options(agent)->signal_file ? agent_add_timer(agent, LOOK_US, look, state) : 0;
+    error = error ? error : agent_add_timer(agent, MODE_US, follow_mode, state);
     return error ? error : agent_add_timer(agent, SECOND_US, on_second, state);
 }
 
