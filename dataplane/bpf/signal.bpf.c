@@ -509,6 +509,25 @@ static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *sc
     return TC_DROP;
 }
 
+/* Whether a datagram is delivered here: neighbours may know this element by any of its addresses. */
+SIGNAL_FUNCTION int is_delivered_here(struct __sk_buff *skb, const struct signal_scratch *scratch, __u32 ipv4) {
+    struct bpf_fib_lookup fib = {};
+
+    if (!scratch)
+        return false;
+    fib.ifindex = skb->ifindex;
+    if (ipv4) {
+        fib.family = AF_INET;
+        __builtin_memcpy(&fib.ipv4_src, scratch->packet + 12, 4);
+        __builtin_memcpy(&fib.ipv4_dst, scratch->packet + 16, 4);
+    } else {
+        fib.family = AF_INET6;
+        __builtin_memcpy(fib.ipv6_src, scratch->packet + 8, 16);
+        __builtin_memcpy(fib.ipv6_dst, scratch->packet + 24, 16);
+    }
+    return bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
 /* Load and parse; the shim only when it is addressed to this element. Returns enum chart_qos_error. */
 SIGNAL_FUNCTION int read_signal(struct __sk_buff *skb, struct signal_scratch *scratch, __u32 shim) {
     const struct chart_signal_config *config = signal_configuration();
@@ -531,14 +550,16 @@ SIGNAL_FUNCTION int read_signal(struct __sk_buff *skb, struct signal_scratch *sc
         return ip == IPV4_HEADER ? chart_ipv4_parse(&scratch->parsed, packet, length)
                                  : chart_ipv6_parse(&scratch->parsed, packet, length);
     if (ip == IPV4_HEADER) {
-        if (!config->has_shim4 || __builtin_memcmp(packet + 16, config->shim_address + 12, 4))
+        if (!config->has_shim4 ||
+            (__builtin_memcmp(packet + 16, config->shim_address + 12, 4) && !is_delivered_here(skb, scratch, true)))
             return CHART_QOS_NO_SIGNAL;
         length = chart_get16(packet + 24) - SHIM_UDP_OCTETS;
         if (length != CHART_SHIM_IPV4_OCTETS)
             return CHART_QOS_BAD_SHIM;
         return chart_shim_parse(&scratch->parsed, packet + IPV4_HEADER + SHIM_UDP_OCTETS, CHART_SHIM_IPV4_OCTETS);
     }
-    if (!config->has_shim6 || __builtin_memcmp(packet + 24, config->shim_address6, 16))
+    if (!config->has_shim6 ||
+        (__builtin_memcmp(packet + 24, config->shim_address6, 16) && !is_delivered_here(skb, scratch, false)))
         return CHART_QOS_NO_SIGNAL;
     length = chart_get16(packet + 44) - SHIM_UDP_OCTETS;
     if (length != CHART_SHIM_IPV6_OCTETS)
