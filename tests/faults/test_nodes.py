@@ -266,3 +266,4 @@ def test_the_local_off_switch_needs_no_broker(lab: Lab, flow: Callable[[], int],
     lab.exec("alpha", agent_command(lab, "alpha", "--off"))
     soon(lambda: control(lab) not in ("trinity", ""), "off: back on the default control", 2)
     assert progress_over(flow, 1, until) > 0
+    lab.exec("alpha", agent_command(lab, "alpha", "--on"))
