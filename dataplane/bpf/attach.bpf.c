@@ -76,7 +76,7 @@ static __always_inline const struct chart_signal_half *signalled(const struct fl
     struct chart_signal_flow *flow;
     struct chart_signal_half *half;
     __u32 direction;
-    if (!config->signalling)
+    if (!config->signalling || !config->enforce)
         return NULL;
     direction = signal_key_set(&key, address->source, address->destination, bpf_htons(address->source_port),
                                bpf_htons(address->destination_port), IPPROTO_TCP);

@@ -10,7 +10,8 @@
  *
  * signal_setsockopt and signal_getsockopt take a program's own request for one socket (signal_sockopt.bpf.h).
  *
- * What fails is counted and left alone: it goes on as the ordinary packet it is. */
+ * What fails is counted and left alone: it goes on as the ordinary packet it is. So does everything in the modes `off`
+ * and `observe` (signal_maps.h, enum chart_signal_mode). */
 #include "common.bpf.h"
 
 #include "bucket.bpf.h"
@@ -149,7 +150,7 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     __u32 zero = 0;
     __u8 status;
 
-    if (!config || !config->element)
+    if (!config || !config->element || config->mode == CHART_SIGNALLING_OFF)
         return TCX_NEXT;
     scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
     if (!scratch)
@@ -161,7 +162,7 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
     if (!flow) {
         sk = sk ? bpf_sk_fullsock(sk) : NULL;
         request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
-        if (!config->enabled || (!request && !config->n_asks) || (packet->tcp_flags & TCP_RST))
+        if ((!request && !config->n_asks) || (packet->tcp_flags & TCP_RST))
             return TCX_NEXT;
         flow = find_flow(&packet->key, true);
         if (!flow)
@@ -176,8 +177,13 @@ SIGNAL_FUNCTION int look_ahead(struct __sk_buff *skb) {
         sk = skb->sk;
         sk = sk ? bpf_sk_fullsock(sk) : NULL;
         request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
+        /* An answer that waited while the mode was another is nobody's any more. */
+        if (half->generation && half->generation != config->generation)
+            back->pending = 0;
         signal_judge(half, packet, request, bpf_ktime_get_ns());
     }
+    if (config->mode != CHART_SIGNALLING_ENFORCE)
+        return TCX_NEXT;
     if (back->pending)
         send_answer(skb, packet, back);
     if (half->role != CHART_ROLE_ORIGIN) {
@@ -503,6 +509,25 @@ static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *sc
     return TC_DROP;
 }
 
+/* Whether a datagram is delivered here: neighbours may know this element by any of its addresses. */
+SIGNAL_FUNCTION int is_delivered_here(struct __sk_buff *skb, const struct signal_scratch *scratch, __u32 ipv4) {
+    struct bpf_fib_lookup fib = {};
+
+    if (!scratch)
+        return false;
+    fib.ifindex = skb->ifindex;
+    if (ipv4) {
+        fib.family = AF_INET;
+        __builtin_memcpy(&fib.ipv4_src, scratch->packet + 12, 4);
+        __builtin_memcpy(&fib.ipv4_dst, scratch->packet + 16, 4);
+    } else {
+        fib.family = AF_INET6;
+        __builtin_memcpy(fib.ipv6_src, scratch->packet + 8, 16);
+        __builtin_memcpy(fib.ipv6_dst, scratch->packet + 24, 16);
+    }
+    return bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
 /* Load and parse; the shim only when it is addressed to this element. Returns enum chart_qos_error. */
 SIGNAL_FUNCTION int read_signal(struct __sk_buff *skb, struct signal_scratch *scratch, __u32 shim) {
     const struct chart_signal_config *config = signal_configuration();
@@ -525,14 +550,16 @@ SIGNAL_FUNCTION int read_signal(struct __sk_buff *skb, struct signal_scratch *sc
         return ip == IPV4_HEADER ? chart_ipv4_parse(&scratch->parsed, packet, length)
                                  : chart_ipv6_parse(&scratch->parsed, packet, length);
     if (ip == IPV4_HEADER) {
-        if (!config->has_shim4 || __builtin_memcmp(packet + 16, config->shim_address + 12, 4))
+        if (!config->has_shim4 ||
+            (__builtin_memcmp(packet + 16, config->shim_address + 12, 4) && !is_delivered_here(skb, scratch, true)))
             return CHART_QOS_NO_SIGNAL;
         length = chart_get16(packet + 24) - SHIM_UDP_OCTETS;
         if (length != CHART_SHIM_IPV4_OCTETS)
             return CHART_QOS_BAD_SHIM;
         return chart_shim_parse(&scratch->parsed, packet + IPV4_HEADER + SHIM_UDP_OCTETS, CHART_SHIM_IPV4_OCTETS);
     }
-    if (!config->has_shim6 || __builtin_memcmp(packet + 24, config->shim_address6, 16))
+    if (!config->has_shim6 ||
+        (__builtin_memcmp(packet + 24, config->shim_address6, 16) && !is_delivered_here(skb, scratch, false)))
         return CHART_QOS_NO_SIGNAL;
     length = chart_get16(packet + 44) - SHIM_UDP_OCTETS;
     if (length != CHART_SHIM_IPV6_OCTETS)
@@ -578,9 +605,14 @@ int signal_ingress(struct __sk_buff *skb) {
         return TCX_NEXT;
     config = signal_configuration();
     scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
-    if (!config || !config->element || !scratch)
+    if (!config || !config->element || !scratch || config->mode == CHART_SIGNALLING_OFF)
         return TCX_NEXT;
     error = read_signal(skb, scratch, kind == 2);
+    if (config->mode == CHART_SIGNALLING_OBSERVE) {
+        if (!error)
+            signal_count(CHART_COUNT_WOULD_TAKE);
+        return TCX_NEXT;
+    }
     if (!error)
         error = signal_verify(scratch);
     if (error) {

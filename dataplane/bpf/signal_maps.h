@@ -8,6 +8,8 @@
 #define CHART_SIGNAL_FLOWS_MAX 131072
 #define CHART_SIGNAL_PEERS_MAX 4096
 #define CHART_SIGNAL_PREFIXES_MAX 16384
+/* An authorised prefix has a place for each service and one for all. */
+#define CHART_SIGNAL_CLIENTS_MAX (5 * CHART_SIGNAL_PREFIXES_MAX)
 #define CHART_SIGNAL_ASKS_MAX 64
 #define CHART_SIGNAL_LINKS_MAX 64
 #define CHART_SIGNAL_USERS_MAX 16384
@@ -20,12 +22,19 @@
 #define CHART_CLASSES 16u
 #define CHART_CLASS_OF(priority) ((priority) >> 4)
 
+/* What the mode of the node leaves of signalling. */
+enum chart_signal_mode {
+    CHART_SIGNALLING_OFF = 0, /* no packet is looked at */
+    CHART_SIGNALLING_OBSERVE, /* what would be done is counted; nothing is sent, written or changed */
+    CHART_SIGNALLING_ENFORCE
+};
+
 /* Map `signal_config` (array of 1). Writer: the agent. */
 struct chart_signal_config {
     __u32 element;    /* own id; 0: signals pass by untouched */
-    __u32 generation; /* changes with the asks; flows are looked at anew */
+    __u32 generation; /* changes with the asks and the mode; flows are looked at anew */
     __u32 n_asks;
-    __u8 enabled;           /* ask for flows of this node */
+    __u8 mode;              /* enum chart_signal_mode */
     __u8 drop_unauthorised; /* 0: the free level; 1: silence */
     __u8 has_shim4;
     __u8 has_shim6;
@@ -121,7 +130,7 @@ struct chart_signal_out {
     __u64 shim_until_ns; /* the shim carries what begins before this */
 };
 
-/* Key of the two tries: octets of an address after the length of the prefix in bits. */
+/* Key of `signal_next_hops`: octets of an address after the length of the prefix in bits. */
 struct chart_signal_prefix {
     __u32 bits;
     __u8 address[16];
@@ -135,16 +144,35 @@ struct chart_signal_hop {
     __u8 shim_address[16];
 };
 
-/* Map `signal_authorisations` (LPM trie: the client's address). Writer: the agent. */
-struct chart_signal_authorisation {
+/* Key of `signal_auths`: the service (enum chart_service, or CHART_SERVICE_ANY), then octets of the client's address;
+ * `bits` counts both. */
+struct chart_signal_client {
+    __u32 bits;
+    __u32 service;
+    __u8 address[16];
+};
+#define CHART_SERVICE_BITS 32u
+/* Under this one stand all clients that any service is allowed to. */
+#define CHART_SERVICE_ANY 4u
+
+/* What may be asked within one time; until_ns 0: an empty place. */
+struct chart_signal_limit {
     __u64 guaranteed_bps;
     __u64 available_bps;
     __u64 from_ns;
     __u64 until_ns;
     __u8 preemption_priority;
     __u8 delay_priority;
-    __u8 services; /* bit n: enum chart_service n */
-    __u8 unused[5];
+    __u8 unused[6];
+};
+#define CHART_LIMITS_MAX 4
+
+/* Map `signal_auths` (LPM trie). Writer: the agent. The largest comes first; the first within whose time a signal comes
+ * applies, when there is none that of the next shorter prefix. */
+struct chart_signal_authorisation {
+    __u32 bits; /* of its key */
+    __u32 unused;
+    struct chart_signal_limit limits[CHART_LIMITS_MAX];
 };
 
 /* Map `signal_asks` (array of CHART_SIGNAL_ASKS_MAX): what is asked for flows whose program does not ask. Writer: the
@@ -222,6 +250,8 @@ enum chart_signal_counter {
     CHART_COUNT_SHIM_SENT,
     CHART_COUNT_PREEMPTED,  /* renewals that were lowered for flows of a higher class */
     CHART_COUNT_UNEXPECTED, /* verified, but nothing that this element waits for */
+    CHART_COUNT_WOULD_ASK,  /* flows that a rate would be asked for; mode observe */
+    CHART_COUNT_WOULD_TAKE, /* well-formed signals that would be verified and taken; mode observe */
     CHART_COUNTERS
 };
 

@@ -18,8 +18,9 @@ SIGNAL_FUNCTION int signal_judge(struct chart_signal_half *half, const struct si
     half->generation = config->generation;
     if (half->role == CHART_ROLE_TRANSIT || half->role == CHART_ROLE_LAST)
         return 0;
-    asks = config->enabled && signal_find_ask(packet, config, request, &qos) &&
-           signal_authorise(&qos, &packet->ends, now_ns);
+    asks = signal_find_ask(packet, config, request, &qos) && signal_authorise(&qos, &packet->ends, now_ns);
+    if (asks && config->mode == CHART_SIGNALLING_OBSERVE)
+        signal_count(CHART_COUNT_WOULD_ASK);
     if (asks) {
         if (half->role != CHART_ROLE_ORIGIN) {
             half->state = CHART_SOCKET_NONE;

@@ -36,9 +36,9 @@ struct {
 
 struct {
     __uint(type, BPF_MAP_TYPE_LPM_TRIE);
-    __uint(max_entries, CHART_SIGNAL_PREFIXES_MAX);
+    __uint(max_entries, CHART_SIGNAL_CLIENTS_MAX);
     __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, struct chart_signal_prefix);
+    __type(key, struct chart_signal_client);
     __type(value, struct chart_signal_authorisation);
 } signal_auths SEC(".maps");
 
@@ -129,19 +129,42 @@ static __always_inline const struct chart_signal_hop *signal_next_hop(const __u8
     return bpf_map_lookup_elem(&signal_next_hops, &key);
 }
 
-static __always_inline const struct chart_signal_authorisation *signal_authorisation(const __u8 *address,
-                                                                                     __u64 now_ns) {
-    struct chart_signal_prefix key = {.bits = 128};
-    const struct chart_signal_authorisation *found;
+/* How many prefixes that hold an address are looked at, the longest first: one whose time has ended or not begun hides
+ * a shorter one only until the agent takes it out. */
+#define SIGNAL_PREFIXES_TRIED 3
 
-    __builtin_memcpy(key.address, address, 16);
-    found = bpf_map_lookup_elem(&signal_auths, &key);
-    return found && now_ns >= found->from_ns && now_ns < found->until_ns ? found : NULL;
+/* What the receiver of a flow, or else its sender, may ask of a service now. False: nothing. */
+SIGNAL_FUNCTION int signal_limit_of(const struct signal_ends *ends, __u32 receiver, __u32 service, __u64 now_ns,
+                                    struct chart_signal_limit *ret) {
+    struct chart_signal_client key = {.bits = CHART_SERVICE_BITS + 128, .service = service};
+
+    if (!ends || !ret)
+        return false;
+    __builtin_memcpy(key.address, receiver ? ends->destination : ends->source, sizeof(key.address));
+    for (int i = 0; i < SIGNAL_PREFIXES_TRIED; i++) {
+        const struct chart_signal_authorisation *found = bpf_map_lookup_elem(&signal_auths, &key);
+
+        if (!found)
+            return false;
+        for (int k = 0; k < CHART_LIMITS_MAX; k++) {
+            if (now_ns >= found->limits[k].from_ns && now_ns < found->limits[k].until_ns) {
+                *ret = found->limits[k];
+                return true;
+            }
+        }
+        if (found->bits <= CHART_SERVICE_BITS)
+            return false;
+        key.bits = found->bits - 1;
+    }
+    return false;
 }
 
 /* The end of a flow that is its user: whom an authorisation names, the sender before the receiver; else the sender. */
 static __always_inline const __u8 *signal_user_of(const struct signal_ends *ends, __u64 now_ns) {
-    if (!signal_authorisation(ends->source, now_ns) && signal_authorisation(ends->destination, now_ns))
+    struct chart_signal_limit limit = {};
+
+    if (!signal_limit_of(ends, false, CHART_SERVICE_ANY, now_ns, &limit) &&
+        signal_limit_of(ends, true, CHART_SERVICE_ANY, now_ns, &limit))
         return ends->destination;
     return ends->source;
 }
@@ -150,20 +173,18 @@ static __always_inline const __u8 *signal_user_of(const struct signal_ends *ends
  * section 3: both ends enforce). False: nothing may be asked. */
 SIGNAL_FUNCTION int signal_authorise(struct chart_qos *qos, const struct signal_ends *ends, __u64 now_ns) {
     const struct chart_signal_config *config = signal_configuration();
-    const struct chart_signal_authorisation *authorisation;
+    struct chart_signal_limit limit = {};
 
     if (!qos || !ends || !config)
         return false;
-    authorisation = signal_authorisation(ends->source, now_ns);
-    if (!authorisation)
-        authorisation = signal_authorisation(ends->destination, now_ns);
-    if (authorisation && (authorisation->services >> (qos->service & 3) & 1)) {
-        chart_qos_lower(qos, (__u16)signal_rate_word(authorisation->guaranteed_bps),
-                        (__u16)signal_rate_word(authorisation->available_bps));
-        if (qos->preemption_priority > authorisation->preemption_priority)
-            qos->preemption_priority = authorisation->preemption_priority;
-        if (qos->delay_priority > authorisation->delay_priority)
-            qos->delay_priority = authorisation->delay_priority;
+    if (signal_limit_of(ends, false, qos->service & 3, now_ns, &limit) ||
+        signal_limit_of(ends, true, qos->service & 3, now_ns, &limit)) {
+        chart_qos_lower(qos, (__u16)signal_rate_word(limit.guaranteed_bps),
+                        (__u16)signal_rate_word(limit.available_bps));
+        if (qos->preemption_priority > limit.preemption_priority)
+            qos->preemption_priority = limit.preemption_priority;
+        if (qos->delay_priority > limit.delay_priority)
+            qos->delay_priority = limit.delay_priority;
         return true;
     }
     signal_count(CHART_COUNT_UNAUTHORISED);

@@ -106,7 +106,7 @@ def revoke(lab: Lab) -> None:
 
 @dataclass(frozen=True)
 class NodeEnrolment:
-    """What a node's agent says of its enrolment. ``keys``: epochs of keys with its neighbours that it holds now."""
+    """The enrolment that a node's agent reports. ``keys``: epochs of keys with its neighbours that it holds now."""
 
     enrolled: bool = False
     revoked: bool = False
@@ -136,7 +136,7 @@ def of_status(told: dict[str, Any]) -> NodeEnrolment:
 
 
 def of_node(lab: Lab, node: str) -> NodeEnrolment:
-    """What the agent of a node says; an agent that does not answer counts as not enrolled."""
+    """The report of a node's agent; an agent that does not answer counts as not enrolled."""
     command = [
         str(program("dataplane/chart-agent")),
         "--state-dir",
@@ -152,7 +152,7 @@ def of_node(lab: Lab, node: str) -> NodeEnrolment:
 
 
 def wait_enrolled(lab: Lab, limit_s: float) -> dict[str, NodeEnrolment]:
-    """Until every node is enrolled, holds keys for its neighbours and signs its records; what the nodes say then.
+    """Until every node is enrolled, holds keys for its neighbours and signs its records; the nodes' reports.
 
     Raises LabError that names a node that is not, after the limit.
     """

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from chart.maintenance.postgres_server import PostgresUnavailableError
 from chart_lab import demo as demonstration
+from chart_lab import demo_trust as trust
 from chart_lab import enrolment
 from chart_lab.errors import LabError
 from chart_lab.experiments.framework import Figure
 from chart_lab.network import Lab
-from chart_lab.platform import trust
 from chart_lab.platform.kafka import KafkaUnavailableError
 from chart_lab.platform.laboratory import LaboratoryError, client, laboratory
 from chart_lab.platform.settings import PlatformSettings

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from chart_lab import demo_trust as trust
 from chart_lab import enrolment, topology
 from chart_lab.network import Lab
-from chart_lab.platform import trust
 from chart_lab.platform.laboratory import chart, fetch, wait_ready
 from chart_lab.platform.stack import Platform
 from support.waiting import until

@@ -268,3 +268,4 @@ def test_the_local_off_switch_needs_no_broker(
     lab.exec("alpha", agent_command(lab, "alpha", "--off"))
     figures.reached(lambda: control(lab) not in ("trinity", ""), "off: back on the default control", 2)
     assert progress_over(flow, 1, until) > 0
+    lab.exec("alpha", agent_command(lab, "alpha", "--on"))

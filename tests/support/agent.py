@@ -22,6 +22,8 @@ class Node:
         self.directory = lab.node_directory(name)
         self.rates = self.directory / "rates.json"
         self.process: subprocess.Popen[str] | None = None
+        # An agent keeps its mode over a restart; what an earlier test told this node is not meant for this one.
+        (self.directory / "enforcement").unlink(missing_ok=True)
 
     def command(self, *words: str) -> list[str]:
         """The command line of chart-agent on this node."""

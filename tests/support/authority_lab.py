@@ -78,23 +78,39 @@ class World:
         done = self.lab.exec("alpha", command)
         return json.loads(done.stdout) if done.stdout else None
 
-    def start_agent(self, name: str) -> None:
+    def start_agent(self, name: str, *, rules: bool = True, mode_file: bool = False) -> subprocess.Popen[str]:
+        """Enrols the node when it is not, and starts its agent. `rules`: a signal file asks for all TCP to PORT;
+        without, the authority's tables are all there is. `mode_file`: a rate file says the mode (`set_mode`)."""
         directory = self.lab.node_directory(name)
-        token = self.operator("POST", "/v1/enrolments", {"identity": f"node/{name}"})["token"]
-        (directory / "token").write_text(token)
-        (directory / "token").chmod(0o600)
+        if not (directory / "token").exists():
+            token = self.operator("POST", "/v1/enrolments", {"identity": f"node/{name}"})["token"]
+            (directory / "token").write_text(token)
+            (directory / "token").chmod(0o600)
         asks = {"asks": [{"selector": {"protocol": "tcp", "destination_port": PORT}, "available_bps": LINK_BPS,
                           "service": "available"}]}  # fmt: skip
         (directory / "signals.json").write_text(json.dumps(asks))
         links = [(link, link.partition(":")[2]) for link in self.lab.links_of(name)]
         command = [
             str(program(AGENT)), "--node", name, "--state-dir", str(directory),
-            "--cgroup", str(self.lab.node_cgroup(name)), "--signal-file", str(directory / "signals.json"),
+            "--cgroup", str(self.lab.node_cgroup(name)),
+            *(("--signal-file", str(directory / "signals.json")) if rules else ()),
+            *(("--rate-file", str(directory / "rates.json")) if mode_file else ()),
             *(word for link, interface in links for word in ("--link", f"{link}={interface}:{LINK_BPS}")),
             "--authority", ",".join(self.urls), "--authority-ca", str(self.state / "authority" / "ca.pem"),
             "--enrolment-token-file", str(directory / "token"),
         ]  # fmt: skip
-        self._start(name, command, f"agent-{name}.log")
+        return self._start(name, command, f"agent-{name}.log")
+
+    def set_mode(self, name: str, mode: str) -> None:
+        """The mode that the node's rate file says."""
+        file = self.lab.node_directory(name) / "rates.json"
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps({"enforcement": mode, "grants": []}))
+        fresh.rename(file)
+
+    def switch(self, name: str, option: str) -> None:
+        """`chart-agent --off` or `--on`."""
+        self.lab.exec(name, [str(program(AGENT)), "--state-dir", str(self.lab.node_directory(name)), option])
 
     def status(self, name: str) -> dict[str, Any]:
         command = [str(program(AGENT)), "--state-dir", str(self.lab.node_directory(name)), "--status", "--json"]

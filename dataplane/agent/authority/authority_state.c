@@ -11,6 +11,9 @@
 #include <sys/socket.h>
 
 #define RATE_MAX_BPS 10000000000000ull
+/* Delay classes 0 to 7 are spread evenly over the delay priorities of signals: 7 is 255, and from 4 on (145) flows may
+ * be expedited (docs/signalling.md, "Queues"). */
+#define DELAY_CLASS_MAX 7
 
 void authority_state_init(struct authority_state *state, const char *node) {
     memset(state, 0, sizeof(*state));
@@ -69,6 +72,15 @@ static void *more(void **array, size_t *n, size_t size) {
     return (char *)grown + (*n)++ * size;
 }
 
+/* Where an entry says that the shim reaches its element; it may say nothing. */
+static int take_shim_address(const cJSON *item, struct decide_prefix *ret) {
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(item, "shim_address");
+    *ret = (struct decide_prefix){0};
+    if (!field || cJSON_IsNull(field))
+        return 0;
+    return cJSON_IsString(field) ? decide_parse_prefix(field->valuestring, ret) : -EINVAL;
+}
+
 static int take_hop(struct authority_state *state, const cJSON *item) {
     struct authority_hop hop = {0};
     struct decide_prefix prefix;
@@ -77,6 +89,8 @@ static int take_hop(struct authority_state *state, const cJSON *item) {
     if (!get_text(item, "prefix", hop.prefix, sizeof(hop.prefix)) || decide_parse_prefix(hop.prefix, &prefix))
         return -EINVAL;
     if (!cJSON_IsNull(next) && !get_text(item, "next_element", hop.next_element, sizeof(hop.next_element)))
+        return -EINVAL;
+    if (take_shim_address(item, &hop.shim))
         return -EINVAL;
     while (i < state->n_hops && strcmp(state->hops[i].prefix, hop.prefix) != 0)
         i++;
@@ -181,7 +195,8 @@ static int take_authorisation(struct authority_state *state, const cJSON *item) 
     if (!get_text(item, "client_address", address, sizeof(address)) ||
         decide_parse_prefix(address, &one.value.prefix) || !get_text(item, "service", service, sizeof(service)) ||
         !get_number(item, "max_guaranteed_bps", (double)RATE_MAX_BPS, &rate) ||
-        !get_number(item, "max_priority", UINT8_MAX, &priority) || !get_number(item, "delay_class", 7, &delay) ||
+        !get_number(item, "max_priority", UINT8_MAX, &priority) ||
+        !get_number(item, "delay_class", DELAY_CLASS_MAX, &delay) ||
         !get_number(item, "expires_at_us", MOMENT_MAX, &until))
         return -EINVAL;
     /* Whoever may ask for a service may ask for the available rate too. */
@@ -191,7 +206,7 @@ static int take_authorisation(struct authority_state *state, const cJSON *item) 
             one.value.services |= (uint8_t)(1u << s);
     one.value.guaranteed_bps = (uint64_t)rate;
     one.value.preemption_priority = (uint8_t)priority;
-    one.value.delay_priority = (uint8_t)delay;
+    one.value.delay_priority = (uint8_t)(delay * UINT8_MAX / DELAY_CLASS_MAX);
     one.value.until_us = until;
     if (i == state->n_authorisations && !more((void **)&state->authorisations, &state->n_authorisations, sizeof(one)))
         return -ENOMEM;

@@ -45,6 +45,8 @@ struct authority_pair {
 struct authority_hop {
     char prefix[64];
     char next_element[AUTHORITY_NAME_LEN];
+    /* Where the element takes the UDP shim; family 0: not known. */
+    struct decide_prefix shim;
 };
 
 struct authority_element {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "authority/authority_state.h"
+#include "signal/default_asks.h"
 
 static struct authority_pair *find_pair(struct authority_state *state, const char *sender, const char *receiver) {
     for (size_t i = 0; i < state->n_pairs; i++)
@@ -98,7 +99,7 @@ int authority_state_tables(const struct authority_state *state, struct signal_fi
         .hops = calloc(state->n_hops + 1, sizeof(struct signal_hop)),
         .authorisations = calloc(state->n_authorisations + 1, sizeof(struct signal_authorisation)),
     };
-    if (!file.keys || !file.hops || !file.authorisations) {
+    if (!file.keys || !file.hops || !file.authorisations || default_asks_add("telephony", &file.asks, &file.n_asks)) {
         signal_file_free(&file);
         return -ENOMEM;
     }
@@ -106,6 +107,7 @@ int authority_state_tables(const struct authority_state *state, struct signal_fi
     for (size_t i = 0; i < state->n_hops; i++) {
         struct signal_hop *hop = &file.hops[file.n_hops];
         hop->element = authority_element_id(state, state->hops[i].next_element);
+        hop->shim = state->hops[i].shim;
         if (hop->element && decide_parse_prefix(state->hops[i].prefix, &hop->prefix) == 0)
             file.n_hops++;
     }

@@ -11,6 +11,7 @@
 
 #include "control/control.h"
 #include "grants/datapath.h"
+#include "grants/kept_mode.h"
 #include "links/htb.h"
 
 #define ANSWER_TIMEOUT_S 5
@@ -83,12 +84,28 @@ static void print_people(const struct cJSON *answer) {
         printf("%s\n", string(answer, "note"));
 }
 
+/* No agent runs: the next one begins as it is told now. */
+static int switch_next(const struct options *options, bool off) {
+    struct kept_mode kept;
+    int error;
+    /* What cannot be understood is written anew. */
+    (void)kept_mode_read(options->agent.state_dir, &kept);
+    kept.off = off;
+    error = kept_mode_write(options->agent.state_dir, &kept);
+    if (error)
+        fprintf(stderr, "chart-agent: cannot keep that in %s: %s\n", options->agent.state_dir, strerror(-error));
+    else
+        fprintf(stderr, "chart-agent: no agent runs here; the next one will be %s\n", off ? "off" : "on");
+    if (!off)
+        return error ? 1 : 0;
+    return control_cleanup(options) || error ? 1 : 0;
+}
+
 int control_client(const struct options *options, const char *command) {
     int fd = dial(options->agent.state_dir);
-    if (fd < 0 && strcmp(command, "off") == 0 && (fd == -ENOENT || fd == -ECONNREFUSED)) {
-        fprintf(stderr, "chart-agent: no agent is running; removing its leftovers\n");
-        return control_cleanup(options);
-    }
+    bool off = strcmp(command, "off") == 0;
+    if ((fd == -ENOENT || fd == -ECONNREFUSED) && (off || strcmp(command, "on") == 0))
+        return switch_next(options, off);
     if (fd < 0) {
         fprintf(stderr, "chart-agent: no response from an agent in %s: %s\n", options->agent.state_dir, strerror(-fd));
         return 1;

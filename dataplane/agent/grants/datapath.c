@@ -17,6 +17,7 @@
 #include "core/log.h"
 #include "core/tcp_limits.h"
 #include "grants/datapath_state.h"
+#include "grants/kept_mode.h"
 #include "signal_maps.h"
 
 /* A quarter of RFC 6298's second: beyond the RTT of all but paths over satellites, where a SYN too many does no harm.
@@ -153,7 +154,7 @@ static int set_up(struct datapath *datapath, const struct datapath_options *opti
     config->syn_timeout_ticks = ticks(SYN_TIMEOUT_NS);
     config->sensor_port = options->sensor_port;
     config->signalling = options->signalling;
-    config->enforce = 1;
+    config->enforce = datapath->mode == DECIDE_MODE_ENFORCE;
     if (options->default_control)
         strncpy(config->default_control, options->default_control, sizeof(config->default_control) - 1);
     error = trinity_open(&datapath->trinity);
@@ -165,6 +166,19 @@ static int set_up(struct datapath *datapath, const struct datapath_options *opti
     return error ? error : attach_cgroup(datapath, options->cgroup_path);
 }
 
+/* Go on in the mode of before. */
+static void recall_mode(struct datapath *datapath, const char *state_dir) {
+    struct kept_mode kept;
+    int error = kept_mode_read(state_dir, &kept);
+    if (error)
+        log_error("what mode this node was in cannot be read, so it is off until chart-agent --on: %s",
+                  strerror(-error));
+    datapath->state_dir = state_dir;
+    datapath->wanted_mode = kept.told;
+    datapath->off = kept.off;
+    datapath->mode = kept.off ? DECIDE_MODE_OFF : kept.told;
+}
+
 int datapath_open(const struct datapath_options *options, struct datapath **ret) {
     struct datapath *datapath = calloc(1, sizeof(*datapath));
     if (!datapath)
@@ -172,7 +186,7 @@ int datapath_open(const struct datapath_options *options, struct datapath **ret)
     datapath->trinity = (struct trinity){.link_fd = -1, .rates_fd = -1, .usage_fd = -1, .flows_fd = -1};
     datapath->cgroup_link_fd = -1;
     datapath->walk_link_fd = -1;
-    datapath->mode = datapath->wanted_mode = DECIDE_MODE_ENFORCE;
+    recall_mode(datapath, options->state_dir);
     datapath->next_number = 1;
     datapath->entries = calloc(CHART_SELECTORS_MAX, sizeof(*datapath->entries));
     int error = datapath->entries ? set_up(datapath, options) : -ENOMEM;

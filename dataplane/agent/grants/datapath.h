@@ -28,7 +28,7 @@ struct datapath_options {
     uint16_t sensor_port;
     /* Rates may come in band: attach looks for them and the flow table has its full size. */
     bool signalling;
-    /* Lock file and what --cleanup needs. */
+    /* The mode that is kept, and what --cleanup needs. */
     const char *state_dir;
 };
 
@@ -84,11 +84,14 @@ int datapath_apply(struct datapath *datapath, const struct decide_applied *grant
                    int *ret_errors);
 
 /* The mode that policy or rate file asks for; it waits while the local off switch holds. OFF and OBSERVE give every
- * flow back to its own control at once; OBSERVE goes on counting. */
+ * flow back to its own control at once; OBSERVE goes on counting. Both are kept in the state folder (kept_mode.h), and
+ * datapath_open begins with them. */
 int datapath_set_mode(struct datapath *datapath, enum decide_mode mode);
-/* `chart-agent --off` and `--on`. */
+/* `chart-agent --off` and `--on`; an error also when it is in force but will not outlive this process. */
 int datapath_switch(struct datapath *datapath, bool off);
 bool datapath_is_off(const struct datapath *datapath);
+/* What datapath_set_mode was told last, by this process or one before it. */
+enum decide_mode datapath_told_mode(const struct datapath *datapath);
 /* The mode in force. */
 enum decide_mode datapath_mode(const struct datapath *datapath);
 

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/loop.h"
 #include "grants/datapath_state.h"
+#include "grants/kept_mode.h"
 #include "grants/selectors.h"
 
 #define NS_PER_US 1000ull
@@ -177,16 +178,34 @@ int datapath_enter_mode(struct datapath *datapath, enum decide_mode mode) {
     return error ? error : walked;
 }
 
+/* On disk before it is in force, and in force also when it is not on disk. */
+static int keep_mode(const struct datapath *datapath) {
+    const struct kept_mode kept = {.told = datapath->wanted_mode, .off = datapath->off};
+    int error = kept_mode_write(datapath->state_dir, &kept);
+    if (error)
+        log_error("the mode of this node cannot be kept over a restart: %s", strerror(-error));
+    return error;
+}
+
 int datapath_set_mode(struct datapath *datapath, enum decide_mode mode) {
-    if (datapath->wanted_mode != mode)
+    if (datapath->wanted_mode != mode) {
         log_info("enforcement: %s", decide_mode_name(mode));
-    datapath->wanted_mode = mode;
+        datapath->wanted_mode = mode;
+        (void)keep_mode(datapath);
+    }
     return datapath_enter_mode(datapath, datapath->off ? DECIDE_MODE_OFF : mode);
 }
 
 int datapath_switch(struct datapath *datapath, bool off) {
+    int kept, entered;
     datapath->off = off;
-    return datapath_enter_mode(datapath, off ? DECIDE_MODE_OFF : datapath->wanted_mode);
+    kept = keep_mode(datapath);
+    entered = datapath_enter_mode(datapath, off ? DECIDE_MODE_OFF : datapath->wanted_mode);
+    return entered ? entered : kept;
+}
+
+enum decide_mode datapath_told_mode(const struct datapath *datapath) {
+    return datapath->wanted_mode;
 }
 
 bool datapath_is_off(const struct datapath *datapath) {

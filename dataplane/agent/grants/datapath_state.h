@@ -31,6 +31,8 @@ struct datapath {
     int cgroup_link_fd;
     int walk_link_fd;
     struct chart_node_config config;
+    /* Where the mode is kept. */
+    const char *state_dir;
     /* What policy or rate file asks for, the local off switch, and what follows of both. */
     enum decide_mode wanted_mode;
     bool off;

@@ -33,6 +33,8 @@ struct decide *decide_new(const char *node) {
         free(decide);
         return NULL;
     }
+    if (decide)
+        decide->untold_mode = DECIDE_MODE_ENFORCE;
     return decide;
 }
 
@@ -234,7 +236,18 @@ int decide_put_policy(struct decide *decide, const char *id, enum decide_mode mo
 }
 
 int decide_remove_policy(struct decide *decide, const char *id) {
-    return strmap_remove(&decide->policies, id) != NULL;
+    bool removed = strmap_remove(&decide->policies, id) != NULL;
+    bool was = decide->untold_mode != DECIDE_MODE_ENFORCE;
+
+    if (strcmp(id, decide->node) != 0 && strcmp(id, "default") != 0)
+        return removed;
+    /* That there is no policy is something to be told too. */
+    decide->untold_mode = DECIDE_MODE_ENFORCE;
+    return removed || was;
+}
+
+void decide_set_untold_mode(struct decide *decide, enum decide_mode mode) {
+    decide->untold_mode = mode;
 }
 
 int decide_set_local_off(struct decide *decide, bool off) {
@@ -249,7 +262,7 @@ enum decide_mode decide_policy_mode(const struct decide *decide) {
 
     if (!mode)
         mode = strmap_get(&decide->policies, "default");
-    return mode ? (enum decide_mode)(uintptr_t)mode : DECIDE_MODE_ENFORCE;
+    return mode ? (enum decide_mode)(uintptr_t)mode : decide->untold_mode;
 }
 
 const char *decide_mode_name(enum decide_mode mode) {

@@ -182,6 +182,8 @@ int decide_put_link_rates(struct decide *decide, const char *node, uint64_t gene
 int decide_remove_link_rates(struct decide *decide, const char *node);
 int decide_put_policy(struct decide *decide, const char *id, enum decide_mode mode);
 int decide_remove_policy(struct decide *decide, const char *id);
+/* The mode until a policy says another or is removed: what this node was told before it was restarted. */
+void decide_set_untold_mode(struct decide *decide, enum decide_mode mode);
 
 /* "off", "observe" or "enforce". */
 const char *decide_mode_name(enum decide_mode mode);
@@ -189,7 +191,8 @@ const char *decide_mode_name(enum decide_mode mode);
 /* The local off switch overrules every policy. Returns 1 when that changes something. */
 int decide_set_local_off(struct decide *decide, bool off);
 
-/* The mode of this node: off when switched off locally, its own policy, else "default", else enforce. */
+/* The mode of this node: off when switched off locally, its own policy, else "default", else what it was told before
+ * this process began, else enforce. */
 enum decide_mode decide_mode(const struct decide *decide);
 /* The same without the local off switch. */
 enum decide_mode decide_policy_mode(const struct decide *decide);

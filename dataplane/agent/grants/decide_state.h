@@ -75,6 +75,8 @@ void decide_free_rates(void *value);
 struct decide {
     char node[DECIDE_ID_LEN];
     bool local_off;
+    /* While no policy was heard of. */
+    enum decide_mode untold_mode;
     struct strmap grants;
     struct strmap rates;
     /* Policy id -> enum decide_mode as a pointer-sized number. */

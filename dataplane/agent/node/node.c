@@ -284,6 +284,7 @@ static int node_open(struct agent *agent, void **ret_state) {
         goto fail;
     read_identity(node);
     decide_set_local_off(node->decide, datapath_is_off(node->datapath));
+    decide_set_untold_mode(node->decide, datapath_told_mode(node->datapath));
     node_links_open(node);
     /* Now, before the control socket answers, and not a second later: a link that gets its queue loses what passes at
      * that moment. */

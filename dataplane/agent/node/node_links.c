@@ -82,6 +82,7 @@ void node_links_stated(const struct messages_link *stated, void *context) {
         if (link && !link->fixed) {
             log_info("link %s is no longer in the topology", link->id);
             release_interface(node, link);
+            signal_source_no_link(link->interface_name);
             link->used = false;
         }
         return;
@@ -95,6 +96,7 @@ void node_links_stated(const struct messages_link *stated, void *context) {
     if (!link->fixed && strcmp(link->interface_name, stated->interface) != 0 &&
         strlen(stated->interface) < IF_NAMESIZE) {
         release_interface(node, link);
+        signal_source_no_link(link->interface_name);
         link->interface = (struct netlink_interface){0};
         strcpy(link->interface_name, stated->interface);
     }
@@ -178,6 +180,7 @@ void node_links_refresh(struct node *node, int64_t now_us) {
         look_at_interface(node, link);
         if (link->interface.ifindex && !capacity_bps)
             set_fault(link, "has no capacity", "neither --link nor topology says");
+        signal_source_link(link->interface_name, capacity_bps);
         classify(node, link);
         shape(node, link, enforce && capacity_bps, now_us);
         memcpy(links[n].id, link->id, sizeof(links[n].id));

@@ -1,6 +1,7 @@
 /* In-band signalling as a module of the agent: loads the program `signal`, attaches it to every link, feeds its maps
- * from the file of --signal-file and shows what it does. Optional: without the option, or when the kernel refuses the
- * program, traffic and grants go on as they are. */
+ * with what the authority says and what stands in the file of --signal-file, and shows what it does. Whether the
+ * program does anything is the mode's matter; without an authority and a file, or when the kernel refuses the program,
+ * traffic and grants go on as they are. */
 #include "signal/signal.h"
 
 #include <bpf/bpf.h>
@@ -21,11 +22,13 @@
 #include "core/loop.h"
 #include "grants/datapath.h"
 #include "signal.skel.h"
+#include "signal/shim_address.h"
 #include "signal/signal_file.h"
 #include "signal/signal_keys.h"
 #include "signal/signal_source.h"
 
 #define LOOK_US 50000u
+#define MODE_US 100000u
 #define SECOND_US 1000000u
 /* Of a link's capacity: what explicit rates may fill, and what of it may be guaranteed by an agent without streams
  * (allocation leaves the rest to queues that drain and to traffic without a rate). With streams the link's lease
@@ -46,6 +49,11 @@ struct attached {
     int fds[2];
 };
 
+struct wanted_link {
+    char interface[IF_NAMESIZE];
+    uint64_t capacity_bps;
+};
+
 struct state {
     struct agent *agent;
     struct chart_signal_program *program;
@@ -54,10 +62,14 @@ struct state {
     /* What the authority said: in place of the file's keys, next hops and authorisations. */
     struct signal_file told;
     bool is_told;
+    /* The node's links by command line and topology; those that are there. */
+    struct wanted_link wanted[AGENT_LINKS_MAX];
+    size_t n_wanted;
     struct attached links[AGENT_LINKS_MAX];
     size_t n_links;
     int cgroup_fds[2];
     struct stat seen;
+    enum decide_mode mode; /* as the kernel has it */
     char error[SIGNAL_FILE_ERROR_LEN];
     bool complained;
     bool running;
@@ -90,6 +102,8 @@ static const char *const counter_names[CHART_COUNTERS] = {
     [CHART_COUNT_SHIM_SENT] = "shim_sent",
     [CHART_COUNT_PREEMPTED] = "preempted",
     [CHART_COUNT_UNEXPECTED] = "unexpected",
+    [CHART_COUNT_WOULD_ASK] = "would_ask",
+    [CHART_COUNT_WOULD_TAKE] = "would_take",
 };
 
 static int load_program(struct state *state) {
@@ -191,16 +205,44 @@ static int attach(struct state *state, struct attached *link) {
     return link->fds[0] < 0 ? link->fds[0] : (link->fds[1] < 0 ? link->fds[1] : 0);
 }
 
-/* Interfaces come and go. */
+static struct wanted_link *find_wanted(struct state *state, const char *interface) {
+    for (size_t i = 0; i < state->n_wanted; i++)
+        if (strcmp(state->wanted[i].interface, interface) == 0)
+            return &state->wanted[i];
+    return NULL;
+}
+
+static void want_link(struct state *state, const char *interface, uint64_t capacity_bps) {
+    struct wanted_link *link = find_wanted(state, interface);
+    if (!link && (state->n_wanted == AGENT_LINKS_MAX || strlen(interface) >= sizeof(link->interface)))
+        return;
+    if (!link) {
+        link = &state->wanted[state->n_wanted++];
+        strcpy(link->interface, interface);
+    }
+    link->capacity_bps = capacity_bps;
+}
+
+static void follow_capacity(struct state *state, struct attached *link) {
+    const struct wanted_link *wanted = find_wanted(state, link->interface);
+    if (wanted->capacity_bps == link->capacity_bps)
+        return;
+    link->capacity_bps = wanted->capacity_bps;
+    write_link(state, link);
+}
+
+/* Interfaces come and go, and so do links of the topology. */
 static void follow_links(struct state *state) {
-    const struct agent_options *options = agent_options(state->agent);
     for (size_t i = state->n_links; i-- > 0;)
-        if (if_nametoindex(state->links[i].interface) != state->links[i].ifindex)
+        if (!find_wanted(state, state->links[i].interface) ||
+            if_nametoindex(state->links[i].interface) != state->links[i].ifindex)
             detach(state, &state->links[i]);
-    for (size_t i = 0; i < options->n_links; i++) {
-        struct attached link = {.capacity_bps = options->links[i].capacity_bps, .fds = {-1, -1}};
+        else
+            follow_capacity(state, &state->links[i]);
+    for (size_t i = 0; i < state->n_wanted; i++) {
+        struct attached link = {.capacity_bps = state->wanted[i].capacity_bps, .fds = {-1, -1}};
         bool known = false;
-        snprintf(link.interface, sizeof(link.interface), "%s", options->links[i].interface);
+        memcpy(link.interface, state->wanted[i].interface, sizeof(link.interface));
         link.ifindex = if_nametoindex(link.interface);
         for (size_t k = 0; k < state->n_links; k++)
             known |= state->links[k].ifindex == link.ifindex;
@@ -223,8 +265,9 @@ static struct signal_policy policy_now(const struct state *state) {
         policy.element = state->told.policy.element;
         policy.drop_unauthorised = state->told.policy.drop_unauthorised;
         policy.free_bps = state->told.policy.free_bps;
+        shim_address_fill(state->told.hops, state->told.n_hops, &policy);
     }
-    policy.enabled = !datapath_is_off(datapath_of(state->agent));
+    policy.mode = datapath_mode(datapath_of(state->agent));
     return policy;
 }
 
@@ -234,6 +277,7 @@ static void apply(struct state *state) {
     struct signal_policy policy = policy_now(state);
     int64_t now_us = agent_now_us();
     int error = signal_tables_policy(state->tables, &policy);
+    state->mode = policy.mode;
     error = error ? error : signal_tables_keys(state->tables, file->keys, file->n_keys, now_us);
     error = error ? error
                   : signal_tables_authorisations(state->tables, file->authorisations, file->n_authorisations, now_us);
@@ -241,12 +285,27 @@ static void apply(struct state *state) {
         log_error("signalling: keys or authorisations could not be applied: %s", strerror(-error));
 }
 
+/* The asks of the file, then those that come with the authority: the first that fits counts. */
+static int apply_asks(struct state *state) {
+    size_t n = state->file.n_asks + state->told.n_asks;
+    struct signal_ask *asks = calloc(n + 1, sizeof(*asks));
+    int error;
+    if (!asks)
+        return -ENOMEM;
+    if (state->file.n_asks)
+        memcpy(asks, state->file.asks, state->file.n_asks * sizeof(*asks));
+    if (state->told.n_asks)
+        memcpy(asks + state->file.n_asks, state->told.asks, state->told.n_asks * sizeof(*asks));
+    error = signal_tables_asks(state->tables, asks, n < CHART_SIGNAL_ASKS_MAX ? n : CHART_SIGNAL_ASKS_MAX);
+    free(asks);
+    return error;
+}
+
 static void apply_fresh(struct state *state) {
-    const struct signal_file *file = &state->file;
+    const struct signal_file *source = state->is_told ? &state->told : &state->file;
     apply(state);
-    const struct signal_file *source = state->is_told ? &state->told : file;
     int error = signal_tables_next_hops(state->tables, source->hops, source->n_hops);
-    error = error ? error : signal_tables_asks(state->tables, file->asks, file->n_asks);
+    error = error ? error : apply_asks(state);
     for (size_t i = 0; i < state->n_links && !error; i++)
         error = write_link(state, &state->links[i]);
     if (error)
@@ -317,6 +376,13 @@ static void on_second(void *context) {
     signal_tables_keep(state->tables);
 }
 
+/* Whoever changes the mode (policy, rate file, local switch) says so to the datapath alone. */
+static void follow_mode(void *context) {
+    struct state *state = context;
+    if (datapath_mode(datapath_of(state->agent)) != state->mode)
+        apply(state);
+}
+
 /* The one that runs; the authority's client hands over to it. */
 static struct state *receiving;
 
@@ -356,6 +422,17 @@ size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]) {
 
 bool signal_source_runs(void) {
     return receiving && receiving->running;
+}
+
+void signal_source_link(const char *interface, uint64_t capacity_bps) {
+    if (signal_source_runs())
+        want_link(receiving, interface, capacity_bps);
+}
+
+void signal_source_no_link(const char *interface) {
+    struct wanted_link *link = signal_source_runs() ? find_wanted(receiving, interface) : NULL;
+    if (link)
+        *link = receiving->wanted[--receiving->n_wanted];
 }
 
 void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us) {
@@ -421,8 +498,11 @@ static int open_module(struct agent *agent, void **ret_state) {
     receiving = state;
     if (agent_options(agent)->signal_file)
         look(state);
+    for (size_t i = 0; i < agent_options(agent)->n_links; i++)
+        want_link(state, agent_options(agent)->links[i].interface, agent_options(agent)->links[i].capacity_bps);
     follow_links(state);
     error = agent_options(agent)->signal_file ? agent_add_timer(agent, LOOK_US, look, state) : 0;
+    error = error ? error : agent_add_timer(agent, MODE_US, follow_mode, state);
     return error ? error : agent_add_timer(agent, SECOND_US, on_second, state);
 }
 

@@ -11,14 +11,13 @@
 #include <sys/socket.h>
 
 #include "core/json_reader.h"
-#include "police.h"
+#include "signal/default_asks.h"
 #include "signal_maps.h"
 
 #define MAX_DURATION_MS 86400e3
 #define N_ITEMS(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *const services[] = {"available", "guaranteed", "maximum", "variable"};
-#define SERVICE_GUARANTEED 1
 
 static int read_octet(const struct json_reader *reader, const cJSON *object, const char *name, double most,
                       uint8_t *ret) {
@@ -300,20 +299,6 @@ static int read_list(char *error, const cJSON *root, const char *name, size_t it
     return 0;
 }
 
-/* Telephony by code point (EF, RFC 3246) and by RTP's registered port: a packet of 160 octets of G.711 every 20 ms with
- * its headers, before everything else on every link. */
-#define TELEPHONY_BPS 82000
-#define TELEPHONY_DELAY_PRIORITY 200
-#define RTP_PORT 5004
-
-static const struct {
-    const char *name;
-    struct decide_selector selector;
-} default_asks[] = {
-    {"telephony", {.protocol = IPPROTO_UDP, .dscp_plus_one = CHART_DSCP_EXPEDITED + 1}},
-    {"telephony", {.protocol = IPPROTO_UDP, .destination_port = RTP_PORT}},
-};
-
 /* The built-in asks of these names, behind those that the file states itself: the first that fits counts. */
 static int add_default_asks(char *error, const cJSON *names, struct signal_file *file) {
     const cJSON *name;
@@ -322,21 +307,11 @@ static int add_default_asks(char *error, const cJSON *names, struct signal_file 
         return -EINVAL;
     }
     cJSON_ArrayForEach(name, names) {
-        size_t before = file->n_asks;
-        struct signal_ask *asks = reallocarray(file->asks, before + N_ITEMS(default_asks), sizeof(*asks));
-        if (!asks)
-            return -ENOMEM;
-        file->asks = asks;
-        for (size_t i = 0; i < N_ITEMS(default_asks) && cJSON_IsString(name); i++)
-            if (strcmp(name->valuestring, default_asks[i].name) == 0)
-                asks[file->n_asks++] = (struct signal_ask){.selector = default_asks[i].selector,
-                                                           .guaranteed_bps = TELEPHONY_BPS,
-                                                           .delay_priority = TELEPHONY_DELAY_PRIORITY,
-                                                           .service = SERVICE_GUARANTEED};
-        if (file->n_asks == before) {
+        int status = default_asks_add(cJSON_IsString(name) ? name->valuestring : "", &file->asks, &file->n_asks);
+        if (status == -ENOENT)
             snprintf(error, SIGNAL_FILE_ERROR_LEN, "default_asks: expected \"telephony\"");
-            return -EINVAL;
-        }
+        if (status)
+            return status == -ENOMEM ? status : -EINVAL;
         if (file->n_asks > CHART_SIGNAL_ASKS_MAX) {
             snprintf(error, SIGNAL_FILE_ERROR_LEN, "asks: more than %d with default_asks", CHART_SIGNAL_ASKS_MAX);
             return -EINVAL;

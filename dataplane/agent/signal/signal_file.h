@@ -34,7 +34,7 @@ struct signal_file_link {
 };
 
 struct signal_file {
-    struct signal_policy policy; /* enabled is not the file's matter */
+    struct signal_policy policy; /* the mode is not the file's matter */
     struct signal_key *keys;
     size_t n_keys;
     struct signal_hop *hops;

@@ -1,4 +1,4 @@
-/* The part of signal_tables that keeps keys, windows and sequences; not for others. */
+/* What the files of signal_tables share, and the part that keeps keys, windows and sequences; not for others. */
 #pragma once
 
 #include <endian.h>
@@ -22,8 +22,8 @@ struct signal_tables {
     struct chart_signal_ask asks[CHART_SIGNAL_ASKS_MAX];
     struct chart_signal_prefix *hops;
     size_t n_hops;
-    struct chart_signal_prefix *authorisations;
-    size_t n_authorisations;
+    struct chart_signal_client *clients; /* in their order */
+    size_t n_clients;
     /* Installed now. */
     struct chart_signal_in_key *in;
     size_t n_in;
@@ -36,6 +36,8 @@ struct signal_tables {
 };
 
 uint64_t signal_monotonic_ns(void);
+/* 0 or -EINVAL; no prefix (family 0) is every address. */
+int signal_prefix_key(const struct decide_prefix *prefix, struct chart_signal_prefix *ret);
 void signal_keys_load(struct signal_tables *tables, const char *directory);
 void signal_keys_free(struct signal_tables *tables);
 /* This element has another id: none of its keys is right any more. */

@@ -15,6 +15,10 @@ void signal_source_take(struct signal_file *tables);
 bool signal_source_exhausted(uint16_t element);
 /* Whether flows can be guaranteed a rate in band here. */
 bool signal_source_runs(void);
+/* A link of this node as command line or topology state it, and one that is none any more; taken up within a second.
+ * Capacity 0: not known. */
+void signal_source_link(const char *interface, uint64_t capacity_bps);
+void signal_source_no_link(const char *interface);
 /* The lease of a link's free guaranteed rate and when it ends, microseconds since the epoch. An agent that follows the
  * streams guarantees nothing in band on a link that it has not heard a lease of; rate 0: there is none. */
 void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us);

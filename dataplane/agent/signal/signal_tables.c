@@ -1,4 +1,5 @@
-/* See signal_tables.h. This file: policy, next hops, authorisations, asks, links; the keys are in signal_keys.c. */
+/* See signal_tables.h. This file: policy, next hops, asks, links; keys are in
+ * signal_keys.c, authorisations in signal_authorisations.c. */
 #include "signal/signal_tables.h"
 
 #include <bpf/bpf.h>
@@ -46,11 +47,11 @@ void signal_tables_free(struct signal_tables *tables) {
         return;
     signal_keys_free(tables);
     free(tables->hops);
-    free(tables->authorisations);
+    free(tables->clients);
     free(tables);
 }
 
-static int prefix_key(const struct decide_prefix *prefix, struct chart_signal_prefix *ret) {
+int signal_prefix_key(const struct decide_prefix *prefix, struct chart_signal_prefix *ret) {
     struct chart_signal_prefix key = {.bits = prefix->bits};
     if (prefix->family == AF_INET) {
         key.bits += 96;
@@ -92,8 +93,8 @@ int signal_tables_next_hops(struct signal_tables *tables, const struct signal_ho
     for (size_t i = 0; keys && i < n; i++) {
         struct chart_signal_hop value = {.element = hops[i].element};
         struct chart_signal_prefix key, shim = {0};
-        int error = prefix_key(&hops[i].prefix, &key);
-        value.has_shim = whole_address(&hops[i].shim) && !prefix_key(&hops[i].shim, &shim);
+        int error = signal_prefix_key(&hops[i].prefix, &key);
+        value.has_shim = whole_address(&hops[i].shim) && !signal_prefix_key(&hops[i].shim, &shim);
         memcpy(value.shim_address, shim.address, sizeof(value.shim_address));
         if (!error && bpf_map_update_elem(tables->fds.next_hops, &key, &value, BPF_ANY))
             error = -errno;
@@ -107,45 +108,6 @@ int signal_tables_next_hops(struct signal_tables *tables, const struct signal_ho
     free(tables->hops);
     tables->hops = keys;
     tables->n_hops = kept;
-    return status ? status : error;
-}
-
-int signal_tables_authorisations(struct signal_tables *tables, const struct signal_authorisation *authorisations,
-                                 size_t n, int64_t now_us) {
-    struct chart_signal_prefix *keys = calloc(n ? n : 1, sizeof(*keys));
-    uint64_t now_ns = signal_monotonic_ns();
-    size_t kept = 0;
-    int status = keys ? 0 : -ENOMEM;
-    for (size_t i = 0; keys && i < n; i++) {
-        const struct signal_authorisation *from = &authorisations[i];
-        struct chart_signal_authorisation value = {
-            .guaranteed_bps = from->guaranteed_bps,
-            .available_bps = from->available_bps,
-            .preemption_priority = from->preemption_priority,
-            .delay_priority = from->delay_priority,
-            .services = from->services,
-            .from_ns = from->from_us > now_us ? now_ns + (uint64_t)(from->from_us - now_us) * NS_PER_US : 0,
-            .until_ns = UINT64_MAX,
-        };
-        struct chart_signal_prefix key;
-        int error = prefix_key(&from->prefix, &key);
-        if (from->until_us && from->until_us <= now_us)
-            continue;
-        if (from->until_us)
-            value.until_ns = now_ns + (uint64_t)(from->until_us - now_us) * NS_PER_US;
-        if (!error && bpf_map_update_elem(tables->fds.authorisations, &key, &value, BPF_ANY))
-            error = -errno;
-        if (!error)
-            keys[kept++] = key;
-        status = status ? status : error;
-    }
-    if (!keys)
-        return status;
-    int error =
-        forget_prefixes(tables->fds.authorisations, tables->authorisations, tables->n_authorisations, keys, kept);
-    free(tables->authorisations);
-    tables->authorisations = keys;
-    tables->n_authorisations = kept;
     return status ? status : error;
 }
 
@@ -211,13 +173,19 @@ static uint64_t or_default(uint64_t value, uint64_t otherwise) {
     return value ? value : otherwise;
 }
 
+static uint8_t mode_to_kernel(enum decide_mode mode) {
+    if (mode == DECIDE_MODE_ENFORCE)
+        return CHART_SIGNALLING_ENFORCE;
+    return mode == DECIDE_MODE_OBSERVE ? CHART_SIGNALLING_OBSERVE : CHART_SIGNALLING_OFF;
+}
+
 int signal_tables_policy(struct signal_tables *tables, const struct signal_policy *policy) {
     struct chart_signal_config *config = &tables->config;
     struct chart_signal_config before = *config;
     struct chart_signal_prefix shim = {0};
     uint64_t commitment_us = or_default(policy->commitment_us, DEFAULT_COMMITMENT_US);
     config->element = policy->element;
-    config->enabled = policy->enabled;
+    config->mode = mode_to_kernel(policy->mode);
     config->drop_unauthorised = policy->drop_unauthorised;
     config->free_bps = or_default(policy->free_bps, DEFAULT_FREE_BPS);
     config->hold_ns = or_default(policy->hold_us, DEFAULT_HOLD_US) * NS_PER_US;
@@ -230,12 +198,12 @@ int signal_tables_policy(struct signal_tables *tables, const struct signal_polic
     config->legacy_ns = or_default(policy->legacy_us, DEFAULT_LEGACY_US) * NS_PER_US;
     config->renew_packets = policy->renew_packets ? policy->renew_packets : DEFAULT_RENEW_PACKETS;
     config->tries = policy->tries ? policy->tries : DEFAULT_TRIES;
-    config->has_shim4 = policy->shim4.family == AF_INET && !prefix_key(&policy->shim4, &shim);
+    config->has_shim4 = policy->shim4.family == AF_INET && !signal_prefix_key(&policy->shim4, &shim);
     memcpy(config->shim_address, shim.address, sizeof(config->shim_address));
     shim = (struct chart_signal_prefix){0};
-    config->has_shim6 = policy->shim6.family == AF_INET6 && !prefix_key(&policy->shim6, &shim);
+    config->has_shim6 = policy->shim6.family == AF_INET6 && !signal_prefix_key(&policy->shim6, &shim);
     memcpy(config->shim_address6, shim.address, sizeof(config->shim_address6));
-    if (!config->generation || before.enabled != config->enabled || before.element != config->element)
+    if (!config->generation || before.mode != config->mode || before.element != config->element)
         config->generation++;
     if (before.element != config->element)
         signal_keys_forget(tables);

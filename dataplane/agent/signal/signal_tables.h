@@ -40,7 +40,9 @@ struct signal_hop {
     struct decide_prefix shim;
 };
 
-/* What clients with these addresses may ask, as senders or receivers. */
+/* What clients with these addresses may ask, as senders or receivers. A prefix may stand several times: a request is
+ * checked against all that name its service at that time, of the longest prefix that has one, and the largest applies.
+ */
 struct signal_authorisation {
     struct decide_prefix prefix;
     uint64_t guaranteed_bps;
@@ -79,8 +81,8 @@ struct signal_link {
 
 /* Zeros are replaced by the defaults of docs/signalling.md. */
 struct signal_policy {
-    uint16_t element; /* 0: not known yet, signals pass by untouched */
-    bool enabled;     /* ask for flows of this node */
+    uint16_t element;      /* 0: not known yet, signals pass by untouched */
+    enum decide_mode mode; /* what is not `enforce` touches no packet; 0: off */
     bool drop_unauthorised;
     uint64_t free_bps;
     uint64_t hold_us;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@
 #include "authority/authority_replicas.h"
 #include "authority/authority_report.h"
 #include "authority/authority_state.h"
+#include "lib/htb/htb_classes.h"
+#include "signal/shim_address.h"
 
 #define HOPS                                                                                                           \
     "{\"revision\": 7, \"full\": true, \"next_hops\": [{\"prefix\": \"10.1.0.2/32\", \"next_element\": \"bravo\"},"    \
@@ -160,6 +163,85 @@ static void authorisations_come_and_go(void **context) {
     assert_string_equal(state.authorisations[0].id, "B");
 }
 
+/* Delay class 3 waits, class 4 may be expedited; two authorisations of one address are two in the tables. */
+static void delay_classes_become_delay_priorities(void **context) {
+    static const uint8_t expected[] = {0, 36, 72, 109, 145, 182, 218, 255};
+    struct signal_file tables;
+    char text[512];
+    (void)context;
+    for (int class = 0; class <= 8; class ++) {
+        snprintf(text, sizeof(text),
+                 "{\"revision\": 3, \"full\": %s, \"unauthorised\": {\"action\": \"drop\", \"available_bps\": 5},"
+                 "\"authorisations\": [{\"id\": \"%d\", \"client_address\": \"10.0.0.1\", \"service\": \"guaranteed\","
+                 "\"max_guaranteed_bps\": 1000000, \"max_priority\": 7, \"delay_class\": %d, \"expires_at_us\": 77}]}",
+                 class ? "false" : "true", class, class);
+        assert_int_equal(authority_take_authorisations(&state, text, error), class > 7 ? -EINVAL : 0);
+    }
+    assert_int_equal(authority_state_tables(&state, &tables), 0);
+    assert_int_equal(tables.n_authorisations, 8);
+    for (int class = 0; class <= 7; class ++) {
+        assert_int_equal(tables.authorisations[class].delay_priority, expected[class]);
+        assert_int_equal(expected[class] >= HTB_EXPEDITED_DELAY_PRIORITY, class >= 4);
+    }
+    signal_file_free(&tables);
+}
+
+static void next_hops_may_carry_shim_addresses(void **context) {
+    static const char *const addresses[] = {"",
+                                            ", \"shim_address\": null",
+                                            ", \"shim_address\": \"10.9.9.2\"",
+                                            ", \"shim_address\": \"fd00::2\"",
+                                            ", \"shim_address\": \"bravo\"",
+                                            ", \"shim_address\": 7"};
+    static const uint8_t families[] = {0, 0, AF_INET, AF_INET6};
+    struct signal_file tables;
+    char text[512];
+    (void)context;
+    for (size_t i = 0; i < 6; i++) {
+        snprintf(text, sizeof(text),
+                 "{\"revision\": 9, \"full\": true, \"next_hops\": [{\"prefix\": \"10.2.0.0/16\", \"next_element\": "
+                 "\"bravo\"%s}], \"elements\": [{\"element\": \"alpha\", \"id\": 1}, {\"element\": \"bravo\", \"id\": "
+                 "2}], \"senders\": []}",
+                 addresses[i]);
+        assert_int_equal(authority_take_next_hops(&state, text, error), i < 4 ? 0 : -EINVAL);
+        if (i >= 4)
+            continue;
+        assert_int_equal(authority_state_tables(&state, &tables), 0);
+        assert_int_equal(tables.n_hops, 1);
+        assert_int_equal(tables.hops[0].shim.family, families[i]);
+        assert_int_equal(tables.hops[0].shim.bits, families[i] == AF_INET ? 32 : families[i] ? 128 : 0);
+        signal_file_free(&tables);
+    }
+}
+
+static void telephony_is_asked_for_without_a_file(void **context) {
+    struct signal_file tables;
+    (void)context;
+    assert_int_equal(authority_state_tables(&state, &tables), 0);
+    assert_int_equal(tables.n_asks, 2);
+    assert_int_equal(tables.asks[0].selector.dscp_plus_one, 47);
+    assert_int_equal(tables.asks[1].selector.destination_port, 5004);
+    assert_true(tables.asks[1].delay_priority >= HTB_EXPEDITED_DELAY_PRIORITY);
+    signal_file_free(&tables);
+}
+
+/* The shim's own address is the one that the way to a neighbour uses, unless it is stated. */
+static void the_shims_own_address_is_that_of_the_way(void **context) {
+    struct signal_hop hops[2] = {0};
+    struct signal_policy found = {0}, stated = {0};
+    const uint8_t loopback[] = {127, 0, 0, 1};
+    (void)context;
+    assert_int_equal(decide_parse_prefix("127.0.0.1", &hops[1].shim), 0);
+    shim_address_fill(hops, 2, &found);
+    assert_int_equal(found.shim4.family, AF_INET);
+    assert_int_equal(found.shim4.bits, 32);
+    assert_memory_equal(found.shim4.address, loopback, 4);
+    assert_int_equal(found.shim6.family, 0);
+    assert_int_equal(decide_parse_prefix("10.9.9.1", &stated.shim4), 0);
+    shim_address_fill(hops, 2, &stated);
+    assert_int_equal(stated.shim4.address[0], 10);
+}
+
 static void the_code_of_a_record_is_that_of_the_services(void **context) {
     uint8_t key[32];
     char mac[AUTHORITY_MAC_LEN];
@@ -244,6 +326,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_answer_with_a_fault_is_asked_for_again, open_state, close_state),
         cmocka_unit_test_setup_teardown(keys_are_moved_to_the_local_clock_and_handed_over, open_state, close_state),
         cmocka_unit_test_setup_teardown(authorisations_come_and_go, open_state, close_state),
+        cmocka_unit_test_setup_teardown(delay_classes_become_delay_priorities, open_state, close_state),
+        cmocka_unit_test_setup_teardown(next_hops_may_carry_shim_addresses, open_state, close_state),
+        cmocka_unit_test_setup_teardown(telephony_is_asked_for_without_a_file, open_state, close_state),
+        cmocka_unit_test(the_shims_own_address_is_that_of_the_way),
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),

@@ -127,7 +127,7 @@ static inline void as_origin(uint64_t guaranteed_bps, uint64_t available_bps) {
 
 static inline void policy(bool drop_unauthorised, uint64_t hold_us, uint64_t commitment_us) {
     struct signal_policy changed = {.element = OWN,
-                                    .enabled = true,
+                                    .mode = DECIDE_MODE_ENFORCE,
                                     .drop_unauthorised = drop_unauthorised,
                                     .hold_us = hold_us,
                                     .commitment_us = commitment_us,

@@ -47,7 +47,7 @@ static struct cost data_ns(const struct bpf_program *program, const uint8_t *fro
 /* A flow with an agreed rate and renewals so far away that none falls into the measurement. */
 static void agree(uint16_t port) {
     struct signal_policy policy = {.element = OWN,
-                                   .enabled = true,
+                                   .mode = DECIDE_MODE_ENFORCE,
                                    .renew_us = 3600000000ull,
                                    .commitment_us = 3600000000ull,
                                    .renew_packets = 1u << 31};

@@ -94,7 +94,7 @@ static inline void signal_run_authorise(struct signal_run *run, uint64_t guarant
 static inline int signal_run_open(struct signal_run *run) {
     const struct signal_link link = {
         .ifindex = LOOPBACK, .header_bytes = ETHERNET, .explicit_bps = LINK_BPS, .guaranteed_bps = LINK_BPS / 2};
-    struct signal_policy policy = {.element = OWN, .enabled = true};
+    struct signal_policy policy = {.element = OWN, .mode = DECIDE_MODE_ENFORCE};
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(0, &one);

@@ -94,7 +94,7 @@ static void test_the_shim_through_and_back(void **state) {
 }
 
 static void test_no_answer_to_options_takes_the_shim_then_gives_up(void **state) {
-    struct signal_policy impatient = {.element = OWN, .enabled = true, .retry_us = 1, .tries = 2};
+    struct signal_policy impatient = {.element = OWN, .mode = DECIDE_MODE_ENFORCE, .retry_us = 1, .tries = 2};
     struct frame frame;
     (void)state;
     decide_parse_prefix("10.9.9.2", &impatient.shim4);
@@ -118,7 +118,7 @@ static bool asked_by_shim(uint8_t flags) {
 }
 
 static void test_a_hop_that_answers_no_options_is_asked_once_per_flow(void **state) {
-    struct signal_policy impatient = {.element = OWN, .enabled = true, .retry_us = 1, .tries = 8};
+    struct signal_policy impatient = {.element = OWN, .mode = DECIDE_MODE_ENFORCE, .retry_us = 1, .tries = 8};
     struct chart_qos answer = qos_of(CHART_RESPONSE, 0, 40000000);
     (void)state;
     decide_parse_prefix("10.9.9.2", &impatient.shim4);

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from chart_lab import demo_in_band as in_band
 from chart_lab import topology
 from chart_lab.network import Lab
-from chart_lab.platform import in_band
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def records_checked(metrics: str) -> Finding:
 
 
 def labs() -> Iterator[Finding]:
-    """Whether the nodes of this machine's labs are enrolled, as their agents say."""
+    """Whether the nodes of this machine's labs are enrolled, as their agents report."""
     command = [str(Path(sys.prefix) / "bin" / "chart"), "lab", "status", "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LAB_LIMIT_S)

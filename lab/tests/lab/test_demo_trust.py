@@ -9,10 +9,10 @@ import pytest
 from chart.common import record_mac
 from chart.common.record_mac import RecordMacError
 from chart.v1 import link_load_pb2
+from chart_lab import demo_trust as trust
 from chart_lab import topology
+from chart_lab.demo_trust import Checks
 from chart_lab.network import Lab
-from chart_lab.platform import trust
-from chart_lab.platform.trust import Checks
 
 METRICS = """\
 # TYPE chart_streams_record_checks_total counter
