@@ -15,10 +15,10 @@ from typing import Any
 
 import httpx
 
+from chart_lab import demo_in_band as flows_in_band
 from chart_lab.experiments.framework import Figure
 from chart_lab.experiments.traffic import PAYLOAD_SHARE, Account, Transfer
 from chart_lab.network import Lab
-from chart_lab import demo_in_band as in_band as flows_in_band
 from chart_lab.platform.laboratory import LaboratoryError, fetch
 
 Progress = Callable[[str], None]
