@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from chart.maintenance.vault import VaultUnavailableError
+from chart_lab.platform.settings import PlatformSettings
+from chart_lab.platform.vault import binary
 from support import authority
 from support.authority import Place
 from support.postgres import PostgresServer
@@ -23,7 +26,16 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VaultServer]:
         server.stop()
 
 
-@pytest.fixture(params=["embedded", "vault"])
+def stores() -> list[str]:
+    """Both key stores; without a Vault the embedded one alone, and the skips of test_vault_contract.py say so."""
+    try:
+        binary(PlatformSettings())
+    except VaultUnavailableError:
+        return ["embedded"]
+    return ["embedded", "vault"]
+
+
+@pytest.fixture(params=stores())
 def store_settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What the authority is told about its key store: the same tests run against both."""
     if request.param == "embedded":
