@@ -139,7 +139,7 @@ def words_of_c(text: str) -> set[str]:
 
 
 def files_of_the_rate() -> list[Path]:
-    """See RATE_WAY."""
+    """Production files whose code names the guaranteed rate, in the folders of RATE_WAY."""
     found = []
     for path in tracked(*(f"{folder}/*.{end}" for folder in RATE_WAY for end in ("py", "c", "h"))):
         if is_test(path) or "fuzz" in path.parts or NOT_ON_THE_WAY.search("/".join(path.parts[3:]) or path.name):

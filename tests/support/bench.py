@@ -93,7 +93,7 @@ def measure(results: Path, code: str, tests: list[str]) -> bool:
 
 
 def main() -> int:
-    """See the module."""
+    """Judge what `make bench-all` judges; the exit status is its verdict."""
     parser = argparse.ArgumentParser(prog="support.bench", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of report.json")
     parser.add_argument("--resume", action="store_true", help="go on where it stopped, at the same state of the code")

@@ -306,7 +306,7 @@ class TapeBroker(LocalBroker):
         self._state = [entry for entry in state if entry.topic != TOPOLOGY]
 
     def subscribe(self, topics: Sequence[str], **options: Any) -> Any:
-        """See `Broker.subscribe`."""
+        """The records that were recorded, in their order."""
         if tuple(topics) == PASSING:
             return Tape(self, self._passing)
         return super().subscribe(topics, **options)

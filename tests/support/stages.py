@@ -272,7 +272,7 @@ def left_out(out: Path, apart: list[str]) -> None:
 
 
 def main() -> int:
-    """See the module."""
+    """Run stages, or tell of the last run; the exit status is that of the run."""
     parser = argparse.ArgumentParser(prog="support.stages", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of report.json")
     parser.add_argument("--left-out", action="store_true", help="print what was skipped, and why")
