@@ -82,7 +82,7 @@ test("a request made in the page is enforced, carries traffic and can be release
     await link.getByRole("link").click();
     await expect(page.getByTestId("utilisation")).toHaveText(/^(100|[5-9]\d) %$/);
     const legend = page.getByRole("figure", { name: "Rate, last 5 minutes" }).locator(".u-legend");
-    await expect(legend).toContainText(/at explicit rates:?\s*\d\d\.\d Mb\/s/);
+    await expect(legend).toContainText(/explicit rate:?\s*\d\d\.\d Mb\/s/);
   });
   await page.getByRole("link", { name: "Rate requests" }).click();
   await release(page, description);
