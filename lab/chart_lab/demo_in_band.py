@@ -51,4 +51,4 @@ def figure(lab: Lab, sender: str, receiver: str, round_trip_s: float) -> Figure:
     told = [first_rate_s(lab, sender, receiver) for _ in range(FLOWS)]
     median_s = statistics.median(float("inf") if one is None else one for one in told)
     known = None if median_s == float("inf") else median_s / round_trip_s
-    return Figure("in_band_rate_rtts", known, "RTT", "<= 1.5")
+    return Figure("in_band_rate_rtts", known, "RTT", "<= 1.2")
