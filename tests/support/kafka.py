@@ -15,11 +15,20 @@ from chart_lab.platform import kafka as platform_kafka
 from chart_lab.platform.settings import PlatformSettings
 from support.processes import ServerProcess, free_ports, listens
 
+# Of librdkafka, by name.
+Settings = dict[str, str | int | float | bool]
+
 
 class KafkaServer:
     """One broker on free ports of loopback; ``stop``, ``kill`` and ``start`` keep ports and data, for fault tests."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        protection: platform_kafka.BrokerTls | None = None,
+        client: Settings | None = None,
+    ) -> None:
+        """`client`: how the one who waits for the broker proves who it is, where there is ``protection``."""
         port, node_port, controller_port = free_ports(3)
         settings = PlatformSettings(
             state_dir=directory,
@@ -28,10 +37,15 @@ class KafkaServer:
             kafka_controller_port=controller_port,
             kafka_heap_mb=256,
         )
-        program = platform_kafka.prepare(settings, with_nodes=False)
+        program = platform_kafka.prepare(settings, with_nodes=False, protection=protection)
         # Quick start matters more than peak speed here.
         command = (program.command[0], "-XX:TieredStopAtLevel=1", "-Xshare:auto", *program.command[1:])
         self.bootstrap = settings.kafka_bootstrap
+        self._client: dict[str, str | int | float | bool] = {
+            **(client or {}),
+            "bootstrap.servers": self.bootstrap,
+            "log_level": 0,
+        }
         self._process = ServerProcess("kafka", command, directory / "kafka.log")
 
     def start(self) -> None:
@@ -42,7 +56,7 @@ class KafkaServer:
         if not listens(self.bootstrap):  # librdkafka logs refused connections, whatever its log level
             return False
         try:
-            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=1)
+            metadata = AdminClient(self._client).list_topics(timeout=1)
         except KafkaException:
             return False
         return len(metadata.brokers) == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
+from chart.common import broker_access
 from chart_lab.platform.programs import Program
 from chart_lab.platform.settings import PlatformSettings
 
@@ -31,8 +33,39 @@ def jars(settings: PlatformSettings) -> Path:
     return libs
 
 
-def server_properties(settings: PlatformSettings, data: Path, *, with_nodes: bool) -> str:
-    """Broker configuration. ``with_nodes`` adds the listener on the lab's management bridge."""
+@dataclass(frozen=True)
+class BrokerTls:
+    """Files of a broker that speaks mutual TLS alone and asks who may do what (PEM).
+
+    ``identity``: key (PKCS #8) and certificate of service/kafka in one file; ``authority``: whose certificates
+    it takes.
+    """
+
+    identity: Path
+    authority: Path
+
+    def properties(self) -> list[str]:
+        """Settings of the broker."""
+        return [
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={self.identity}",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={self.authority}",
+            "ssl.client.auth=required",
+            f"ssl.principal.mapping.rules={broker_access.PRINCIPAL_RULE}",
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found=false",
+            f"super.users=User:service:kafka;User:{broker_access.ADMINISTRATOR}",
+        ]
+
+
+def server_properties(
+    settings: PlatformSettings, data: Path, *, with_nodes: bool, protection: BrokerTls | None = None
+) -> str:
+    """Broker configuration. ``with_nodes`` adds the listener on the lab's management bridge; with ``protection`` every
+    listener speaks mutual TLS.
+    """
+    protocol = "SSL" if protection else "PLAINTEXT"
     listeners = [f"SERVICES://127.0.0.1:{settings.kafka_port}"]
     if with_nodes:
         listeners.append(f"NODES://{settings.management_address}:{settings.kafka_node_port}")
@@ -43,7 +76,8 @@ def server_properties(settings: PlatformSettings, data: Path, *, with_nodes: boo
             f"controller.quorum.voters=1@127.0.0.1:{settings.kafka_controller_port}",
             f"listeners={','.join(listeners)},CONTROLLER://127.0.0.1:{settings.kafka_controller_port}",
             f"advertised.listeners={','.join(listeners)}",
-            "listener.security.protocol.map=SERVICES:PLAINTEXT,NODES:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            f"listener.security.protocol.map=SERVICES:{protocol},NODES:{protocol},CONTROLLER:{protocol}",
+            *(protection.properties() if protection else []),
             "inter.broker.listener.name=SERVICES",
             "controller.listener.names=CONTROLLER",
             f"log.dirs={data}",
@@ -80,13 +114,13 @@ def java_command(settings: PlatformSettings, main: str, *arguments: str) -> tupl
     )
 
 
-def prepare(settings: PlatformSettings, *, with_nodes: bool) -> Program:
+def prepare(settings: PlatformSettings, *, with_nodes: bool, protection: BrokerTls | None = None) -> Program:
     """Write the configuration, format the storage once, and return the program to supervise."""
     home = settings.platform_dir / "kafka"
     data = home / "data"
     home.mkdir(parents=True, exist_ok=True)
     properties = home / "server.properties"
-    properties.write_text(server_properties(settings, data, with_nodes=with_nodes))
+    properties.write_text(server_properties(settings, data, with_nodes=with_nodes, protection=protection))
     if not (data / "meta.properties").exists():
         cluster_id = uuid.uuid4().hex[:22]
         subprocess.run(

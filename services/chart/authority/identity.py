@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import NameOID
 
 Kind = Literal["node", "user", "service"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -82,6 +83,26 @@ def of_short(text: str, domain: str) -> Identity:
             return Identity(domain, known, name)
     msg = f"{text!r} is not node/<name>, user/<name> or service/<name>"
     raise IdentityError(msg)
+
+
+# An attribute of a subject has at most so many characters (RFC 5280, upper bound of a common name).
+COMMON_NAME_MAX = 64
+
+
+def subject(uri: str) -> x509.Name:
+    """The subject of a certificate: `UID=alpha,CN=alpha,OU=node`.
+
+    For programs that know subjects and not URIs, as Kafka does. Kind and whole name both stand in it, so that
+    node `gateway` and service `gateway` are two; the common name alone may be cut.
+    """
+    identity = of_uri(uri)
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, identity.kind),
+            x509.NameAttribute(NameOID.COMMON_NAME, identity.name[:COMMON_NAME_MAX]),
+            x509.NameAttribute(NameOID.USER_ID, identity.name),
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from hvac import exceptions as refusals
 
+from chart.authority.identity import COMMON_NAME_MAX, of_uri
 from chart.authority.keystore import (
     KEY_OCTETS,
     GeneratedKey,
@@ -153,8 +154,11 @@ class VaultKeyStore:
         the request itself are not used: the role forbids it.
         """
         addresses, hosts = _kinds(names)
+        identity = of_uri(uri)
         extra = {
             "exclude_cn_from_sans": True,
+            # The rest of identity.subject: the role adds the kind, so that nobody but the issuer says it.
+            "user_ids": identity.name,
             "uri_sans": uri,
             "alt_names": ",".join(hosts),
             "ip_sans": ",".join(addresses),
@@ -164,9 +168,9 @@ class VaultKeyStore:
         }
         data = await self._ask(
             lambda: self._vault.secrets.pki.sign_certificate(
-                f"{PKI_ROLE}-server" if names else PKI_ROLE,
+                f"{PKI_ROLE}-{'server' if names else identity.kind}",
                 request.public_bytes(serialization.Encoding.PEM).decode(),
-                uri.rsplit("/", 1)[-1][:64],
+                identity.name[:COMMON_NAME_MAX],
                 extra_params=extra,
                 mount_point=self._settings.vault_pki_mount,
             )

@@ -30,6 +30,9 @@ class Topic:
     cleanup: Literal["compact", "delete"]
     retention_ms: int | None
     dlq: bool
+    # Who may write and read it: `node` or names of services (broker_access.py).
+    writers: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
 
     @property
     def dlq_name(self) -> str:
@@ -107,10 +110,15 @@ def parse(text: str) -> Catalogue:
     """Read a catalogue.
 
     Raises:
-        ValueError: an entry lacks a field or has an unknown cleanup.
+        ValueError: an entry lacks a field or has an unknown cleanup, or access is stated of an unknown stream.
     """
+    document = yaml.safe_load(text)
+    access = document.get("access", {})
     topics = []
-    for name, entry in yaml.safe_load(text)["topics"].items():
+    if unknown := sorted(access.keys() - document["topics"].keys()):
+        msg = f"access is stated of streams that are not in the catalogue: {', '.join(unknown)}"
+        raise ValueError(msg)
+    for name, entry in document["topics"].items():
         cleanup = entry["cleanup"]
         if cleanup not in ("compact", "delete"):
             msg = f"{name}: cleanup is {cleanup!r}, must be compact or delete"
@@ -119,8 +127,19 @@ def parse(text: str) -> Catalogue:
             msg = f"{name}: retention belongs to cleanup delete, and only there"
             raise ValueError(msg)
         retention_ms = parse_duration_us(entry["retention"]) // 1000 if cleanup == "delete" else None
+        allowed = access.get(name, {"writers": (), "readers": ()})
         topics.append(
-            Topic(name, entry["message"], entry["key"], int(entry["partitions"]), cleanup, retention_ms, entry["dlq"])
+            Topic(
+                name=name,
+                message=entry["message"],
+                key=entry["key"],
+                partitions=int(entry["partitions"]),
+                cleanup=cleanup,
+                retention_ms=retention_ms,
+                dlq=entry["dlq"],
+                writers=tuple(allowed["writers"]),
+                readers=tuple(allowed["readers"]),
+            )
         )
     return Catalogue(topics)
 

@@ -26,7 +26,7 @@ from confluent_kafka import (
 from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_not_result, stop_after_delay, wait_fixed
 from tenacity.retry import retry_base
 
-from chart.common import kafka_properties
+from chart.common import broker_access, kafka_properties
 from chart.common.catalogue import DLQ_SUFFIX
 from chart.common.record_mac import RecordMacError
 from chart.common.records import (
@@ -137,7 +137,7 @@ class KafkaSubscription:
         configuration: dict[str, Any] = {
             **kafka_properties.load(),
             "bootstrap.servers": self._broker.bootstrap,
-            "group.id": self._group or "chart-ungrouped",
+            "group.id": self._group or broker_access.UNGROUPED,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": self._start,

@@ -1,7 +1,9 @@
-"""`chart topics`: make the broker's topics what the catalogue says, and report what differs.
+"""`chart topics`: make the broker's topics and access rules what the catalogue says, and report what differs.
 
 Topics are created with their dead letters; existing ones are never deleted, and their partitions never changed (that
-would move keys). Differing settings are changed, because a retention that is too short loses data silently.
+would move keys). Differing settings are changed, because a retention that is too short loses data silently. Rights of
+services are added where they are missing; rights that the catalogue does not give are reported, never taken away: an
+operator may have given them to a program of his own. Rights of nodes are the authority's (broker_rights.py there).
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from chart.common import broker_access, kafka_properties
 from chart.common import catalogue as catalogues
-from chart.common import kafka_properties
 from chart.common.catalogue import Catalogue, Topic
 
 DLQ_RETENTION_MS = 7 * 86400 * 1000
@@ -59,21 +61,28 @@ class Changes:
     created: list[str] = field(default_factory=list)
     changed: dict[str, dict[str, str]] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
+    rights: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
+    # Whether the broker asks who may do what.
+    authoriser: bool = True
 
 
 class TopicsError(RuntimeError):
     """The broker could not be asked or refused; the message says what."""
 
 
-def wanted(catalogue: Catalogue) -> list[Wanted]:
-    """Every topic of the catalogue with its dead letters."""
+def wanted(catalogue: Catalogue, replication: int = 1) -> list[Wanted]:
+    """Every topic of the catalogue with its dead letters.
+
+    A record counts as written when all copies but one have it, so that one broker may fail.
+    """
+    copies = {"min.insync.replicas": str(max(1, replication - 1))}
     topics = []
     for topic in catalogue.topics():
-        topics.append(Wanted(topic.name, topic.partitions, topic_settings(topic)))
+        topics.append(Wanted(topic.name, topic.partitions, {**topic_settings(topic), **copies}))
         if topic.dlq:
             # Keyed by origin, see records.dead_letter_key: the same record buried twice is kept once.
-            settings = {"cleanup.policy": "compact,delete", "retention.ms": str(DLQ_RETENTION_MS)}
+            settings = {"cleanup.policy": "compact,delete", "retention.ms": str(DLQ_RETENTION_MS), **copies}
             topics.append(Wanted(topic.dlq_name, 1, {**settings, "segment.bytes": str(16 << 20)}))
     return topics
 
@@ -112,20 +121,31 @@ def apply(bootstrap: str, *, catalogue: Catalogue | None = None, replication: in
     replication = replication or int(os.environ.get("CHART_KAFKA_REPLICATION", "1"))
     admin = AdminClient({**kafka_properties.load(), "bootstrap.servers": bootstrap, "log_level": 3})
     changes = Changes()
+    catalogue = catalogue or catalogues.load()
     try:
         existing = admin.list_topics(timeout=LIMIT_S).topics
-        topics = wanted(catalogue or catalogues.load())
+        topics = wanted(catalogue, replication)
         missing = [topic for topic in topics if topic.name not in existing]
         _create(admin, missing, replication, changes)
         _await_leaders(admin, missing)
         present = [topic for topic in topics if topic.name in existing]
         for topic in present:
-            actual = len(existing[topic.name].partitions)
-            if actual != topic.partitions:
+            partitions = existing[topic.name].partitions
+            if len(partitions) != topic.partitions:
                 changes.differences.append(
-                    f"{topic.name} has {actual} partitions, the catalogue says {topic.partitions}"
+                    f"{topic.name} has {len(partitions)} partitions, the catalogue says {topic.partitions}"
+                )
+            copies = min((len(partition.replicas) for partition in partitions.values()), default=replication)
+            if copies < replication:
+                changes.differences.append(
+                    f"{topic.name} has {copies} copies of each record, {replication} are asked for: "
+                    "kafka-reassign-partitions.sh adds them"
                 )
         _configure(admin, present, changes)
+        _give_rights(admin, catalogue, changes)
+    except broker_access.RulesNotInForceError as error:
+        msg = f"Kafka at {bootstrap}: {error}"
+        raise TopicsError(msg) from error
     except KafkaException as error:
         reason = error.args[0]
         words = reason.str() if isinstance(reason, KafkaError) else str(error)
@@ -196,6 +216,22 @@ def _configure(admin: AdminClient, topics: list[Wanted], changes: Changes) -> No
             future.result(LIMIT_S)
 
 
+def _give_rights(admin: AdminClient, catalogue: Catalogue, changes: Changes) -> None:
+    """Add the rights that services lack; report those of the broker that the catalogue does not give."""
+    try:
+        actual = broker_access.in_force(admin, LIMIT_S)
+        found = broker_access.difference(broker_access.of_services(catalogue), actual)
+        broker_access.change(admin, broker_access.Difference(missing=found.missing), LIMIT_S)
+    except broker_access.NoAuthoriser:
+        changes.authoriser = False
+        return
+    changes.rights = [str(rule) for rule in found.missing]
+    for rule in found.surplus:
+        kind, _, name = rule.principal.partition(":")
+        if kind != "node" or rule not in broker_access.of_node(catalogue, name):
+            changes.differences.append(f"{rule}, which the catalogue does not say")
+
+
 def _same(actual: str | None, value: str) -> bool:
     return actual is not None and sorted(actual.split(",")) == sorted(value.split(","))
 
@@ -208,7 +244,7 @@ def apply_command(
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Create missing topics, set differing settings, report the rest; exit status 1 when something differs still."""
+    """Create missing topics and rights, set differing settings; exit status 1 when something differs still."""
     try:
         changes = apply(bootstrap, replication=replication)
     except TopicsError as error:
@@ -222,6 +258,10 @@ def apply_command(
         for name, settings in changes.changed.items():
             words = ", ".join(f"{key}={value}" for key, value in settings.items())
             console.print(f"  [yellow]~[/yellow] {name}: {words}", highlight=False)
+        for right in changes.rights:
+            console.print(f"  [green]+[/green] {right}", highlight=False)
+        if not changes.authoriser:
+            console.print("  [yellow]the broker checks nobody's rights: any client may write everything[/yellow]")
         for words in changes.differences:
             console.print(f"  [red]![/red] {words}", highlight=False)
         console.print(

@@ -18,7 +18,9 @@ path "{transit}/decrypt/chart-keys" {{ capabilities = ["update"] }}
 path "{transit}/keys/chart-keys" {{ capabilities = ["read"] }}
 path "{transit}/keys/chart-receipts" {{ capabilities = ["read"] }}
 path "{transit}/sign/chart-receipts" {{ capabilities = ["update"] }}
-path "{pki}/sign/chart" {{ capabilities = ["update"] }}
+path "{pki}/sign/chart-node" {{ capabilities = ["update"] }}
+path "{pki}/sign/chart-service" {{ capabilities = ["update"] }}
+path "{pki}/sign/chart-user" {{ capabilities = ["update"] }}
 path "{pki}/sign/chart-server" {{ capabilities = ["update"] }}
 path "{pki}/cert/ca" {{ capabilities = ["read"] }}
 """
@@ -86,7 +88,9 @@ def configure(
 
 
 def _configure_certificates(vault: hvac.Client, domain: str, mount: str) -> None:
-    """The root, made once, and the roles by which nodes and servers get their certificates."""
+    """The root, made once, and a role for each kind of holder: it sets the kind in the subject (OU), which a request
+    cannot.
+    """
     issuers = vault.read(f"{mount}/config/issuers") or {}
     if not issuers.get("data", {}).get("default"):
         extra = {"ttl": "87600h", "key_type": "ec", "key_bits": 256, "max_path_length": 0, "exclude_cn_from_sans": True}
@@ -94,7 +98,7 @@ def _configure_certificates(vault: hvac.Client, domain: str, mount: str) -> None
             "internal", f"CHART authority of {domain}"[:64], extra_params=extra, mount_point=mount
         )
     role = {
-        "allowed_uri_sans": [f"spiffe://{domain}/*"],
+        "allowed_user_ids": ["*"],
         "allow_any_name": True,
         "enforce_hostnames": False,
         "use_csr_common_name": False,
@@ -108,6 +112,12 @@ def _configure_certificates(vault: hvac.Client, domain: str, mount: str) -> None
         "not_before_duration": "5m",
         "no_store": True,
     }
-    for name, server in (("chart", False), ("chart-server", True)):
+    for name, kind, server in (
+        ("chart-node", "node", False),
+        ("chart-service", "service", False),
+        ("chart-user", "user", False),
+        ("chart-server", "service", True),
+    ):
+        holder = {"ou": [kind], "allowed_uri_sans": [f"spiffe://{domain}/{kind}/*"]}
         flags = {"server_flag": server, "allow_ip_sans": server}
-        vault.secrets.pki.create_or_update_role(name, extra_params={**role, **flags}, mount_point=mount)
+        vault.secrets.pki.create_or_update_role(name, extra_params={**role, **holder, **flags}, mount_point=mount)
