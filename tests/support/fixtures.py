@@ -9,6 +9,7 @@ import pytest
 
 from chart.common import migrate, telemetry, topics
 from chart.common.settings import BaseServiceSettings
+from support import protected_kafka as protected
 from support.kafka import KafkaServer
 from support.postgres import PostgresServer
 
@@ -29,6 +30,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 def kafka_bootstrap(kafka: KafkaServer) -> str:
     """HOST:PORT of a running broker with all topics of the catalogue."""
     return kafka.bootstrap
+
+
+@pytest.fixture(scope="session")
+def protected_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[protected.ProtectedKafka]:
+    """A broker with mutual TLS and rights."""
+    with protected.running(tmp_path_factory.mktemp("protected-kafka")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

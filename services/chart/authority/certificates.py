@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import structlog
 from cryptography import x509
 
 from chart.authority import enrolment_repository, enrolments, keys, repository
@@ -12,6 +13,8 @@ from chart.authority.schemas import Certificate, RevocationBody
 from chart.authority.trust import is_revoked
 from chart.common import audit
 from chart.common.problems import ProblemError
+
+_log = structlog.get_logger("chart.authority")
 
 
 async def issue(
@@ -79,6 +82,8 @@ async def issue(
     if not known:
         # Who was revoked and is enrolled again is believed at once, at least by this replica.
         await authority.trust.refresh()
+        if identity.kind == "node" and not await authority.rights.settled():
+            _log.warning("enrolled, but the broker does not know it yet", identity=identity.short)
     return Certificate(
         certificate=issued.pem,
         authority=issued.authority_pem,
@@ -122,4 +127,5 @@ async def revoke(authority: Authority, body: RevocationBody, actor: str) -> None
         )  # fmt: skip
     if subject.startswith("node/"):
         authority.keys.forget_node(subject.removeprefix("node/"))
+        await authority.rights.settled()
     await authority.trust.refresh()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
+from chart.authority.broker_rights import BrokerRights
 from chart.authority.changes import Changes
 from chart.authority.identity import Identity, Proof
 from chart.authority.keys import Keys
@@ -59,6 +60,7 @@ class Authority:
     changes: Changes
     verifier: TokenVerifier
     reports: Buckets
+    rights: BrokerRights
 
 
 @dataclass(frozen=True)

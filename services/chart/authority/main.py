@@ -15,6 +15,7 @@ import uvloop
 
 from chart.authority import housekeeping, streams, tls
 from chart.authority.api import create_app
+from chart.authority.broker_rights import BrokerRights
 from chart.authority.changes import Changes
 from chart.authority.context import Authority, Buckets
 from chart.authority.keys import Keys
@@ -24,7 +25,7 @@ from chart.authority.keystore_vault import VaultKeyStore
 from chart.authority.service import KeyTimes
 from chart.authority.settings import AuthoritySettings
 from chart.authority.trust import Trust
-from chart.common import database, runtime, telemetry
+from chart.common import catalogue, database, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
@@ -105,6 +106,7 @@ async def running(settings: AuthoritySettings, context: ssl.SSLContext) -> Async
                 changes=Changes(pool, trust.refresh, keys),
                 verifier=TokenVerifier(settings, RemoteKeys(settings.jwks_url, settings.token_jwks_cache_s)),
                 reports=Buckets(settings.authority_reports_per_s, settings.authority_reports_burst),
+                rights=BrokerRights(pool, catalogue.load(), settings.kafka_bootstrap),
             )
             yield authority, await housekeeping.own_certificate(settings, store, context)
         finally:
@@ -139,6 +141,7 @@ async def serve(settings: AuthoritySettings, sockets: list[socket.socket] | None
                     await runtime.run_together(
                         server.serve(sockets=sockets),
                         authority.changes.run(),
+                        authority.rights.run(),
                         housekeeping.run(authority, context, renew_at_us),
                         OutboxRelay(authority.pool, broker, "authority").run(),
                         streams.follow_topology(authority.pool, broker, authority.clock),

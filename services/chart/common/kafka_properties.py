@@ -7,7 +7,9 @@ is stated once. Settings on which the guarantees of the streams rest cannot be c
 
 from __future__ import annotations
 
+import ipaddress
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "CHART_KAFKA_PROPERTIES"
@@ -17,6 +19,35 @@ ALLOWED_PREFIXES = ("security.", "ssl.", "sasl.", "enable.ssl.", "broker.address
 
 class KafkaPropertiesError(ValueError):
     """The file cannot be read or says something it may not; the message names the line."""
+
+
+def refuse_plain(bootstrap: str, properties: Mapping[str, str]) -> None:
+    """In production the broker is spoken to under TLS, except on this machine: whoever can write to a plain listener
+    commands every node.
+
+    Raises:
+        KafkaPropertiesError: it would be plain.
+    """
+    protocol = properties.get("security.protocol", "plaintext").lower()
+    if protocol in ("ssl", "sasl_ssl"):
+        return
+    away = sorted(broker for broker in bootstrap.split(",") if not _is_loopback(broker.strip()))
+    if away:
+        msg = (
+            f"production refuses to speak to the broker at {', '.join(away)} in plain: "
+            f"state security.protocol=ssl and the certificate's files in the file that {VARIABLE} names"
+        )
+        raise KafkaPropertiesError(msg)
+
+
+def _is_loopback(broker: str) -> bool:
+    host = broker.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def load(path: str | None = None) -> dict[str, str]:

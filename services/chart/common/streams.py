@@ -9,7 +9,7 @@ Delivery is at least once. A record that cannot be read goes to <topic>.dlq with
 
 from __future__ import annotations
 
-from chart.common import record_check
+from chart.common import kafka_properties, record_check
 from chart.common.broker import Broker
 from chart.common.compacted import CompactedState
 from chart.common.records import (
@@ -27,9 +27,15 @@ from chart.common.subscription import Subscription
 
 
 def connect(settings: BaseServiceSettings) -> Broker:
-    """The broker that the settings name; ``local:`` keeps the streams in this process."""
+    """The broker that the settings name; ``local:`` keeps the streams in this process.
+
+    Raises:
+        KafkaPropertiesError: production, and the broker would be spoken to in plain.
+    """
     if settings.kafka_bootstrap.startswith("local:"):
         return LocalBroker()
+    if settings.environment == "production":
+        kafka_properties.refuse_plain(settings.kafka_bootstrap, kafka_properties.load())
     return KafkaBroker(
         settings.kafka_bootstrap,
         delivery_timeout_ms=settings.kafka_delivery_timeout_ms,

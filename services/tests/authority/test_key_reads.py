@@ -47,7 +47,7 @@ class World:
         settings = AuthoritySettings(state_dir=folder)
         self._app = create_app(settings)
         self._app.state.authority = Authority(
-            settings, clock, absent, absent, trust, keys, absent, absent, Buckets(1, 1)
+            settings, clock, absent, absent, trust, keys, absent, absent, Buckets(1, 1), absent
         )
 
     def _certificate(self, identity: str) -> bytes:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,11 +19,10 @@ from cryptography.x509.oid import NameOID
 from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.common import broker_access, catalogue, topics
 from chart.common.broker_access import Difference, Rule
-from chart_lab.platform.kafka import BrokerTls
-from support.authority import csr, new_key
-from support.kafka import KafkaServer, Settings
+from support.authority import new_key
+from support.kafka import Settings
+from support.protected_kafka import DOMAIN, ProtectedKafka, environment, pkcs8, settings_of
 
-DOMAIN = "chart.test"
 DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -80,86 +77,6 @@ class TestRules:
             catalogue.parse(text)
 
 
-@dataclass
-class Cluster:
-    """A broker that speaks mutual TLS, and whom its authority gave certificates."""
-
-    server: KafkaServer
-    folder: Path
-    authority: EmbeddedKeyStore
-
-    def client(self, identity: str, **more: str | int | bool) -> Settings:
-        """librdkafka's settings of ``node/alpha`` or another."""
-        return {
-            **settings_of(self.folder, self.authority, identity),
-            "bootstrap.servers": self.server.bootstrap,
-            **more,
-        }
-
-    def admin(self, identity: str = "service/topics") -> AdminClient:
-        return AdminClient(self.client(identity))
-
-    def give(self, node: str) -> None:
-        """The rights of a node, as its enrolment gives them."""
-        wanted = broker_access.of_node(catalogue.load(), node)
-        broker_access.change(self.admin("service/authority"), Difference(missing=sorted(wanted)))
-
-
-def settings_of(folder: Path, authority: EmbeddedKeyStore, identity: str) -> Settings:
-    path = folder / identity.replace("/", "-")
-    if not path.with_suffix(".crt").exists():
-        key = new_key()
-        names = ("127.0.0.1", "localhost") if identity == "service/kafka" else ()
-        request = x509.load_pem_x509_csr(csr(key).encode())
-        issued = asyncio.run(authority.issue(request, f"spiffe://{DOMAIN}/{identity}", life_s=3600, names=names))
-        path.with_suffix(".key").write_bytes(pkcs8(key))
-        path.with_suffix(".crt").write_text(issued.pem)
-        (folder / "authority.pem").write_text(issued.authority_pem)
-        (folder / f"{path.name}.pem").write_bytes(pkcs8(key) + issued.pem.encode())
-    return {
-        "security.protocol": "ssl",
-        "ssl.ca.location": str(folder / "authority.pem"),
-        "ssl.certificate.location": str(path.with_suffix(".crt")),
-        "ssl.key.location": str(path.with_suffix(".key")),
-        "log_level": 0,
-    }
-
-
-def pkcs8(key: object) -> bytes:
-    return key.private_bytes(  # type: ignore[attr-defined, no-any-return]
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("protected")
-    authority = EmbeddedKeyStore(folder / "store", DOMAIN)
-    asyncio.run(authority.open())
-    settings_of(folder, authority, "service/kafka")
-    protection = BrokerTls(folder / "service-kafka.pem", folder / "authority.pem")
-    server = KafkaServer(folder / "broker", protection, settings_of(folder, authority, "service/topics"))
-    server.start()
-    try:
-        one = Cluster(server, folder, authority)
-        with environment(one, "service/topics"):
-            topics.apply(server.bootstrap)
-        yield one
-    finally:
-        server.stop()
-
-
-@contextlib.contextmanager
-def environment(cluster: Cluster, identity: str) -> Iterator[None]:
-    """Who a program is, by the file that CHART_KAFKA_PROPERTIES names."""
-    file = cluster.folder / f"{identity.replace('/', '-')}.properties"
-    settings = settings_of(cluster.folder, cluster.authority, identity)
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items() if name != "log_level"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CHART_KAFKA_PROPERTIES", str(file))
-        yield
-
-
 def write(producer: Producer, topic: str, key: str, value: bytes | None) -> KafkaError | None:
     """What became of one record."""
     errors: list[KafkaError | None] = []
@@ -179,24 +96,24 @@ def everything() -> list[str]:
 @pytest.mark.contract
 @pytest.mark.timeout(300)
 class TestBroker:
-    def test_apply_gives_services_their_rights_once(self, cluster: Cluster) -> None:
-        with environment(cluster, "service/topics"):
-            again = topics.apply(cluster.server.bootstrap)
+    def test_apply_gives_services_their_rights_once(self, protected_kafka: ProtectedKafka) -> None:
+        with environment(protected_kafka, "service/topics"):
+            again = topics.apply(protected_kafka.server.bootstrap)
         assert (again.authoriser, again.rights, again.created, again.differences) == (True, [], [], [])
 
-    def test_apply_says_what_the_catalogue_does_not(self, cluster: Cluster) -> None:
-        cluster.give("alpha")
+    def test_apply_says_what_the_catalogue_does_not(self, protected_kafka: ProtectedKafka) -> None:
+        protected_kafka.give("alpha")
         extra = Rule("node:alpha", "TOPIC", "chart.flow-grant.v1", "WRITE")
-        broker_access.change(cluster.admin(), Difference(missing=[extra]))
-        with environment(cluster, "service/topics"):
-            (words,) = topics.apply(cluster.server.bootstrap).differences
+        broker_access.change(protected_kafka.admin(), Difference(missing=[extra]))
+        with environment(protected_kafka, "service/topics"):
+            (words,) = topics.apply(protected_kafka.server.bootstrap).differences
         assert words == "node:alpha may WRITE chart.flow-grant.v1, which the catalogue does not say"
-        broker_access.change(cluster.admin(), Difference(surplus=[extra]))
+        broker_access.change(protected_kafka.admin(), Difference(surplus=[extra]))
 
-    def test_a_stolen_node_certificate_commands_nobody(self, cluster: Cluster) -> None:
+    def test_a_stolen_node_certificate_commands_nobody(self, protected_kafka: ProtectedKafka) -> None:
         """Every stream, records and tombstones, with its own and others' keys; new streams, rights, settings."""
-        cluster.give("mallory")
-        producer = Producer(cluster.client("node/mallory", **{"message.timeout.ms": 8000}))
+        protected_kafka.give("mallory")
+        producer = Producer(protected_kafka.client("node/mallory", **{"message.timeout.ms": 8000}))
         tried, accepted = 0, []
         for topic in everything():
             for key, value in (("mallory", b"\x0a\x01x"), ("alpha", b"\x0a\x01x"), ("alpha", None)):
@@ -209,7 +126,7 @@ class TestBroker:
         assert set(accepted) == OF_NODES
         assert tried == 3 * len(everything())
 
-        admin = cluster.admin("node/mallory")
+        admin = protected_kafka.admin("node/mallory")
         for future in admin.create_topics([NewTopic("chart.mine.v1", 1, 1)]).values():
             assert refused(future.result)
         for future in admin.delete_topics(["chart.flow-grant.v1"]).values():
@@ -218,10 +135,10 @@ class TestBroker:
             broker_access.change(admin, Difference(missing=[Rule("node:mallory", "TOPIC", "chart.policy.v1", "WRITE")]))
         assert failed.value.args[0].code() in DENIED
 
-    def test_a_node_reads_what_is_for_nodes_alone(self, cluster: Cluster) -> None:
-        cluster.give("reader")
+    def test_a_node_reads_what_is_for_nodes_alone(self, protected_kafka: ProtectedKafka) -> None:
+        protected_kafka.give("reader")
         readable = {topic.name for topic in catalogue.load().topics() if "node" in topic.readers}
-        consumer = Consumer(cluster.client("node/reader", **{"group.id": broker_access.UNGROUPED}))
+        consumer = Consumer(protected_kafka.client("node/reader", **{"group.id": broker_access.UNGROUPED}))
         try:
             told = {topic: consumer.list_topics(topic, 10).topics[topic].error for topic in everything()}
             assert {topic for topic, error in told.items() if error is None} == readable | OF_NODES
@@ -237,68 +154,73 @@ class TestBroker:
         finally:
             consumer.close()
 
-    def test_a_service_writes_its_own_streams_only(self, cluster: Cluster) -> None:
-        producer = Producer(cluster.client("service/allocator", **{"message.timeout.ms": 8000}))
+    def test_a_service_writes_its_own_streams_only(self, protected_kafka: ProtectedKafka) -> None:
+        producer = Producer(protected_kafka.client("service/allocator", **{"message.timeout.ms": 8000}))
         assert write(producer, "chart.link-rate.v1", "alpha", b"\x0a\x01x") is None
         error = write(producer, "chart.flow-grant.v1", "request", b"\x0a\x01x")
         assert error is not None
         assert error.code() in DENIED
 
-    def test_a_node_of_a_service_s_name_is_no_service(self, cluster: Cluster) -> None:
-        cluster.give("reservations")
-        producer = Producer(cluster.client("node/reservations", **{"message.timeout.ms": 8000}))
+    def test_a_node_of_a_service_s_name_is_no_service(self, protected_kafka: ProtectedKafka) -> None:
+        protected_kafka.give("reservations")
+        producer = Producer(protected_kafka.client("node/reservations", **{"message.timeout.ms": 8000}))
         error = write(producer, "chart.flow-grant.v1", "request", b"\x0a\x01x")
         assert error is not None
         assert error.code() in DENIED
 
-    def test_a_revocation_ends_rights_on_a_live_connection(self, cluster: Cluster) -> None:
-        cluster.give("leaving")
-        producer = Producer(cluster.client("node/leaving", **{"message.timeout.ms": 8000}))
+    def test_a_revocation_ends_rights_on_a_live_connection(self, protected_kafka: ProtectedKafka) -> None:
+        protected_kafka.give("leaving")
+        producer = Producer(protected_kafka.client("node/leaving", **{"message.timeout.ms": 8000}))
         assert write(producer, "chart.node-state.v1", "leaving", b"\x0a\x01x") is None
         wanted = broker_access.of_node(catalogue.load(), "leaving")
-        broker_access.change(cluster.admin("service/authority"), Difference(surplus=sorted(wanted)))
+        broker_access.change(protected_kafka.admin("service/authority"), Difference(surplus=sorted(wanted)))
         began = time.monotonic()
         while (error := write(producer, "chart.node-state.v1", "leaving", b"\x0a\x01x")) is None:
             assert time.monotonic() - began < 5
         assert error.code() in DENIED
 
-    def test_who_has_no_certificate_or_another_s_is_not_heard(self, cluster: Cluster, tmp_path: Path) -> None:
+    def test_who_has_no_certificate_or_another_s_is_not_heard(
+        self, protected_kafka: ProtectedKafka, tmp_path: Path
+    ) -> None:
         stranger = EmbeddedKeyStore(tmp_path / "store", DOMAIN)
         asyncio.run(stranger.open())
-        own_authority: Settings = {"ssl.ca.location": str(cluster.folder / "authority.pem")}
+        own_authority: Settings = {"ssl.ca.location": str(protected_kafka.folder / "authority.pem")}
         another = {**settings_of(tmp_path, stranger, "service/topics"), **own_authority}
         for client in (another, {"security.protocol": "ssl", **own_authority}, {}):
-            admin = AdminClient({**client, "bootstrap.servers": cluster.server.bootstrap, "log_level": 0})
+            admin = AdminClient({**client, "bootstrap.servers": protected_kafka.server.bootstrap, "log_level": 0})
             with pytest.raises(KafkaException):
                 admin.list_topics(timeout=2)
 
-    def test_a_subject_that_the_issuer_did_not_form_is_refused(self, cluster: Cluster) -> None:
+    def test_a_subject_that_the_issuer_did_not_form_is_refused(self, protected_kafka: ProtectedKafka) -> None:
         """The name alone, as an older authority wrote it, is nobody's."""
         key = new_key()
-        issuer = serialization.load_pem_private_key(authority_key(cluster), None)
+        issuer = serialization.load_pem_private_key(authority_key(protected_kafka), None)
         now = datetime.datetime.now(datetime.UTC)
+        authority = x509.load_pem_x509_certificate((protected_kafka.folder / "authority.pem").read_bytes())
         certificate = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "topics")]))
-            .issuer_name(x509.load_pem_x509_certificate((cluster.folder / "authority.pem").read_bytes()).subject)
+            .issuer_name(
+                x509.load_pem_x509_certificate((protected_kafka.folder / "authority.pem").read_bytes()).subject
+            )
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(minutes=5))
             .not_valid_after(now + datetime.timedelta(hours=1))
             .sign(issuer, hashes.SHA256())  # type: ignore[arg-type]
         )
-        (cluster.folder / "plain.key").write_bytes(pkcs8(key))
-        (cluster.folder / "plain.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        client = cluster.client("node/alpha") | {
-            "ssl.certificate.location": str(cluster.folder / "plain.crt"),
-            "ssl.key.location": str(cluster.folder / "plain.key"),
+        (protected_kafka.folder / "plain.key").write_bytes(pkcs8(key))
+        (protected_kafka.folder / "plain.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        client = protected_kafka.client("node/alpha") | {
+            "ssl.certificate.location": str(protected_kafka.folder / "plain.crt"),
+            "ssl.key.location": str(protected_kafka.folder / "plain.key"),
         }
         with pytest.raises(KafkaException):
             AdminClient(client).list_topics(timeout=2)
 
 
-def authority_key(cluster: Cluster) -> bytes:
-    key = cluster.authority._authority_key
+def authority_key(protected_kafka: ProtectedKafka) -> bytes:
+    key = protected_kafka.authority._authority_key
     assert key is not None
     return pkcs8(key)
 
