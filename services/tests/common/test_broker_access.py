@@ -200,9 +200,7 @@ class TestBroker:
         certificate = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "topics")]))
-            .issuer_name(
-                x509.load_pem_x509_certificate((protected_kafka.folder / "authority.pem").read_bytes()).subject
-            )
+            .issuer_name(authority.subject)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(minutes=5))
