@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from chart.authority.keystore_embedded import EmbeddedKeyStore
@@ -69,6 +70,8 @@ async def test_a_token_enrols_once(place: Place) -> None:
     issued = next(answer.json() for answer in answers if answer.status_code == 201)
     # The name in the request does not matter.
     assert issued["identity"] == f"spiffe://{DOMAIN}/node/alpha"
+    subject = x509.load_pem_x509_certificate(issued["certificate"].encode()).subject
+    assert subject.rfc4514_string() == "UID=alpha,CN=alpha,OU=node"
     assert issued["element_id"] == 1
     for token in (None, "x" * 43):
         refusal = await place.client().post("/v1/certificates", json={**body, "token": token})

@@ -201,7 +201,7 @@ async def test_vault_is_known_by_the_ca_file_and_by_nothing_else(answers: Answer
     await authority.open()
     key = new_key()
     request = x509.load_pem_x509_csr(csr(key).encode())
-    issued = await authority.issue(request, "spiffe://chart.local/vault", life_s=600, names=("127.0.0.1",))
+    issued = await authority.issue(request, "spiffe://chart.local/service/vault", life_s=600, names=("127.0.0.1",))
     (tmp_path / "ca.pem").write_text(issued.authority_pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*files(tmp_path, "vault", key, issued.pem))
