@@ -80,6 +80,23 @@ def test_every_stream_has_its_message() -> None:
         assert len(homes) == 1, f"{name}: {message} (like {module}) is defined in {homes}"
 
 
+def test_no_page_of_the_dashboard_loses_its_headers() -> None:
+    """nginx drops every header of the server in a `location` that adds one of its own."""
+    text = (ROOT / "deploy/images/nginx.conf.template").read_text()
+    locations = re.findall(r"^\s+location [^{]*\{(.*?)\}", text, re.MULTILINE | re.DOTALL)
+    assert len(locations) >= 3
+    assert [place for place in locations if "add_header" in place] == []
+    for header in ("X-Content-Type-Options nosniff", "frame-ancestors 'none'"):
+        assert header in text
+
+
+def test_images_start_for_production() -> None:
+    """A bare image without settings refuses to start, instead of opening the development issuer."""
+    stages = re.split(r"^FROM ", (ROOT / "services/Dockerfile").read_text(), flags=re.MULTILINE)
+    (runtime,) = (stage for stage in stages if re.search(r"\bAS runtime$", stage.splitlines()[0]))
+    assert "CHART_ENVIRONMENT=production" in runtime
+
+
 def test_the_readme_starts_with_the_two_commands() -> None:
     head = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
     assert "make demo" in head

@@ -7,9 +7,6 @@ The receiver gets 5 s, its answer is not read beyond its status, redirects are n
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
-from urllib.parse import urlsplit
 
 import httpx
 import psycopg
@@ -19,6 +16,7 @@ from prometheus_client import Counter
 
 from chart.common.clock import Clock
 from chart.reservations.decisions import notices
+from chart.reservations.edges.receivers import ForbiddenReceiverError, PublicReceivers
 from chart.reservations.store.callbacks import AT_ONCE, Callbacks, Notice
 
 TIMEOUT_S = 5.0
@@ -42,8 +40,9 @@ class Deliveries:
     async def run(self) -> None:
         """Deliver until cancelled."""
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+        transport = None if self._anywhere else PublicReceivers()
         async with httpx.AsyncClient(
-            timeout=TIMEOUT_S, follow_redirects=False, limits=limits, trust_env=False
+            timeout=TIMEOUT_S, follow_redirects=False, limits=limits, trust_env=False, transport=transport
         ) as client:
             running: set[asyncio.Task[None]] = set()
             try:
@@ -77,36 +76,21 @@ class Deliveries:
 
     async def _deliver(self, client: httpx.AsyncClient, notice: Notice) -> None:
         """One attempt."""
-        error = await self._forbidden(notice.url)
-        if not error:
-            now_us = self._clock.now_us()
-            keys = await self._callbacks.secrets(notice.owner, now_us)
-            headers = notices.headers(keys, notice.id, now_us // 1_000_000, notice.body)
-            if notice.traceparent:
-                headers["traceparent"] = notice.traceparent
-            try:
-                async with client.stream("POST", notice.url, content=notice.body, headers=headers) as answer:
-                    if not answer.is_success:
-                        error = f"the receiver answered {answer.status_code}"
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-                error = f"{type(failure).__name__}: {failure}"
-        await self._note(notice, error[:MOST_ERROR])
-
-    async def _forbidden(self, url: str) -> str:
-        """Why a receiver is not called: in production only public addresses, and only with TLS. Empty: it is."""
-        if self._anywhere:
-            return ""
-        parts = urlsplit(url)
-        if parts.scheme != "https":
-            return "callbacks go to https addresses only"
+        error = ""
+        now_us = self._clock.now_us()
+        keys = await self._callbacks.secrets(notice.owner, now_us)
+        headers = notices.headers(keys, notice.id, now_us // 1_000_000, notice.body)
+        if notice.traceparent:
+            headers["traceparent"] = notice.traceparent
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                parts.hostname or "", parts.port or 443, type=socket.SOCK_STREAM
-            )
-        except OSError as error:
-            return f"{parts.hostname} has no address: {error}"
-        hidden = [one[4][0] for one in found if not ipaddress.ip_address(one[4][0]).is_global]
-        return f"{parts.hostname} is {hidden[0]}, which is no public address" if hidden else ""
+            async with client.stream("POST", notice.url, content=notice.body, headers=headers) as answer:
+                if not answer.is_success:
+                    error = f"the receiver answered {answer.status_code}"
+        except ForbiddenReceiverError as failure:
+            error = str(failure)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        await self._note(notice, error[:MOST_ERROR])
 
     async def _note(self, notice: Notice, error: str) -> None:
         state = await self._callbacks.note(notice, error, self._clock.now_us())
