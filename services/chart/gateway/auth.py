@@ -58,6 +58,12 @@ async def authenticate(request: Request) -> Principal:
     return found
 
 
+def token_of(request: Request) -> str:
+    """The token that a request came with, of its header or of its session; empty when there is none."""
+    scheme, _, token = (request.headers.get("authorization") or "").partition(" ")
+    return token.strip() if scheme else request.cookies.get(SESSION_COOKIE, "")
+
+
 async def _identify(request: Request, verifier: TokenVerifier) -> Principal:
     header = request.headers.get("authorization")
     if header is not None:

@@ -9,9 +9,9 @@ from fastapi import Depends, Request
 
 from chart.common.clock import Clock
 from chart.common.streams import Broker
-from chart.common.tokens import TokenVerifier
 from chart.gateway.authority import AuthorityClient
 from chart.gateway.backends import Backends
+from chart.gateway.ended import GatewayVerifier, Introspection
 from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer
 from chart.gateway.limits import RateLimiter
@@ -34,7 +34,8 @@ class Gateway:
     hub: EventHub
     followers: Followers
     limiter: RateLimiter
-    verifier: TokenVerifier
+    verifier: GatewayVerifier
+    introspection: Introspection
     issuer: DevelopmentIssuer | None
     provider: Provider | None
     authority: AuthorityClient

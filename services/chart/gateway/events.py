@@ -85,14 +85,22 @@ class Filter:
 
 
 class TooManyClientsError(Exception):
-    """The limit of open event streams is reached."""
+    """The limit of open event streams is reached, of all or of this subject; the words say which."""
 
 
 class EventHub:
     """Takes changes in, hands events to every client."""
 
     def __init__(
-        self, clock: Clock, *, ring: int, client_queue: int, clients: int, coalesce_s: float, ping_s: float
+        self,
+        clock: Clock,
+        *,
+        ring: int,
+        client_queue: int,
+        clients: int,
+        coalesce_s: float,
+        ping_s: float,
+        clients_per_subject: int | None = None,
     ) -> None:
         self._clock = clock
         self._epoch = f"{clock.now_us():x}"
@@ -100,6 +108,7 @@ class EventHub:
         self._last = 0
         self._client_queue = client_queue
         self._client_limit = clients
+        self._subject_limit = clients_per_subject or clients
         self._clients: set[EventStream] = set()
         self._coalesce_s = coalesce_s
         # By turn.
@@ -148,7 +157,11 @@ class EventHub:
             TooManyClientsError: the limit is reached.
         """
         if len(self._clients) >= self._client_limit:
-            raise TooManyClientsError
+            msg = "Too many event streams are open."
+            raise TooManyClientsError(msg)
+        if sum(client.wanted.subject == wanted.subject for client in self._clients) >= self._subject_limit:
+            msg = f"{wanted.subject} has {self._subject_limit} event streams open already, as many as it may."
+            raise TooManyClientsError(msg)
         client = EventStream(self, wanted, self._client_queue, self._ping_s)
         client.push(f"retry: 2000\n: events of {', '.join(sorted(wanted.names))}\n\n")
         if last_event_id:

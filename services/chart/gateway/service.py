@@ -13,10 +13,11 @@ from chart.common.clock import Clock, SystemClock
 from chart.common.problems import ProblemError
 from chart.common.retries import until_done
 from chart.common.streams import Broker, connect
-from chart.common.tokens import KeySource, RemoteKeys, TokenVerifier
+from chart.common.tokens import KeySource, RemoteKeys
 from chart.gateway.authority import AuthorityClient
 from chart.gateway.backends import Backends
 from chart.gateway.context import Gateway
+from chart.gateway.ended import GatewayVerifier, Introspection
 from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer
 from chart.gateway.limits import RateLimiter
@@ -72,6 +73,7 @@ async def running(
         ring=settings.events_ring,
         client_queue=settings.events_client_queue,
         clients=settings.events_clients,
+        clients_per_subject=settings.events_clients_per_subject,
         coalesce_s=settings.events_load_interval_s,
         ping_s=settings.events_ping_s,
     )
@@ -84,7 +86,8 @@ async def running(
         hub=hub,
         followers=Followers(broker, live, hub, clock),
         limiter=RateLimiter(clock, per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst),
-        verifier=TokenVerifier(settings, keys),
+        verifier=GatewayVerifier(settings, keys),
+        introspection=Introspection(settings),
         issuer=issuer,
         provider=Provider(settings) if settings.oidc_client_id else None,
         authority=AuthorityClient(settings),

@@ -26,6 +26,8 @@ class GatewaySettings(BaseServiceSettings):
     token_authorised_parties: tuple[str, ...] = ()
     token_leeway_s: int = Field(default=5, ge=0, le=120)
     token_jwks_cache_s: float = Field(default=300.0, gt=0)
+    # Where the provider says whether a token was revoked (RFC 7662), asked as oidc_client_id; empty: nowhere.
+    token_introspection_url: str = ""
     # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
     authority_ca: Path | None = None
     authority_identity: Path | None = None
@@ -53,6 +55,9 @@ class GatewaySettings(BaseServiceSettings):
     events_client_queue: int = Field(default=5_000, ge=1)
     events_ping_s: float = Field(default=15.0, gt=0)
     events_clients: int = Field(default=500, ge=1)
+    events_clients_per_subject: int = Field(default=20, ge=1)
+    # How often an open stream's token is looked at again.
+    events_check_s: float = Field(default=3.0, gt=0)
     # link-load events of one link are at least this far apart.
     events_load_interval_s: float = Field(default=0.2, ge=0)
 

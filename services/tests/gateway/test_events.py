@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from chart.common.clock import FakeClock
+from chart.gateway.ended import Introspection
 from chart.gateway.events import NAMES, TURNS, EventHub, EventStream, Filter, TooManyClientsError, written
 from chart.gateway.live import Change
 from chart.v1 import grant_status_pb2, link_load_pb2, link_rate_pb2, measurement_pb2, policy_pb2, topology_pb2
-from support.gateway import NOW_US, World, listening
+from support.gateway import NOW_US, World, listening, world
 from support.waiting import eventually
 
 EVERYTHING = Filter(frozenset(NAMES), "me", True)
@@ -267,3 +269,88 @@ async def test_unknown_event_is_refused(place: World) -> None:
     answer = await place.client.get("/v1/events?events=weather", headers=place.headers())
     assert answer.status_code == 422
     assert answer.json()["field"] == "events"
+
+
+async def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
+    async with (
+        world(tmp_path, events_check_s=0.1, dev_token_lifetime_s=2) as place,
+        listening(place) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        reader = Reader(client, place.headers())
+        await eventually(lambda: reader.named("closed"), 10)
+        assert "the token has expired" in reader.named("closed")[0]["reason"]
+        await reader.close()
+
+
+async def test_a_stream_ends_when_its_session_is_signed_out(tmp_path: Path) -> None:
+    async with (
+        world(tmp_path, events_check_s=0.1) as place,
+        listening(place) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await client.post("/auth/dev-login", json={"role": "operator"})
+        session = client.cookies["chart_session"]
+        reader = Reader(client, {"Cookie": f"chart_session={session}"})
+        other = Reader(client, place.headers())
+        await eventually(lambda: reader.events and other.events)
+        assert (await client.post("/auth/logout", json={})).status_code == 204
+        await eventually(lambda: reader.named("closed"), 5)
+        assert "signed out" in reader.named("closed")[0]["reason"]
+        # The token itself is worth nothing any more either; another's goes on.
+        answer = await client.get("/auth/me", headers={"Authorization": f"Bearer {session}"})
+        assert (answer.status_code, "signed out" in answer.text) == (401, True)
+        assert not other.named("closed")
+        await reader.close()
+        await other.close()
+
+
+class Provider(httpx.AsyncBaseTransport):
+    """Says whether tokens count (RFC 7662)."""
+
+    def __init__(self) -> None:
+        self.active: bool | None = True
+        self.asked = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        assert request.headers["authorization"].startswith("Basic ")
+        if self.active is None:
+            return httpx.Response(503)
+        return httpx.Response(200, json={"active": self.active})
+
+
+async def test_a_stream_ends_when_the_provider_revokes_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chart.gateway.ended.ANSWER_KEPT_S", 0.05)
+    async with (
+        world(tmp_path, events_check_s=0.1) as place,
+        listening(place) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        provider = Provider()
+        settings = place.gateway.settings.model_copy(update={"token_introspection_url": "https://issuer/introspect"})
+        place.gateway.introspection = Introspection(settings, provider)
+        reader = Reader(client, place.headers())
+        await eventually(lambda: provider.asked >= 2, 10)
+        # A provider that is away ends nothing.
+        provider.active = None
+        asked = provider.asked
+        await eventually(lambda: provider.asked >= asked + 2, 10)
+        assert not reader.named("closed")
+        provider.active = False
+        await eventually(lambda: reader.named("closed"), 5)
+        assert "revoked" in reader.named("closed")[0]["reason"]
+        await reader.close()
+
+
+def test_streams_of_one_subject_are_limited() -> None:
+    center = hub(clients_per_subject=2)
+    mine = Filter(frozenset(NAMES), "app", sees_all=False)
+    streams = [center.open(mine, None) for _ in range(2)]
+    with pytest.raises(TooManyClientsError, match="app has 2 event streams open already"):
+        center.open(mine, None)
+    center.open(Filter(frozenset(NAMES), "other", sees_all=False), None)
+    streams[0].close()
+    center.open(mine, None)

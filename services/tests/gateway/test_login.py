@@ -17,8 +17,9 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from pydantic import SecretStr
 
-from chart.common.tokens import RemoteKeys, TokenVerifier
+from chart.common.tokens import RemoteKeys
 from chart.gateway import login as login_module
+from chart.gateway.ended import GatewayVerifier
 from chart.gateway.login import Attempt, Provider, attempt_of, local_path
 from support.gateway import World, world
 from support.oidc import CLIENT, ISSUER, SECRET, MemoryProvider
@@ -41,7 +42,7 @@ async def signing(provider: MemoryProvider, tmp_path: Path) -> AsyncIterator[Wor
             return provider.jwks()
 
         made.gateway.provider = Provider(made.gateway.settings, provider.transport)
-        made.gateway.verifier = TokenVerifier(made.gateway.settings, RemoteKeys("", 300.0, keys))
+        made.gateway.verifier = GatewayVerifier(made.gateway.settings, RemoteKeys("", 300.0, keys))
         yield made
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from chart.common.problems import ProblemError
-from chart.gateway.auth import AnyRole
-from chart.gateway.context import Context
+from chart.common.tokens import IssuerAwayError, TokenError
+from chart.gateway.auth import AnyRole, token_of
+from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import GatewayError, responses
 from chart.gateway.events import NAMES, EventStream, Filter, TooManyClientsError
 
@@ -35,6 +37,8 @@ and data in JSON:
 With `together=true` several `link-load`, `link-rate` or `measurement` that are sent at one moment are one event whose
 data is a list: a large network says thousands of them a second.
 
+The stream ends with its token: with `closed` when that expires, and a few seconds after it was signed out or revoked.
+
 An application gets `grant-status` and `rate-request` of its own requests only."""
 
 
@@ -47,6 +51,7 @@ An application gets `grant-status` and `rate-request` of its own requests only."
 )
 async def events(
     gateway: Context,
+    request: Request,
     principal: AnyRole,
     wanted: Annotated[
         str | None,
@@ -81,17 +86,33 @@ async def events(
     try:
         wants = Filter(names, principal.subject, principal.sees_all, together)
         stream = gateway.hub.open(wants, last_event_id or after)
-    except TooManyClientsError:
-        raise GatewayError(
-            503, "Service unavailable", "Too many event streams are open.", headers={"Retry-After": "10"}
-        ) from None
+    except TooManyClientsError as error:
+        raise GatewayError(503, "Service unavailable", str(error), headers={"Retry-After": "10"}) from None
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_send(stream), media_type="text/event-stream", headers=headers)
+    sending = _send(gateway, stream, token_of(request), principal.expires_at)
+    return StreamingResponse(sending, media_type="text/event-stream", headers=headers)
 
 
-async def _send(stream: EventStream) -> AsyncIterator[str]:
+async def _watch(gateway: Gateway, stream: EventStream, token: str, expires_at: int) -> None:
+    """End a stream with its token: when that expires, is signed out, or revoked."""
+    while (left_s := expires_at - gateway.clock.now_us() / 1e6) > 0:
+        await asyncio.sleep(min(gateway.settings.events_check_s, left_s))
+        try:
+            await gateway.verifier.verify(token)
+            await gateway.introspection.refuse(token)
+        except TokenError as error:
+            stream.end(f"{error}; come back with another token")
+            return
+        except IssuerAwayError:
+            continue
+    stream.end("the token has expired; come back with another token")
+
+
+async def _send(gateway: Gateway, stream: EventStream, token: str, expires_at: int) -> AsyncIterator[str]:
+    watching = asyncio.create_task(_watch(gateway, stream, token, expires_at))
     try:
         async for text in stream:
             yield text
     finally:
+        watching.cancel()
         stream.close()

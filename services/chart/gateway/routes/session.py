@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from chart.common.problems import ProblemError
+from chart.common.tokens import IssuerAwayError, TokenError
 from chart.gateway.auth import SESSION_COOKIE, AnyRole, same_origin, verified
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import forbidden, responses
@@ -143,9 +145,13 @@ def _set(response: Response, gateway: Gateway, name: str, value: str, life_s: in
 
 @router.post("/auth/logout", status_code=204, summary="Sign out", responses=responses(403))
 async def logout(request: Request, response: Response, gateway: Context) -> None:
-    """Forgets the session, here and at the provider."""
+    """Ends the session, here and at the provider; event streams of it close."""
     _own_page(request)
     token = request.cookies.get(REFRESH_COOKIE)
+    if session := request.cookies.get(SESSION_COOKIE):
+        # A token that is no longer good has nothing that could be ended.
+        with contextlib.suppress(TokenError, IssuerAwayError):
+            gateway.verifier.signed_out.add(session, (await gateway.verifier.verify(session)).expires_at)
     if gateway.provider is not None and token:
         await gateway.provider.end(token)
     response.delete_cookie(SESSION_COOKIE, path="/", httponly=True, samesite="lax")
