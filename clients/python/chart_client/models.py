@@ -311,15 +311,24 @@ class Link(Model):
     measured: LinkMeasured | None = None
 
 
-class Policy(Model):
-    """A policy in force."""
+class PolicyInForce(Model):
+    """What holds for a node: what its policy says, else what the default policy says."""
 
-    id: str
-    revision: int
     enforcement: str
     link_controller: str
     max_guaranteed_bps: int
+
+
+class Policy(Model):
+    """A policy; None: as the default policy says."""
+
+    id: str
+    revision: int
+    enforcement: str | None
+    link_controller: str | None
+    max_guaranteed_bps: int | None
     customer_weights: dict[str, int] = {}
+    in_force: PolicyInForce | None = None
 
 
 class SensingConfiguration(Model):

@@ -150,7 +150,7 @@ class LiveState:
             self.policies.pop(key, None)
             return [Change("policy", {"id": key, "removed": True})]
         self.policies[key] = value
-        return [Change("policy", mapping.policy(value).model_dump(mode="json"))]
+        return [Change("policy", mapping.policy(value, self.policies.get("default")).model_dump(mode="json"))]
 
     def _link_rates(self, key: str, value: link_rate_pb2.LinkRates | None, _now_us: int) -> list[Change]:
         before = self.link_rates.pop(key, None)
