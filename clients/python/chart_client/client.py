@@ -29,6 +29,7 @@ from chart_client.models import (
 )
 from chart_client.observed import Audit, Authorisations, Flows, NodeKeys
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
+from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
 from chart_client.transport import DEFAULT_SERVER, TRIES, Transport, development_token, is_loopback, problem_of
 
@@ -216,6 +217,7 @@ class Client:
         self.nodes = Nodes(self._transport)
         self.links = Links(self._transport)
         self.policies = Policies(self._transport)
+        self.registered = Registered(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.measurements = Measurements(self._transport)
         self.sensing = sensing.Sensing(self._transport)
