@@ -51,5 +51,13 @@ def test_nodes_of_addresses(nodes: dict[str, tuple[Prefix, ...]], asked: list[Pr
     network = Network(nodes, {})
     for node in nodes:
         assert network.prefix_of(node) == network.prefix_of(node) == prefix_of(network, node)
+        one_by_one = network.prefixes_of(node)
+        assert all(any(_contains(found, own) for found in one_by_one) for own in network.nodes[node])
+        if network.prefix_of(node) is None:
+            listed = sum(found.num_addresses for found in one_by_one)
+            distinct = ipaddress.collapse_addresses
+            own4 = distinct(own for own in network.nodes[node] if isinstance(own, ipaddress.IPv4Network))
+            own6 = distinct(own for own in network.nodes[node] if isinstance(own, ipaddress.IPv6Network))
+            assert listed == sum(own.num_addresses for own in (*own4, *own6)), "no address that is not its own"
     for prefix in (*asked, *(own for all_own in nodes.values() for own in all_own)):
         assert network.node_of(prefix) == node_of(network, prefix)
