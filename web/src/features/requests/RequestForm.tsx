@@ -164,7 +164,7 @@ export function RequestForm({ onCreated, like }: Props) {
             {more ? "Fewer options" : "More options"}
           </Button>
         </Group>
-        <Collapse in={more}>
+        <Collapse expanded={more}>
           <MoreOptions
             input={input}
             values={form.values}
