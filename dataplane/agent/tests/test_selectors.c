@@ -107,9 +107,12 @@ static void specific_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ipv4_is_mapped), cmocka_unit_test(any_matches_both_families),
-        cmocka_unit_test(ipv6_bits),      cmocka_unit_test(too_many_bits_refused),
-        cmocka_unit_test(specific_first), cmocka_unit_test(every_pair_of_one_family),
+        cmocka_unit_test(ipv4_is_mapped),
+        cmocka_unit_test(any_matches_both_families),
+        cmocka_unit_test(ipv6_bits),
+        cmocka_unit_test(too_many_bits_refused),
+        cmocka_unit_test(specific_first),
+        cmocka_unit_test(every_pair_of_one_family),
         cmocka_unit_test(pairs_that_cannot_be_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

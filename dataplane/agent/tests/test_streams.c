@@ -484,6 +484,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(topology_of_this_node_only, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(policies_and_garbage, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(selectors_that_make_no_sense_fail_with_a_reason, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(every_prefix_of_an_end_counts, world_setup, world_teardown),
         cmocka_unit_test(metrics_answers),
     };
 

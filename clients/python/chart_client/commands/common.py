@@ -23,8 +23,9 @@ from chart_client.units import format_bps, parse_rate
 
 M = TypeVar("M", bound=BaseModel)
 
-console = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+# Without emoji: the id of a link is "a:x", and ":x:" in a sentence is not meant as a picture.
+console = Console(stderr=True, highlight=False, emoji=False)
+out = Console(highlight=False, emoji=False)
 
 ServerOption = Annotated[
     str, typer.Option("--server", envvar="CHART_SERVER", help="Base address of the gateway.", show_default=True)
@@ -205,4 +206,4 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty:
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     # Into a file or a pipe go whole lines, however wide.
-    (out if out.is_terminal else Console(highlight=False, width=240)).print(table)
+    (out if out.is_terminal else Console(highlight=False, emoji=False, width=240)).print(table)

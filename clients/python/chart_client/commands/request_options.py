@@ -26,7 +26,9 @@ class AskedField:
     of_preview: bool = True
 
 
-def _field(option: str, kind: Any, words: str, default: Any = None, *, of_preview: bool = True, **more: Any) -> AskedField:
+def _field(
+    option: str, kind: Any, words: str, default: Any = None, *, of_preview: bool = True, **more: Any
+) -> AskedField:
     return AskedField(option, Annotated[kind, typer.Option(option, help=words, **more)], default, of_preview)
 
 

@@ -185,20 +185,16 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
 
 def _map(kind: FieldType, value: dict[Any, Any]) -> dict[str, Any]:
     if kind == "text map":
-        return {str(name): _scalar(one) for name, one in value.items()}
+        wrong = next((name for name, one in value.items() if not isinstance(one, str | int | float)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong}: {value[wrong]!r} is no text")
+        # YAML's words for yes and no stay words.
+        return {str(name): str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}
     allowed = (int,) if kind == "integer map" else (int, float)
-    for name, one in value.items():
-        if not isinstance(one, allowed) or isinstance(one, bool):
-            raise ValueError(f"{name}: {one!r} is no number")
+    wrong = next((name for name, one in value.items() if not isinstance(one, allowed) or isinstance(one, bool)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong}: {value[wrong]!r} is no number")
     return {str(name): float(one) if kind == "position" else one for name, one in value.items()}
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is no text")
-    return str(value)
 
 
 def _line(node: yaml.Node) -> int:

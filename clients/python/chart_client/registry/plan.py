@@ -146,7 +146,9 @@ def apply(registered: Registered, stated: Stated, steps: list[Step]) -> Iterator
             at_fault = error.problem.field if isinstance(error, ProblemError) else None
             name = re.split(r"[.\[]", at_fault or "")[0]
             place = stated.place(step.kind.name, step.key, name) + ": " if step.action != "delete" else ""
-            words = f"{place}{step.kind.noun} {step.key}: {name + ': ' if name else ''}{error}"
+            detail = str(error)
+            told = detail if not name or detail.startswith(name) else f"{name}: {detail}"
+            words = f"{place}{step.kind.noun} {step.key}: {told}"
             raise NotAppliedError(words, steps[:number], steps[number:], error) from error
         yield step
 

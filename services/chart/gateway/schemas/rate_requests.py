@@ -231,9 +231,9 @@ class RateRequest(Output):
         )
     )
     lifecycle: Lifecycle
-    enforcement: Enforcement = Field(description=(
-            "ENFORCED: every sending and policing agent on the path confirmed. ENDED: the request is over."
-        ))
+    enforcement: Enforcement = Field(
+        description=("ENFORCED: every sending and policing agent on the path confirmed. ENDED: the request is over.")
+    )
     service_state: ServiceState
     callback_state: CallbackState
     granted_bps: int = Field(description="Guaranteed rate granted, bits per second.")

@@ -287,9 +287,7 @@ def _flows_seen(
         return False
     if before is None:
         return bool(status.matching_flows or status.sent_bytes or status.seen_at_us)
-    return (
-        status.matching_flows > 0 or status.sent_bytes > before.sent_bytes or status.seen_at_us > before.seen_at_us
-    )
+    return status.matching_flows > 0 or status.sent_bytes > before.sent_bytes or status.seen_at_us > before.seen_at_us
 
 
 def _revised(reservation: Reservation, now_us: int) -> Reservation:
