@@ -133,13 +133,15 @@ def link_rate(message: link_rate_pb2.LinkRate, valid_until_us: int) -> network.L
 def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Policy:
     """What the registry stores."""
     mode = f"ENFORCEMENT_MODE_{(body.enforcement or 'unspecified').upper()}"
-    return policy_pb2.Policy(
+    message = policy_pb2.Policy(
         id=policy_id,
         enforcement=policy_pb2.EnforcementMode.Value(mode),
         link_controller=body.link_controller or "",
-        max_guaranteed_bps=body.max_guaranteed_bps,
         customer_weights=body.customer_weights or {},
     )
+    if body.max_guaranteed_bps is not None:
+        message.max_guaranteed_bps = body.max_guaranteed_bps
+    return message
 
 
 def policy(message: policy_pb2.Policy, default: policy_pb2.Policy | None) -> network.Policy:

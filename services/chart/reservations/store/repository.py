@@ -191,8 +191,9 @@ class Repository:
         """Live requests from or to one of the nodes by id, beginning after one: id, what was asked, which packets."""
         async with self._pool.connection() as connection:
             found = await connection.execute(
-                "SELECT id, specification, selector FROM rate_request WHERE lifecycle = ANY(%(live)s)"
-                " AND id > %(after)s AND (source_node = ANY(%(nodes)s) OR destination_node = ANY(%(nodes)s)) ORDER BY id LIMIT %(limit)s",
+                "SELECT id, specification, selector FROM rate_request"
+                " WHERE lifecycle = ANY(%(live)s) AND id > %(after)s"
+                " AND (source_node = ANY(%(nodes)s) OR destination_node = ANY(%(nodes)s)) ORDER BY id LIMIT %(limit)s",
                 {"live": list(LIVE), "after": after, "nodes": nodes, "limit": limit},
             )
             return [
