@@ -78,7 +78,7 @@ def test_the_example_is_applied_once(gateway: Running) -> None:
     assert found["sensing-configurations"]["berlin-madrid-rtt"].parameters == {"count": "10"}
     again = chart("apply", "-f", EXAMPLE)
     assert again.exit_code == 0
-    assert again.stdout.startswith("all is as stated: 10 unchanged")
+    assert again.stdout.startswith("everything is as in the files: 10 unchanged")
     assert {name: one.revision for name, one in state()["nodes"].items()} == {
         name: one.revision for name, one in found["nodes"].items()
     }

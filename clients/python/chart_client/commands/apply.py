@@ -1,6 +1,6 @@
 """`chart apply` and `chart export`: nodes, links, policies and more as a file.
 
-Exit codes: 0 all is as stated, 1 something was refused, 2 a file is wrong, 3 with --dry-run: there are differences.
+Exit codes: 0 everything is as in the files, 1 something was refused, 2 a file is wrong, 3 with --dry-run: there are differences.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def apply(
     if as_json:
         print_json({"applied": [step.plain() for step in done], "unchanged": plan.unchanged})
     elif not done:
-        out.print(f"all is as stated: {plan.counts()}")
+        out.print(f"everything is as in the files: {plan.counts()}")
 
 
 def export(

@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in the order in which they are taken, and how many items are as stated already."""
+    """Steps in the order in which they are taken, and how many items need none."""
 
     steps: list[Step]
     unchanged: int
@@ -101,7 +101,7 @@ def export(registered: Registered, kinds: Iterable[str]) -> dict[str, dict[str, 
 
 
 def plan(registered: Registered, stated: Stated, *, prune: bool) -> Plan:
-    """What has to be done so that everything is as stated. With ``prune`` what is not stated is deleted, of the kinds
+    """What has to be done so that everything is as in the files. With ``prune`` what is not stated is deleted, of the kinds
     that the files have.
 
     Raises:

@@ -102,7 +102,7 @@ export const CHECK_ENDS = {
 export const CHECK_REQUEST = {
   ...CHECK_ENDS,
   maximumMbit: (value: number | string, { service }: FormValues) =>
-    service === "maximum" && value === "" ? "State the maximum rate: the service needs one" : null,
+    service === "maximum" && value === "" ? "Set the maximum rate: the service needs one" : null,
   tags: (value: string[]) => (value.every((tag) => /^[^=]+=/.test(tag)) ? null : "Write name=value"),
 };
 
