@@ -227,6 +227,8 @@ path a b
 policy show
 policy show x
 policy set --enforcement off
+policy delete x
+export
 sensing list
 sensing put x --from a --to b --address 10.0.0.1
 sensing delete x

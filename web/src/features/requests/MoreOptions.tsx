@@ -1,13 +1,5 @@
 /** What few requests need: class and priorities, further selectors, avoided places, callback, hold, tags. */
-import {
-  Checkbox,
-  MultiSelect,
-  NumberInput,
-  SimpleGrid,
-  Stack,
-  TagsInput,
-  TextInput,
-} from "@mantine/core";
+import { Checkbox, MultiSelect, NumberInput, SimpleGrid, Stack, TagsInput, TextInput } from "@mantine/core";
 
 import { type FormValues, guarantees, MEGABITS, PORT, PRIORITY } from "./formValues";
 
@@ -73,12 +65,7 @@ export function MoreOptions({ input, values, places }: Props) {
           allowDecimal={false}
           {...input("burstTolerance")}
         />
-        <NumberInput
-          label="Sender's port"
-          description="Empty: any port"
-          {...PORT}
-          {...input("sourcePort")}
-        />
+        <NumberInput label="Sender's port" description="Empty: any port" {...PORT} {...input("sourcePort")} />
         <NumberInput
           label="DSCP"
           description="Empty: any code point"

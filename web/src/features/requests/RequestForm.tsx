@@ -125,12 +125,7 @@ export function RequestForm({ onCreated, like }: Props) {
             disabled={!bounded(service)}
             {...input("maximumMbit")}
           />
-          <TextInput
-            type="datetime-local"
-            label="Start"
-            description="Empty: now"
-            {...input("start")}
-          />
+          <TextInput type="datetime-local" label="Start" description="Empty: now" {...input("start")} />
           <NumberInput
             label="Duration"
             description="Empty: until released"

@@ -124,7 +124,11 @@ it("sends what was filled in, every field of it", () => {
   };
   const body = toBody(filled);
   // An end is stated as a duration.
-  expect(Object.keys(body).sort()).toEqual(fieldsOfBody().filter((name) => name !== "end").sort());
+  expect(Object.keys(body).sort()).toEqual(
+    fieldsOfBody()
+      .filter((name) => name !== "end")
+      .sort(),
+  );
   expect(body).toMatchObject({
     minimum_bps: 10_000_000,
     maximum_bps: 80_000_000,
@@ -142,7 +146,13 @@ it("sends what was filled in, every field of it", () => {
 });
 
 it("asks for nothing that the gateway must refuse", () => {
-  const maximum = toBody({ ...values, service: "maximum", maximumMbit: 40, minimumMbit: 1, background: true });
+  const maximum = toBody({
+    ...values,
+    service: "maximum",
+    maximumMbit: 40,
+    minimumMbit: 1,
+    background: true,
+  });
   expect(maximum).toMatchObject({
     guaranteed_bps: 0,
     minimum_bps: null,

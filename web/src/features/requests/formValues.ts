@@ -152,7 +152,9 @@ const bps = (megabits: number | string) => {
 };
 
 /** The body of a request; what a service or a class does not take is left out of it. */
-export function toBody(stated: Partial<FormValues> & Pick<FormValues, "source" | "destination">): RateRequestBody {
+export function toBody(
+  stated: Partial<FormValues> & Pick<FormValues, "source" | "destination">,
+): RateRequestBody {
   const values = { ...NEW, ...stated };
   const minutes = numberOrNull(values.durationMin);
   const guaranteed = guarantees(values.service);
