@@ -77,7 +77,8 @@ def enforced() -> Reservation:
 def seen(reservation: Reservation, now_us: int, **counted: int) -> Reservation:
     """The sending node speaks again; without figures of its own it saw a flow just now."""
     said = status("a", GRANT_STATE_APPLIED, reservation.generation)
-    said.MergeFrom(GrantStatus(**(counted or {"matching_flows": 1, "seen_at_us": now_us})))
+    for name, value in (counted or {"matching_flows": 1, "seen_at_us": now_us}).items():
+        setattr(said, name, value)
     outcome = lifecycle.on_status(reservation, said, now_us, TIMING)
     assert outcome is not None
     return outcome.reservation

@@ -1,6 +1,7 @@
 """`chart apply` and `chart export`: nodes, links, policies and more as a file.
 
-Exit codes: 0 everything is as in the files, 1 something was refused, 2 a file is wrong, 3 with --dry-run: there are differences.
+Exit codes: 0 everything is as in the files, 1 something was refused, 2 a file is wrong, 3 with --dry-run: there are
+differences.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ def export(registered: Registered, kinds: Iterable[str]) -> dict[str, dict[str, 
 
 
 def plan(registered: Registered, stated: Stated, *, prune: bool) -> Plan:
-    """What has to be done so that everything is as in the files. With ``prune`` what is not stated is deleted, of the kinds
-    that the files have.
+    """What has to be done so that everything is as in the files. With ``prune`` what they leave out is deleted, of the
+    kinds that they have.
 
     Raises:
         DocumentError: an item names something that is not there.
