@@ -51,7 +51,7 @@ class Controller(StrEnum):
     inherit = "inherit"
 
 
-INHERIT = "inherit"
+INHERIT = Mode.inherit.value
 
 
 def bound_option(text: str) -> str | Rate:
