@@ -70,3 +70,5 @@ _ = (
     used.noticed_as,
     used.BASE_RTT_MS,
 )
+# What typer reads of a command whose options are made from a table.
+_ = (used.__signature__, used.__annotations__)

@@ -12,7 +12,8 @@
 #include <linux/types.h>
 #endif
 
-#define CHART_SELECTORS_MAX 256
+/* A grant between nodes with several addresses has one for each pair of these. */
+#define CHART_SELECTORS_MAX 4096
 #define CHART_GRANTS_MAX 65536
 #define CHART_LINKS_MAX 64
 #define CHART_CONTROL_NAME_LEN 16

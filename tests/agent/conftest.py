@@ -75,8 +75,10 @@ class World:
         *,
         generation: int = 1,
         with_available_rate: bool = True,
+        sources: tuple[str, ...] = (),
+        destinations: tuple[str, ...] = (),
     ) -> None:
-        """A grant for TCP to the receiving node."""
+        """A grant for TCP to the receiving node: to its one address, or between all those that are stated."""
         grant = flow_grant_pb2.FlowGrant(
             request_id=request,
             generation=generation,
@@ -88,6 +90,8 @@ class World:
             with_available_rate=with_available_rate,
         )
         grant.selector.destination_prefix = "10.77.0.2/32"
+        grant.selector.source_prefixes.extend(sources)
+        grant.selector.destination_prefixes.extend(destinations)
         grant.selector.protocol, grant.selector.destination_port = 6, port
         self.streams.publish("chart.flow-grant.v1", request, grant, traceparent)
 

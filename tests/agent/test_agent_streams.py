@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.world import LINK_CAPACITY_BPS
+from agent.world import (
+    BEHIND_PREFIX,
+    BEHIND_RECEIVER,
+    LINK_CAPACITY_BPS,
+    RECEIVER,
+    RECEIVER_IPV6,
+    SENDER,
+    SENDER_IPV6,
+)
 from chart.v1 import grant_status_pb2, link_load_pb2, node_state_pb2, policy_pb2
 from support.figures import Figures
 from support.waiting import poll, until
@@ -69,6 +77,34 @@ def test_the_flow_runs_at_the_rate_and_loads_arrive_ten_times_a_second(world: Wo
     figures.within("sent", rate_bps / (GR + AR), (0.85, 1.05), "of the rate", sound=(0.5, 1.2))
     assert sum(report.links[0].explicit_rate_bytes for report in reports) >= 0.95 * sent
     assert max(report.links[0].active_flows for report in reports) == 1
+
+
+def test_a_grant_between_nodes_is_for_every_address_of_both(world: World) -> None:
+    request = f"{world.node}-nodes"
+    world.pair.add_addresses()
+    with world.streams.follow(STATUS, grant_status_pb2.GrantStatus, f",{world.node}") as next_status:
+        world.grant(
+            request,
+            GR,
+            sources=(f"{SENDER}/32", f"{SENDER_IPV6}/128"),
+            destinations=(f"{RECEIVER}/32", BEHIND_PREFIX, f"{RECEIVER_IPV6}/128"),
+        )
+        status = next_status(10)[0]
+        assert (status.state, status.matching_flows, status.seen_at_us) == (grant_status_pb2.GRANT_STATE_APPLIED, 0, 0)
+        for address in (BEHIND_RECEIVER, RECEIVER_IPV6, RECEIVER):
+            with world.pair.flow(to=address):
+
+                def matches(address: str = address) -> bool:
+                    flows = world.agent.status()["flows"]
+                    return any(one["request_id"] == request and address in one["remote"] for one in flows)
+
+                until(matches, f"a flow to {address} matches", PREPARED_S)
+
+                def told() -> bool:
+                    status = next_status(10)[0]
+                    return status.matching_flows > 0 and status.seen_at_us > 0
+
+                until(told, "that a flow matches is told", PREPARED_S)
 
 
 def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(world: World, figures: Figures) -> None:

@@ -26,6 +26,9 @@ AGENT = Path(__file__).parents[2] / "build/dataplane/chart-agent"
 CLONE_NEWNET = 0x40000000
 LINK_CAPACITY_BPS = 100_000_000
 SENDER, RECEIVER = "10.77.0.1", "10.77.0.2"
+# What `Pair.add_addresses` adds.
+SENDER_IPV6, RECEIVER_IPV6 = "fd77::1", "fd77::2"
+BEHIND_RECEIVER, BEHIND_PREFIX = "10.99.0.2", "10.99.0.0/24"
 M = TypeVar("M", bound=Message)
 
 
@@ -61,6 +64,16 @@ class Pair:
             run("ip", "-n", name, "link", "set", interface, "up")
         self.cgroup.mkdir(parents=True)
 
+    def add_addresses(self) -> None:
+        """Give the nodes more addresses: IPv6 on the link, and behind the receiver a network of its own."""
+        for name, interface, address in (
+            (self.sender, "to-peer", SENDER_IPV6),
+            (self.receiver, "to-sender", RECEIVER_IPV6),
+        ):
+            run("ip", "-n", name, "addr", "add", f"{address}/64", "dev", interface, "nodad")
+        run("ip", "-n", self.receiver, "addr", "add", f"{BEHIND_RECEIVER}/32", "dev", "lo")
+        run("ip", "-n", self.sender, "route", "add", BEHIND_PREFIX, "via", RECEIVER)
+
     def down(self) -> None:
         """Remove both ends and the cgroup."""
         for name in (self.sender, self.receiver):
@@ -77,7 +90,7 @@ class Pair:
         return run(*self.command(self.sender, "tc", "qdisc", "show", "dev", "to-peer"))
 
     @contextlib.contextmanager
-    def flow(self, seconds: int = 60) -> Iterator[None]:
+    def flow(self, seconds: int = 60, to: str = RECEIVER) -> Iterator[None]:
         """A bulk TCP flow from sender to receiver, in the sender's cgroup."""
         server = subprocess.Popen(
             self.command(self.receiver, "iperf3", "-s", "-1"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -86,7 +99,7 @@ class Pair:
         try:
             until(lambda: ":5201" in run(*self.command(self.receiver, "ss", "-ltn")), "iperf3 listens", 10)
             client = subprocess.Popen(
-                self.command(self.sender, "iperf3", "-c", RECEIVER, "-t", str(seconds)),
+                self.command(self.sender, "iperf3", "-c", to, "-t", str(seconds)),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 preexec_fn=lambda: (self.cgroup / "cgroup.procs").write_text(str(os.getpid())) and None,

@@ -22,6 +22,7 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
+from chart.registry import service as registry_service
 from chart.reservations.decisions import validation
 from chart.v1 import (
     archive_pb2,
@@ -97,6 +98,11 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
             request.policy.customer_weights.update(before[0].customer_weights)
         policy, _, created = self._put("policy", request.policy, request.expected_revision)
         return registry_pb2.PutPolicyResponse(policy=policy, created=created)
+
+    async def DeletePolicy(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registry_service.check_policy_deletion(request.id)
+        self._delete("policy", request.id)
+        return registry_pb2.DeletePolicyResponse()
 
     async def ListPolicies(self, request: Any, context: Any) -> Any:  # noqa: N802
         return registry_pb2.ListPoliciesResponse(policies=[row[0] for row in self.tables["policy"].values()])

@@ -12,6 +12,7 @@ import typer
 from chart_client.commands import (
     admission,
     alerts,
+    apply,
     completion,
     identity,
     network,
@@ -88,6 +89,8 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in ("sensing", "estimate", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
     app.add_typer(alerts.alert, name="alert")
+    app.command()(apply.apply)
+    app.command()(apply.export)
     app.command()(network.events)
     app.command()(explain)
     app.command(context_settings=_PASS_ON)(run)
@@ -111,6 +114,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         ),
         *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
         *("enrolment", "identity", "peer", "next-hop"),
+        *("apply", "export"),
         *("explain", "run", "doctor", "token", "version"),
     }
     if first not in own:

@@ -29,6 +29,7 @@ from chart_client.models import (
 )
 from chart_client.observed import Audit, Authorisations, Flows, NodeKeys
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
+from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
 from chart_client.transport import DEFAULT_SERVER, TRIES, Transport, development_token, is_loopback, problem_of
 
@@ -99,12 +100,14 @@ class Policies(Resource):
         self,
         policy_id: str = "default",
         *,
-        enforcement: EnforcementMode,
-        link_controller: Literal["nec", "rcp"] = "nec",
-        max_guaranteed_bps: int = 0,
+        enforcement: EnforcementMode | None = None,
+        link_controller: Literal["nec", "rcp"] | None = None,
+        max_guaranteed_bps: int | None = None,
         customer_weights: dict[str, int] | None = None,
     ) -> Policy:
-        """Set a policy; it reaches every agent within 2 s. Weights of tunnels' customers stay when left out."""
+        """Set a policy; it reaches every agent within 2 s. What is None follows the default policy; weights of tunnels'
+        customers stay when left out.
+        """
         body: dict[str, Any] = {
             "enforcement": enforcement,
             "link_controller": link_controller,
@@ -113,6 +116,10 @@ class Policies(Resource):
         if customer_weights is not None:
             body["customer_weights"] = customer_weights
         return self._one(Policy, "PUT", path_of("policies", policy_id), body)
+
+    def delete(self, policy_id: str) -> None:
+        """Remove a node's policy; the node follows the default policy."""
+        self._transport.request("DELETE", path_of("policies", policy_id))
 
 
 class SensingConfigurations(Resource):
@@ -210,6 +217,7 @@ class Client:
         self.nodes = Nodes(self._transport)
         self.links = Links(self._transport)
         self.policies = Policies(self._transport)
+        self.registered = Registered(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.measurements = Measurements(self._transport)
         self.sensing = sensing.Sensing(self._transport)

@@ -46,11 +46,15 @@ class RequestedRate(Model):
     cgroup_id: int | None = None
     source_prefix: str | None = None
     destination_prefix: str | None = None
+    source_prefixes: list[str] = Field(default_factory=list)
+    destination_prefixes: list[str] = Field(default_factory=list)
     service: str
     guaranteed_bps: int = 0
     minimum_bps: int | None = None
     maximum_bps: int | None = None
     priority: int = 0
+    delay_priority: int = 0
+    burst_tolerance: int = 0
     start: datetime | None = None
     end: datetime | None = None
     duration_s: int | None = None
@@ -68,6 +72,7 @@ class RateRequest(Model):
     id: str
     revision: int
     owner: str
+    state: str = ""
     lifecycle: str
     enforcement: str
     service_state: str
@@ -77,6 +82,9 @@ class RateRequest(Model):
     confirmations: list[Confirmation]
     confirming_nodes: list[str]
     reason: str = ""
+    matching_flows: int = 0
+    unmatched_since: datetime | None = None
+    warning: str = ""
     created_at: datetime
     updated_at: datetime
     enforced_at: datetime | None = None
@@ -303,15 +311,24 @@ class Link(Model):
     measured: LinkMeasured | None = None
 
 
-class Policy(Model):
-    """A policy in force."""
+class PolicyInForce(Model):
+    """What holds for a node: what its policy says, else what the default policy says."""
 
-    id: str
-    revision: int
     enforcement: str
     link_controller: str
     max_guaranteed_bps: int
+
+
+class Policy(Model):
+    """A policy; None: as the default policy says."""
+
+    id: str
+    revision: int
+    enforcement: str | None
+    link_controller: str | None
+    max_guaranteed_bps: int | None
     customer_weights: dict[str, int] = {}
+    in_force: PolicyInForce | None = None
 
 
 class SensingConfiguration(Model):

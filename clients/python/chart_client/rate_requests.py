@@ -132,7 +132,8 @@ class RateRequests(Resource):
         asked = self.get(request_id).request
         taken = [
             *("guaranteed_bps", "service", "protocol", "source_port", "destination_port", "dscp", "minimum_bps"),
-            *("maximum_bps", "priority", "traffic_class", "callback_url", "avoid", "tags", "description"),
+            *("maximum_bps", "priority", "delay_priority", "burst_tolerance", "traffic_class", "callback_url"),
+            *("avoid", "tags", "description"),
         ]
         fields = {name: getattr(asked, name) for name in taken}
         if asked.duration_s and not asked.start:

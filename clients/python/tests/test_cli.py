@@ -103,6 +103,37 @@ def test_network(gateway: Running) -> None:
     assert chart("policy", "set", "--enforcement", "observe").exit_code == 0
     assert "observe" in chart("policy", "show").stdout
     assert "1234.5 us" in chart("measurement", "list").stdout
+
+
+def test_what_a_nodes_policy_does_not_say_follows_the_default(gateway: Running) -> None:
+    as_json("policy", "set", "--enforcement", "observe", "--link-controller", "rcp", "--max-guaranteed", "50M")
+    own = as_json("policy", "set", "alpha", "--max-guaranteed", "40M")[0]
+    assert (own["enforcement"], own["link_controller"], own["max_guaranteed_bps"]) == (None, None, 40_000_000)
+    assert own["in_force"] == {"enforcement": "observe", "link_controller": "rcp", "max_guaranteed_bps": 40_000_000}
+    assert "default (observe)" in chart("policy", "show", "alpha").stdout
+    as_json("policy", "set", "--enforcement", "enforce")
+    assert as_json("policy", "show", "alpha")[0]["in_force"]["enforcement"] == "enforce"
+    own = as_json("policy", "set", "alpha", "--enforcement", "off", "--max-guaranteed", "unlimited")[0]
+    assert (own["enforcement"], own["link_controller"], own["max_guaranteed_bps"]) == ("off", None, 0)
+    own = as_json("policy", "set", "alpha", "--enforcement", "inherit", "--max-guaranteed", "inherit")[0]
+    assert own["in_force"] == {"enforcement": "enforce", "link_controller": "rcp", "max_guaranteed_bps": 50_000_000}
+    assert chart("policy", "set", "alpha", "--max-guaranteed", "fast").exit_code == 2
+    assert chart("policy", "delete", "alpha").exit_code == 0
+    assert [one["id"] for one in as_json("policy", "show")] == ["default"]
+    assert chart("policy", "delete", "default").exit_code == 1
+
+
+def test_a_request_without_a_flow_says_so(gateway: Running) -> None:
+    made = as_json("request", "create", "--from", "alpha", "--to", "delta", "--rate", "60M")
+    assert (made["state"], made["warning"], made["unmatched_since"]) == ("ENFORCED", "", None)
+    request = gateway.place.reservations.requests[made["id"]]
+    request.unmatched_since_us = request.created_at_us
+    request.warning = "no flow matches: tcp from 10.1.0.1/32 to 10.4.0.1/32"
+    assert as_json("request", "show", made["id"])["state"] == "NO_MATCHING_FLOW"
+    assert "no matching flow" in chart("request", "list").stdout
+    assert "no flow matches: tcp from 10.1.0.1/32" in chart("request", "show", made["id"]).stdout
+    as_json("request", "release", made["id"])
+    assert "released" in chart("request", "list").stdout
     assert as_json("measurement", "list", "--metric", "loss_ratio") == []
 
 

@@ -131,6 +131,7 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: list(chart.policies.list()),
     lambda chart: chart.policies.get("x"),
     lambda chart: chart.policies.put("x", enforcement="off"),
+    lambda chart: chart.policies.delete("x"),
     lambda chart: list(chart.sensing_configurations.list()),
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
@@ -226,6 +227,8 @@ path a b
 policy show
 policy show x
 policy set --enforcement off
+policy delete x
+export
 sensing list
 sensing put x --from a --to b --address 10.0.0.1
 sensing delete x

@@ -188,7 +188,7 @@ int datapath_open(const struct datapath_options *options, struct datapath **ret)
     datapath->walk_link_fd = -1;
     recall_mode(datapath, options->state_dir);
     datapath->next_number = 1;
-    datapath->entries = calloc(CHART_SELECTORS_MAX, sizeof(*datapath->entries));
+    datapath->entries = calloc(DATAPATH_GRANTS_MAX, sizeof(*datapath->entries));
     int error = datapath->entries ? set_up(datapath, options) : -ENOMEM;
     if (error) {
         datapath_close(datapath);
@@ -213,6 +213,8 @@ void datapath_close(struct datapath *datapath) {
     chart_attach__destroy(datapath->attach);
     trinity_close(&datapath->trinity);
     limits_restore();
+    for (size_t i = 0; datapath->entries && i < DATAPATH_GRANTS_MAX; i++)
+        free(datapath->entries[i].selectors);
     free(datapath->entries);
     free(datapath->flows);
     free(datapath);

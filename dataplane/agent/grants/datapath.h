@@ -11,6 +11,9 @@
 
 #include "grants/decide.h"
 
+/* Grants that one node applies at once. */
+#define DATAPATH_GRANTS_MAX 256
+
 struct agent;
 struct agent_module;
 struct datapath;

@@ -101,7 +101,7 @@ int datapath_reconcile(struct datapath *datapath) {
     }
     datapath->n_flows = 0;
     datapath->walk_given_back = 0;
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++) {
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++) {
         datapath->entries[i].flows = 0;
         datapath->entries[i].rtt_sum_us = 0;
         datapath->entries[i].rtt_flows = 0;

@@ -29,14 +29,14 @@ static uint64_t monotonic_ns(void) {
 }
 
 struct datapath_entry *datapath_find(const struct datapath *datapath, const char *request_id) {
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++)
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++)
         if (datapath->entries[i].used && strcmp(datapath->entries[i].grant.request_id, request_id) == 0)
             return &datapath->entries[i];
     return NULL;
 }
 
 struct datapath_entry *datapath_find_number(const struct datapath *datapath, uint64_t number) {
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++)
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++)
         if (datapath->entries[i].used && datapath->entries[i].number == number)
             return &datapath->entries[i];
     return NULL;
@@ -44,7 +44,7 @@ struct datapath_entry *datapath_find_number(const struct datapath *datapath, uin
 
 static struct datapath_entry *add_entry(struct datapath *datapath, const char *request_id) {
     struct chart_usage usage = {0};
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++) {
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++) {
         struct datapath_entry *entry = &datapath->entries[i];
         if (entry->used)
             continue;
@@ -63,7 +63,8 @@ static void remove_entry(struct datapath *datapath, struct datapath_entry *entry
     struct chart_grant_key key = {.node = datapath->config.node, .grant = entry->number};
     bpf_map_delete_elem(datapath->trinity.rates_fd, &key);
     bpf_map_delete_elem(datapath->trinity.usage_fd, &key);
-    entry->used = false;
+    free(entry->selectors);
+    *entry = (struct datapath_entry){0};
 }
 
 /* What is left of a lease, on the kernel's clock. */
@@ -92,9 +93,9 @@ static int write_selectors(struct datapath *datapath) {
     int error = 0;
     if (!table)
         return -ENOMEM;
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++)
-        if (datapath->entries[i].used)
-            table->selectors[table->count++] = datapath->entries[i].selector;
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++)
+        for (size_t j = 0; j < datapath->entries[i].n_selectors; j++)
+            table->selectors[table->count++] = datapath->entries[i].selectors[j];
     selector_sort(table->selectors, table->count);
     if (bpf_map_update_elem(bpf_map__fd(datapath->attach->maps.selectors), &next, table, BPF_ANY))
         error = -errno;
@@ -106,26 +107,59 @@ static int write_selectors(struct datapath *datapath) {
     return datapath_write_config(datapath);
 }
 
+/* Selectors of all grants but this one. */
+static size_t other_selectors(const struct datapath *datapath, const struct datapath_entry *but) {
+    size_t n = 0;
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++)
+        if (&datapath->entries[i] != but)
+            n += datapath->entries[i].n_selectors;
+    return n;
+}
+
+/* Returns 1 when the selectors of the entry are other ones than before, 0 when not, or a negative errno. */
+static int take_selectors(const struct datapath *datapath, struct datapath_entry *entry,
+                          const struct decide_applied *grant) {
+    struct chart_selector pairs[SELECTOR_PAIRS_MAX];
+    size_t n, size;
+    int found = selector_pairs_to_kernel(&grant->selector, pairs, SELECTOR_PAIRS_MAX);
+    if (found < 0)
+        return found;
+    n = (size_t)found;
+    size = n * sizeof(*pairs);
+    for (size_t i = 0; i < n; i++) {
+        pairs[i].grant = entry->number;
+        pairs[i].sending = grant->sending;
+        pairs[i].expedited = grant->class == DECIDE_CLASS_EXPEDITED;
+    }
+    if (n == entry->n_selectors && memcmp(pairs, entry->selectors, size) == 0)
+        return 0;
+    if (other_selectors(datapath, entry) + n > CHART_SELECTORS_MAX)
+        return -ENOSPC;
+    struct chart_selector *kept = realloc(entry->selectors, size);
+    if (!kept)
+        return -ENOMEM;
+    memcpy(kept, pairs, size);
+    entry->selectors = kept;
+    entry->n_selectors = n;
+    return 1;
+}
+
 static int take_grant(struct datapath *datapath, const struct decide_applied *grant, bool *ret_selectors_changed,
                       bool *ret_rate_came, const struct present *now) {
-    struct chart_selector selector = {0};
-    int error = selector_to_kernel(&grant->selector, &selector);
-    if (error)
-        return error;
     struct datapath_entry *entry = datapath_find(datapath, grant->request_id);
     if (!entry)
         entry = add_entry(datapath, grant->request_id);
     if (!entry)
         return -errno;
+    int changed = take_selectors(datapath, entry, grant);
+    /* Without selectors that hold the entry is removed with those of grants that are over. */
+    if (changed < 0)
+        return changed;
     entry->keep = true;
-    selector.grant = entry->number;
-    selector.sending = grant->sending;
-    selector.expedited = grant->class == DECIDE_CLASS_EXPEDITED;
-    if (memcmp(&selector, &entry->selector, sizeof(selector)) != 0)
+    if (changed)
         *ret_selectors_changed = true;
     if (entry->grant.gr_bps + entry->grant.ar_bps == 0)
         *ret_rate_came = true;
-    entry->selector = selector;
     entry->grant = *grant;
     return write_rate(datapath, entry, now);
 }
@@ -135,7 +169,7 @@ int datapath_apply(struct datapath *datapath, const struct decide_applied *grant
     const struct present now = {.epoch_us = now_us, .monotonic_ns = monotonic_ns()};
     bool selectors_changed = false, rate_came = false;
     int first_error = 0;
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++)
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++)
         datapath->entries[i].keep = false;
     for (size_t i = 0; i < n_grants; i++) {
         int error = take_grant(datapath, &grants[i], &selectors_changed, &rate_came, &now);
@@ -144,11 +178,11 @@ int datapath_apply(struct datapath *datapath, const struct decide_applied *grant
         if (error && !first_error)
             first_error = error;
     }
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++) {
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++) {
         struct datapath_entry *entry = &datapath->entries[i];
         if (entry->used && !entry->keep) {
+            selectors_changed = selectors_changed || entry->n_selectors;
             remove_entry(datapath, entry);
-            selectors_changed = true;
         }
     }
     int error = selectors_changed ? write_selectors(datapath) : 0;
@@ -164,7 +198,7 @@ int datapath_enter_mode(struct datapath *datapath, enum decide_mode mode) {
     datapath->mode = mode;
     datapath->config.enforce = mode == DECIDE_MODE_ENFORCE;
     error = datapath_write_config(datapath);
-    for (size_t i = 0; i < CHART_SELECTORS_MAX; i++) {
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++) {
         struct datapath_entry *entry = &datapath->entries[i];
         struct chart_grant_key key = {.node = datapath->config.node, .grant = entry->number};
         struct chart_rate rate;
@@ -213,7 +247,7 @@ bool datapath_is_off(const struct datapath *datapath) {
 }
 
 const struct decide_applied *datapath_next_grant(const struct datapath *datapath, size_t *cursor) {
-    while (*cursor < CHART_SELECTORS_MAX) {
+    while (*cursor < DATAPATH_GRANTS_MAX) {
         const struct datapath_entry *entry = &datapath->entries[(*cursor)++];
         if (entry->used)
             return &entry->grant;

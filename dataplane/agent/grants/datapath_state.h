@@ -9,7 +9,8 @@
 
 struct datapath_entry {
     struct decide_applied grant;
-    struct chart_selector selector;
+    struct chart_selector *selectors;
+    size_t n_selectors;
     uint64_t number;
     bool used;
     bool keep;
@@ -38,7 +39,7 @@ struct datapath {
     bool off;
     enum decide_mode mode;
     uint64_t next_number;
-    /* Grants, most CHART_SELECTORS_MAX. */
+    /* Grants, most DATAPATH_GRANTS_MAX. */
     struct datapath_entry *entries;
     struct datapath_link links[CHART_LINKS_MAX];
     size_t n_links;

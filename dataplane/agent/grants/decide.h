@@ -17,6 +17,9 @@
 /* Users with several flows that one record of link rates may name; further ones are left out. */
 #define DECIDE_USERS_MAX 1024
 #define DECIDE_REASON_LEN 160
+/* Prefixes of one end of a grant, and those beside the first. */
+#define DECIDE_PREFIXES_MAX 16
+#define DECIDE_MORE_PREFIXES 15
 /* Refresh of a status that did not change. */
 #define DECIDE_REFRESH_US 10000000ll
 /* How often a changed kernel rate, or octets that moved, are told: who measures a rate from outside needs both. */
@@ -65,10 +68,15 @@ struct decide_prefix {
     uint8_t address[16];
 };
 
-/* Ports in host byte order; 0 and family 0 match anything. */
+/* Ports in host byte order; 0 and family 0 match anything. A flow from `source` or one of `more_sources` to
+ * `destination` or one of `more_destinations` matches. */
 struct decide_selector {
     struct decide_prefix source;
     struct decide_prefix destination;
+    struct decide_prefix more_sources[DECIDE_MORE_PREFIXES];
+    struct decide_prefix more_destinations[DECIDE_MORE_PREFIXES];
+    uint8_t n_more_sources;
+    uint8_t n_more_destinations;
     uint8_t protocol;
     uint8_t dscp_plus_one;
     uint16_t source_port;
@@ -164,6 +172,8 @@ struct decide_status {
     const char *traceparent;
     int64_t applied_at_us;
     struct decide_observed observed;
+    /* When a packet or a flow of the grant was last seen; 0: never. */
+    int64_t seen_at_us;
 };
 
 struct decide;

@@ -46,12 +46,15 @@ struct grant_entry {
     /* When octets of the grant were last seen, and when they began after an idle time; 0: never. */
     int64_t moved_at_us;
     int64_t active_since_us;
+    /* When packets or flows of the grant were last seen; 0: never. */
+    int64_t seen_at_us;
 
     /* What was told last. */
     enum decide_state told_state;
     uint64_t told_generation;
     uint64_t told_rate_bps;
     uint64_t told_sent_bytes;
+    int64_t told_seen_at_us;
     char told_reason[DECIDE_REASON_LEN];
     int64_t told_at_us;
     bool resend;

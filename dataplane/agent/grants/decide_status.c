@@ -19,6 +19,8 @@ static int note_observed(const struct decide *decide, struct grant_entry *grant,
                          int64_t now_us) {
     bool was_newcomer = decide_is_newcomer(grant, now_us);
 
+    if (observed->packets || observed->matching_flows || observed->sent_bytes > grant->observed.sent_bytes)
+        grant->seen_at_us = now_us;
     /* A handshake is traffic too: a link counts it, and its rate may be here before the first octets. */
     if (observed->sent_bytes != grant->observed.sent_bytes || (observed->packets && !grant->observed.packets)) {
         if (!grant->moved_at_us || now_us >= grant->moved_at_us + DECIDE_IDLE_US) {
@@ -140,6 +142,9 @@ static bool due(const struct telling *telling, const struct grant_entry *grant, 
         return true;
     if (age_us < DECIDE_RATE_CHANGE_US)
         return false;
+    /* The first packets, or the first after long: who was told that no flow matches is told so too. */
+    if (grant->seen_at_us > grant->told_seen_at_us + DECIDE_REFRESH_US)
+        return true;
     return grant->observed.sent_bytes != grant->told_sent_bytes ||
            rate_moved(grant->told_rate_bps, grant->observed.kernel_rate_bps);
 }
@@ -162,12 +167,14 @@ static int tell_one(const char *key, void *value, void *context) {
         grant->observed.matching_flows = 0;
     }
     status.observed = grant->observed;
+    status.seen_at_us = grant->seen_at_us;
     if (due(telling, grant, state, reason) && telling->sink(&status, telling->context) >= 0) {
         telling->taken++;
         grant->told_state = state;
         grant->told_generation = grant->generation;
         grant->told_rate_bps = grant->observed.kernel_rate_bps;
         grant->told_sent_bytes = grant->observed.sent_bytes;
+        grant->told_seen_at_us = grant->seen_at_us;
         memcpy(grant->told_reason, reason, sizeof(reason));
         grant->told_at_us = telling->now_us;
         grant->resend = false;

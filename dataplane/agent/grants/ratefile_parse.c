@@ -8,7 +8,6 @@
 
 #include "core/json_reader.h"
 #include "grants/ratefile.h"
-#include "maps.h"
 
 #define N_ITEMS(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -116,8 +115,8 @@ static int read_mode(const cJSON *root, char *error, enum decide_mode *ret) {
 static int read_grants(const cJSON *grants, char *error, struct ratefile *ret) {
     size_t count = (size_t)cJSON_GetArraySize(grants), index = 0;
     const cJSON *item;
-    if (count > CHART_SELECTORS_MAX) {
-        snprintf(error, RATEFILE_ERROR_LEN, "grants: %zu, at most %d", count, CHART_SELECTORS_MAX);
+    if (count > DATAPATH_GRANTS_MAX) {
+        snprintf(error, RATEFILE_ERROR_LEN, "grants: %zu, at most %d", count, DATAPATH_GRANTS_MAX);
         return -EINVAL;
     }
     ret->grants = calloc(count ? count : 1, sizeof(*ret->grants));

@@ -59,6 +59,31 @@ int selector_to_kernel(const struct decide_selector *selector, struct chart_sele
     return error;
 }
 
+static const struct decide_prefix *prefix_at(const struct decide_prefix *first, const struct decide_prefix *more,
+                                             size_t place) {
+    return place == 0 ? first : &more[place - 1];
+}
+
+int selector_pairs_to_kernel(const struct decide_selector *selector, struct chart_selector *ret, size_t size) {
+    size_t n = 0;
+    for (size_t i = 0; i <= selector->n_more_sources; i++) {
+        for (size_t j = 0; j <= selector->n_more_destinations; j++) {
+            struct decide_selector pair = *selector;
+            pair.source = *prefix_at(&selector->source, selector->more_sources, i);
+            pair.destination = *prefix_at(&selector->destination, selector->more_destinations, j);
+            if (pair.source.family && pair.destination.family && pair.source.family != pair.destination.family)
+                continue;
+            if (n == size)
+                return -ENOSPC;
+            int error = selector_to_kernel(&pair, &ret[n]);
+            if (error)
+                return error;
+            n++;
+        }
+    }
+    return n ? (int)n : -EINVAL;
+}
+
 static unsigned mask_bits(const uint32_t *mask) {
     unsigned bits = 0;
     for (int i = 0; i < 4; i++)

@@ -7,8 +7,16 @@
 #include "grants/decide.h"
 #include "maps.h"
 
-/* Prefixes become address and mask, IPv4 as ::ffff:a.b.c.d. 0, or -EINVAL (more bits than the family has). */
+/* Pairs that one grant may have. */
+#define SELECTOR_PAIRS_MAX (DECIDE_PREFIXES_MAX * DECIDE_PREFIXES_MAX)
+
+/* The first prefixes become address and mask, IPv4 as ::ffff:a.b.c.d. 0, or -EINVAL (more bits than the family has). */
 int selector_to_kernel(const struct decide_selector *selector, struct chart_selector *ret);
+
+/* The kernel compares one pair of prefixes at a time: one selector for each pair of a source and a destination of one
+ * address family. Returns how many were written to `ret`, -ENOSPC when `size` are not enough, -EINVAL when there is no
+ * such pair or a prefix has too many bits. */
+int selector_pairs_to_kernel(const struct decide_selector *selector, struct chart_selector *ret, size_t size);
 
 /* How much a selector says: the more, the earlier it is tried. */
 unsigned selector_specificity(const struct chart_selector *selector);

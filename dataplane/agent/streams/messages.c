@@ -13,17 +13,53 @@
 
 #define MAX_PORT 65535
 
+/* What the grant says of one end: every prefix, the first apart. A message of before names only one. Why not goes to
+ * `error`. */
+static void read_end(const char *end, const char *one, char *const *all, size_t n, struct decide_prefix *ret_first,
+                     struct decide_prefix *ret_more, uint8_t *ret_n_more, char *error, size_t size) {
+    if (n > DECIDE_PREFIXES_MAX) {
+        snprintf(error, size, "%s_prefixes are %zu, at most %d match", end, n, DECIDE_PREFIXES_MAX);
+        return;
+    }
+    for (size_t i = 0; i < (n ? n : 1); i++) {
+        const char *text = n ? all[i] : one;
+        if (decide_parse_prefix(text, i ? &ret_more[i - 1] : ret_first)) {
+            snprintf(error, size, "%s_prefix \"%.50s\" is no address or prefix", end, text);
+            return;
+        }
+    }
+    *ret_n_more = n ? (uint8_t)(n - 1) : 0;
+}
+
+/* Whether a flow can be from one of the sources to one of the destinations. */
+static bool families_meet(const struct decide_selector *selector) {
+    for (size_t i = 0; i <= selector->n_more_sources; i++) {
+        uint8_t source = i ? selector->more_sources[i - 1].family : selector->source.family;
+        for (size_t j = 0; j <= selector->n_more_destinations; j++) {
+            uint8_t destination = j ? selector->more_destinations[j - 1].family : selector->destination.family;
+            if (!source || !destination || source == destination)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* The selector, or in `error` why not: the grant then fails on this node with that reason. */
 static void read_selector(const Chart__V1__FlowSelector *from, struct decide_selector *ret, char *error, size_t size) {
     error[0] = '\0';
     *ret = (struct decide_selector){0};
-    if (!from)
+    if (!from) {
         snprintf(error, size, "the grant has no selector");
-    else if (decide_parse_prefix(from->source_prefix, &ret->source))
-        snprintf(error, size, "source_prefix \"%.50s\" is no address or prefix", from->source_prefix);
-    else if (decide_parse_prefix(from->destination_prefix, &ret->destination))
-        snprintf(error, size, "destination_prefix \"%.50s\" is no address or prefix", from->destination_prefix);
-    else if (ret->source.family && ret->destination.family && ret->source.family != ret->destination.family)
+        return;
+    }
+    read_end("source", from->source_prefix, from->source_prefixes, from->n_source_prefixes, &ret->source,
+             ret->more_sources, &ret->n_more_sources, error, size);
+    if (!error[0])
+        read_end("destination", from->destination_prefix, from->destination_prefixes, from->n_destination_prefixes,
+                 &ret->destination, ret->more_destinations, &ret->n_more_destinations, error, size);
+    if (error[0])
+        return;
+    if (!families_meet(ret))
         snprintf(error, size, "source_prefix and destination_prefix are of two address families");
     else if (from->protocol > UINT8_MAX || from->source_port > MAX_PORT || from->destination_port > MAX_PORT ||
              from->dscp_plus_one > 64)

@@ -42,6 +42,7 @@ int messages_send_status(struct streams *streams, const char *node, const struct
     message.sent_bytes = status->observed.sent_bytes;
     message.delivered_bytes = status->observed.delivered_bytes;
     message.counted_at_us = status->observed.counted_at_us;
+    message.seen_at_us = status->seen_at_us;
     snprintf(key, sizeof(key), "%s,%s", status->request_id, node);
     return send_message(streams, STREAMS_GRANT_STATUS, key, &message.base, status->traceparent);
 }

@@ -50,6 +50,33 @@ static void a_moved_rate_is_told_after_a_second(void **state) {
     decide_free(decide);
 }
 
+static void the_first_packets_are_told(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    const struct decide_observed idle = {.kernel_rate_bps = 10 * MBPS};
+    const struct decide_observed packets = {.kernel_rate_bps = 10 * MBPS, .packets = true};
+
+    int64_t next;
+
+    put(decide, grant("r1"));
+    desired(decide, T0, &next);
+    decide_set_result(decide, "r1", 0, &idle, T0);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 1);
+    assert_int_equal(told.last.seen_at_us, 0);
+    /* Datagrams have no octets of a socket: that they pass is told all the same, after a second and then when due. */
+    decide_set_observed(decide, "r1", &packets, T0 + SECOND / 2);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND - 1, take, &told), 0);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
+    assert_int_equal(told.last.seen_at_us, T0 + SECOND / 2);
+    decide_set_observed(decide, "r1", &packets, T0 + 3 * SECOND);
+    assert_int_equal(decide_statuses(decide, T0 + 4 * SECOND, take, &told), 0);
+    decide_set_observed(decide, "r1", &idle, T0 + 5 * SECOND);
+    assert_int_equal(decide_statuses(decide, T0 + 11 * SECOND, take, &told), 1);
+    assert_int_equal(told.last.seen_at_us, T0 + 3 * SECOND);
+    decide_free(decide);
+}
+
 static void off_and_observe_are_observed(void **state) {
     (void)state;
     struct decide *decide = alpha();
@@ -241,6 +268,7 @@ int main(void) {
         cmocka_unit_test(applied_once_then_refreshed),
         cmocka_unit_test(a_new_generation_is_told_at_once),
         cmocka_unit_test(a_moved_rate_is_told_after_a_second),
+        cmocka_unit_test(the_first_packets_are_told),
         cmocka_unit_test(off_and_observe_are_observed),
         cmocka_unit_test(failures_say_why),
         cmocka_unit_test(no_rate_at_all_fails_after_the_grace),

@@ -56,6 +56,39 @@ static void too_many_bits_refused(void **state) {
     assert_int_equal(selector_to_kernel(&selector, &kernel), -EINVAL);
 }
 
+static void every_pair_of_one_family(void **state) {
+    (void)state;
+    static struct chart_selector pairs[SELECTOR_PAIRS_MAX];
+    struct decide_selector selector = {.n_more_sources = 1, .n_more_destinations = 2, .destination_port = 5201};
+    assert_int_equal(decide_parse_prefix("10.0.0.1", &selector.source), 0);
+    assert_int_equal(decide_parse_prefix("fd00::1", &selector.more_sources[0]), 0);
+    assert_int_equal(decide_parse_prefix("10.0.0.2", &selector.destination), 0);
+    assert_int_equal(decide_parse_prefix("10.9.0.0/16", &selector.more_destinations[0]), 0);
+    assert_int_equal(decide_parse_prefix("fd00::2", &selector.more_destinations[1]), 0);
+    assert_int_equal(selector_pairs_to_kernel(&selector, pairs, SELECTOR_PAIRS_MAX), 3);
+    assert_int_equal(pairs[0].destination[3], htonl(0x0a000002));
+    assert_int_equal(pairs[1].destination[3], htonl(0x0a090000));
+    assert_int_equal(pairs[1].source[3], htonl(0x0a000001));
+    assert_int_equal(pairs[2].destination[0], htonl(0xfd000000));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pairs[i].destination_port, 5201);
+    /* Any source goes with both families. */
+    selector.source = (struct decide_prefix){0};
+    selector.n_more_sources = 0;
+    assert_int_equal(selector_pairs_to_kernel(&selector, pairs, SELECTOR_PAIRS_MAX), 3);
+}
+
+static void pairs_that_cannot_be_refused(void **state) {
+    (void)state;
+    struct chart_selector pairs[2];
+    struct decide_selector selector = {.n_more_destinations = 2};
+    assert_int_equal(selector_pairs_to_kernel(&selector, pairs, 2), -ENOSPC);
+    selector.n_more_destinations = 0;
+    assert_int_equal(decide_parse_prefix("10.0.0.1", &selector.source), 0);
+    assert_int_equal(decide_parse_prefix("fd00::2", &selector.destination), 0);
+    assert_int_equal(selector_pairs_to_kernel(&selector, pairs, 2), -EINVAL);
+}
+
 static void specific_first(void **state) {
     (void)state;
     struct chart_selector selectors[4] = {convert("10.0.0.0/8", ""), convert("10.0.0.1", "10.0.0.2"),
@@ -74,9 +107,13 @@ static void specific_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ipv4_is_mapped), cmocka_unit_test(any_matches_both_families),
-        cmocka_unit_test(ipv6_bits),      cmocka_unit_test(too_many_bits_refused),
+        cmocka_unit_test(ipv4_is_mapped),
+        cmocka_unit_test(any_matches_both_families),
+        cmocka_unit_test(ipv6_bits),
+        cmocka_unit_test(too_many_bits_refused),
         cmocka_unit_test(specific_first),
+        cmocka_unit_test(every_pair_of_one_family),
+        cmocka_unit_test(pairs_that_cannot_be_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

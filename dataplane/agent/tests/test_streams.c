@@ -378,6 +378,47 @@ static void selectors_that_make_no_sense_fail_with_a_reason(void **state) {
     assert_string_equal(reason, "protocol, port or DSCP of the selector is out of range");
 }
 
+static int keep_destinations(const struct decide_applied *grants, int n, char *ret, size_t size) {
+    char text[INET6_ADDRSTRLEN];
+    ret[0] = '\0';
+    for (int i = 0; n == 1 && i <= grants->selector.n_more_destinations; i++) {
+        const struct decide_prefix *one =
+            i ? &grants->selector.more_destinations[i - 1] : &grants->selector.destination;
+        size_t used = strlen(ret);
+        inet_ntop(one->family, one->address, text, sizeof(text));
+        snprintf(ret + used, size - used, "%s/%d ", text, one->bits);
+    }
+    return n;
+}
+
+static void every_prefix_of_an_end_counts(void **state) {
+    struct seen *seen = &((struct world *)*state)->seen;
+    char *links[] = {"alpha:to-bravo"}, reason[DECIDE_REASON_LEN] = "", found[200];
+    char *several[] = {"10.0.0.2/32", "10.9.0.0/16", "fd00::2/128"}, *many[DECIDE_PREFIXES_MAX + 1];
+    const struct decide_link link = {.id = "alpha:to-bravo", .ifindex = 3, .up = true, .capacity_bps = 100000000};
+    const struct decide_applied *table;
+    int64_t next_us;
+    Chart__V1__FlowSelector selector;
+    Chart__V1__FlowGrant grant = grant_message(links, &selector);
+
+    grant.valid_until_us = INT64_MAX;
+    selector.n_destination_prefixes = 3;
+    selector.destination_prefixes = several;
+    decide_set_links(seen->decide, &link, 1);
+    assert_int_equal(take(seen, STREAMS_FLOW_GRANT, "r1", &grant.base), 1);
+    int n = decide_desired(seen->decide, NOW, &table, &next_us);
+    assert_int_equal(keep_destinations(table, n, found, sizeof(found)), 1);
+    assert_string_equal(found, "10.0.0.2/32 10.9.0.0/16 fd00::2/128 ");
+    selector.n_source_prefixes = DECIDE_PREFIXES_MAX + 1;
+    selector.source_prefixes = many;
+    for (int i = 0; i <= DECIDE_PREFIXES_MAX; i++)
+        many[i] = "10.0.0.1";
+    grant.generation++;
+    take(seen, STREAMS_FLOW_GRANT, "r1", &grant.base);
+    decide_statuses(seen->decide, NOW, keep_reason, reason);
+    assert_string_equal(reason, "source_prefixes are 17, at most 16 match");
+}
+
 static void render(FILE *out, void *context) {
     fprintf(out, "chart_agent_test_total %d\n", *(int *)context);
 }
@@ -443,6 +484,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(topology_of_this_node_only, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(policies_and_garbage, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(selectors_that_make_no_sense_fail_with_a_reason, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(every_prefix_of_an_end_counts, world_setup, world_teardown),
         cmocka_unit_test(metrics_answers),
     };
 

@@ -150,7 +150,10 @@ class LiveState:
             self.policies.pop(key, None)
             return [Change("policy", {"id": key, "removed": True})]
         self.policies[key] = value
-        return [Change("policy", mapping.policy(value).model_dump(mode="json"))]
+        default = self.policies.get("default")
+        # What the others leave out follows the default: what holds for their nodes changes with it.
+        changed = list(self.policies.values()) if key == "default" else [value]
+        return [Change("policy", mapping.policy(one, default).model_dump(mode="json")) for one in changed]
 
     def _link_rates(self, key: str, value: link_rate_pb2.LinkRates | None, _now_us: int) -> list[Change]:
         before = self.link_rates.pop(key, None)

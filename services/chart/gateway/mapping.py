@@ -132,24 +132,37 @@ def link_rate(message: link_rate_pb2.LinkRate, valid_until_us: int) -> network.L
 
 def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Policy:
     """What the registry stores."""
-    return policy_pb2.Policy(
+    mode = f"ENFORCEMENT_MODE_{(body.enforcement or 'unspecified').upper()}"
+    message = policy_pb2.Policy(
         id=policy_id,
-        enforcement=policy_pb2.EnforcementMode.Value(f"ENFORCEMENT_MODE_{body.enforcement.upper()}"),
-        link_controller=body.link_controller,
-        max_guaranteed_bps=body.max_guaranteed_bps,
+        enforcement=policy_pb2.EnforcementMode.Value(mode),
+        link_controller=body.link_controller or "",
         customer_weights=body.customer_weights or {},
     )
+    if body.max_guaranteed_bps is not None:
+        message.max_guaranteed_bps = body.max_guaranteed_bps
+    return message
 
 
-def policy(message: policy_pb2.Policy) -> network.Policy:
-    """A policy with its revision."""
+def policy(message: policy_pb2.Policy, default: policy_pb2.Policy | None) -> network.Policy:
+    """A policy with its revision, and what holds by it and the default policy."""
+    said = [message, *([default] if default is not None else [])]
+    controllers = [one.link_controller for one in said if one.link_controller]
+    bounds = [one.max_guaranteed_bps for one in said if one.HasField("max_guaranteed_bps")]
+    modes = [enforcement_name(one.enforcement) for one in said if one.enforcement]
+    own = message.HasField("max_guaranteed_bps")
     return network.Policy(
         id=message.id,
         revision=message.revision,
-        enforcement=enforcement_name(message.enforcement),
-        link_controller=message.link_controller or "nec",
-        max_guaranteed_bps=message.max_guaranteed_bps,
+        enforcement=enforcement_name(message.enforcement) if message.enforcement else None,
+        link_controller=cast("network.LinkController", message.link_controller) if message.link_controller else None,
+        max_guaranteed_bps=message.max_guaranteed_bps if own else None,
         customer_weights=dict(message.customer_weights),
+        in_force=network.PolicyInForce(
+            enforcement=modes[0] if modes else "enforce",
+            link_controller=cast("network.LinkController", controllers[0] if controllers else "nec"),
+            max_guaranteed_bps=bounds[0] if bounds else 0,
+        ),
     )
 
 

@@ -25,6 +25,7 @@ from chart.gateway.schemas.rate_requests import (
     Receipt,
     ReceiptNode,
     RequestedRate,
+    RequestState,
     ServiceState,
     ServiceType,
     TrafficClass,
@@ -89,6 +90,9 @@ def requested_rate(request: rate_request_pb2.RateRequest) -> RequestedRate:
         cgroup_id=asked_selector.cgroup_id or None,
         source_prefix=resolved.source_prefix or None,
         destination_prefix=resolved.destination_prefix or None,
+        source_prefixes=list(resolved.source_prefixes) or [one for one in (resolved.source_prefix,) if one],
+        destination_prefixes=list(resolved.destination_prefixes)
+        or [one for one in (resolved.destination_prefix,) if one],
         service=service_name(asked.service),
         guaranteed_bps=asked.guaranteed_bps,
         minimum_bps=asked.minimum_bps or None,
@@ -136,6 +140,23 @@ def confirmation(status: grant_status_pb2.GrantStatus) -> Confirmation:
     )
 
 
+def state_of(request: rate_request_pb2.RateRequest) -> RequestState:
+    """The four states in a word: the first of them that says what matters most."""
+    states = rate_request_pb2
+    lifecycle = suffix(states.Lifecycle, request.lifecycle, "LIFECYCLE_", "RESERVED")
+    if lifecycle != "ACTIVE":
+        return cast(RequestState, lifecycle)
+    if request.service_state == states.SERVICE_STATE_PREEMPTED:
+        return "PREEMPTED"
+    if request.enforcement == states.ENFORCEMENT_FAILED:
+        return "FAILED"
+    if request.enforcement != states.ENFORCEMENT_ENFORCED:
+        return "PENDING"
+    if request.service_state == states.SERVICE_STATE_DEGRADED:
+        return "DEGRADED"
+    return "NO_MATCHING_FLOW" if request.unmatched_since_us else "ENFORCED"
+
+
 def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
     """A rate request with its states."""
     states = rate_request_pb2
@@ -143,6 +164,7 @@ def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
         id=request.id,
         revision=request.revision,
         owner=request.owner,
+        state=state_of(request),
         lifecycle=cast(Lifecycle, suffix(states.Lifecycle, request.lifecycle, "LIFECYCLE_", "RESERVED")),
         enforcement=cast(Enforcement, suffix(states.Enforcement, request.enforcement, "ENFORCEMENT_", "PENDING")),
         service_state=cast(
@@ -156,6 +178,9 @@ def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
         confirmations=[confirmation(status) for status in request.confirmations],
         confirming_nodes=list(request.confirming_nodes),
         reason=request.reason,
+        matching_flows=request.matching_flows,
+        unmatched_since=timestamp_or_none(request.unmatched_since_us),
+        warning=request.warning,
         created_at=timestamp(request.created_at_us),
         updated_at=timestamp(request.updated_at_us),
         enforced_at=timestamp_or_none(request.enforced_at_us),

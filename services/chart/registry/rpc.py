@@ -92,6 +92,14 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         stored, created = await self._put(POLICY, policy.id, policy, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutPolicyResponse(policy=_numbered(stored), created=created)
 
+    async def DeletePolicy(  # noqa: N802
+        self, request: registry_pb2.DeletePolicyRequest, context: Any
+    ) -> registry_pb2.DeletePolicyResponse:
+        """Delete a node's policy: the node follows the default policy."""
+        service.check_policy_deletion(request.id)
+        await self._delete(POLICY, request.id, rpc.actor(context))
+        return registry_pb2.DeletePolicyResponse()
+
     async def ListPolicies(  # noqa: N802
         self, request: registry_pb2.ListPoliciesRequest, context: Any
     ) -> registry_pb2.ListPoliciesResponse:

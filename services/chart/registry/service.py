@@ -123,15 +123,18 @@ def link(stated: topology_pb2.Link) -> topology_pb2.Link:
 
 
 def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
-    """A policy in its stored form, without its revision.
+    """A policy in its stored form, without its revision. What a node's policy leaves out follows the default policy,
+    which has to say everything.
 
     Raises:
         RefusalError: names the field.
     """
     check_label("id", stated.id)
     modes = policy_pb2.EnforcementMode
-    if stated.enforcement == modes.ENFORCEMENT_MODE_UNSPECIFIED or stated.enforcement not in modes.values():
-        raise invalid("enforcement", "must be off, observe or enforce", "off", "observe", "enforce")
+    of_all = stated.id == DEFAULT_POLICY_ID
+    if stated.enforcement not in modes.values() or (of_all and not stated.enforcement):
+        words = "must be off, observe or enforce" + ("" if of_all else ", or left out to follow the default policy")
+        raise invalid("enforcement", words, "off", "observe", "enforce")
     if stated.link_controller not in ("", *LINK_CONTROLLERS):
         message = f"must be one of {', '.join(LINK_CONTROLLERS)}, is {stated.link_controller!r}"
         raise invalid("link_controller", message, *LINK_CONTROLLERS)
@@ -146,7 +149,8 @@ def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
             raise invalid(f"customer_weights.{customer}", f"must be between 1 and {MAX_WEIGHT}, is {weight}")
     stored = policy_pb2.Policy()
     stored.CopyFrom(stated)
-    stored.link_controller = stated.link_controller or LINK_CONTROLLERS[0]
+    if of_all:
+        stored.link_controller = stated.link_controller or LINK_CONTROLLERS[0]
     stored.revision = 0
     return stored
 
@@ -158,6 +162,16 @@ def keep_customer_weights(policy: policy_pb2.Policy, before: policy_pb2.Policy) 
     kept.customer_weights.clear()
     kept.customer_weights.update(before.customer_weights)
     return kept
+
+
+def check_policy_deletion(identity: str) -> None:
+    """Refuse to delete what every node falls back to.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT.
+    """
+    if identity == DEFAULT_POLICY_ID:
+        raise invalid("id", "the default policy cannot be deleted: it holds for every node", "change it instead")
 
 
 def default_policy() -> policy_pb2.Policy:

@@ -21,7 +21,7 @@ from chart.common.clock import Clock, SystemClock
 from chart.common.retries import until_done
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
-from chart.reservations.decisions import lifecycle, messages
+from chart.reservations.decisions import lifecycle, messages, rates, validation
 from chart.reservations.decisions.jobs import Readmit, Relieve, Step
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
@@ -31,6 +31,7 @@ from chart.reservations.edges.network_view import ESTIMATE, NODE_STATE, TOPOLOGY
 from chart.reservations.store import holders, previews
 from chart.reservations.store.repository import SERVICE_ACTOR, Repository
 from chart.v1 import grant_status_pb2
+from chart.v1.flow_grant_pb2 import FlowSelector
 from chart.v1.grant_status_pb2 import GrantState
 from chart.v1.rate_request_pb2 import Enforcement, Lifecycle
 
@@ -55,6 +56,8 @@ RESTORE_EVERY_S = 2.0
 RESTORE_BATCH = 50
 # Links that are looked at in one transaction when the network changed.
 RELIEVE_LINKS = 16
+# Requests that are looked at together when nodes have other addresses.
+READDRESS_BATCH = 250
 FORGET_PAST_EVERY = 60
 
 STATUSES = Counter("chart_reservations_grant_statuses_total", "Grant statuses taken", ["state"])
@@ -93,7 +96,7 @@ class Worker:
         self._timing = timing
         self._group = group
         self._clock = clock or SystemClock()
-        self._seen: dict[tuple[str, str], tuple[tuple[int, int, str, int], int]] = {}
+        self._seen: dict[tuple[str, str], tuple[tuple[int, int, str, int, bool], int]] = {}
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -260,6 +263,8 @@ class Worker:
         async for before, after in self._view.changes():
             relieve = functools.partial(self.relieve, before, after)
             await self._until_taken(relieve, "a change of the network waits for the database")
+            readdress = functools.partial(self.readdress, before, after)
+            await self._until_taken(readdress, "a change of addresses waits for the database")
             self.freed()
 
     async def relieve(self, before: Network, after: Network) -> None:
@@ -293,6 +298,46 @@ class Worker:
                     reason=one.service_reason,
                 )
 
+    async def readdress(self, before: Network, after: Network) -> None:
+        """Requests between nodes are for all their addresses: give the grants those that the nodes have now. With
+        nothing known before all requests are looked at.
+        """
+        if before.nodes == after.nodes:
+            return
+        nodes = [
+            node
+            for node in after.nodes
+            if node not in before.nodes or before.prefixes_of(node) != after.prefixes_of(node)
+        ]
+        last = ""
+        while nodes:
+            found = await self._repository.between(nodes, READDRESS_BATCH, last)
+            wanted: dict[str, FlowSelector] = {}
+            for identity, specification, selector in found:
+                try:
+                    now = validation.selector_of(specification, after)
+                except RefusalError as error:
+                    reason = error.refusal.detail
+                    _log.warning("a request keeps its addresses", request=identity, reason=reason)
+                    continue
+                if now != selector:
+                    wanted[identity] = now
+            if wanted:
+                await self._store_readdressed(wanted)
+            if len(found) < READDRESS_BATCH:
+                return
+            last = found[-1][0]
+
+    async def _store_readdressed(self, wanted: dict[str, FlowSelector]) -> None:
+        now_us = self._clock.now_us()
+        changes = await self._repository.change_many(
+            wanted, lambda one: rates.readdressed(one, wanted[one.id], now_us, self._timing), now_us
+        )
+        self._changed(before.id for before, _ in changes)
+        for before, outcome in changes:
+            words = messages.selector_words(outcome.reservation.selector)
+            _log.info("a node of a request has other addresses", request=before.id, flows=words)
+
     async def _keep_house(self) -> None:
         for turn in itertools.count():
             try:
@@ -321,9 +366,9 @@ async def _more(statuses: Subscription) -> list[Record]:
     return more
 
 
-def _print_of(status: grant_status_pb2.GrantStatus) -> tuple[int, int, str, int]:
+def _print_of(status: grant_status_pb2.GrantStatus) -> tuple[int, int, str, int, bool]:
     """What makes a status more than new counters."""
-    return status.generation, int(status.state), status.reason, status.kernel_rate_bps
+    return status.generation, int(status.state), status.reason, status.kernel_rate_bps, status.matching_flows > 0
 
 
 def _short(name: str, prefix: str) -> str:

@@ -78,6 +78,19 @@ def test_failed_and_older_measurements_do_not_win() -> None:
     assert state.link(LINK, 1, NOW_US).measured is None
 
 
+def test_a_change_of_the_default_policy_is_one_of_those_that_follow_it() -> None:
+    state = live()
+    enforce, observe = policy_pb2.ENFORCEMENT_MODE_ENFORCE, policy_pb2.ENFORCEMENT_MODE_OBSERVE
+    own = policy_pb2.Policy(id="a", max_guaranteed_bps=5)
+    state.apply("chart.policy.v1", "default", policy_pb2.Policy(id="default", enforcement=enforce), NOW_US)
+    assert [one.data["in_force"]["enforcement"] for one in state.apply("chart.policy.v1", "a", own, NOW_US)] == [
+        "enforce"
+    ]
+    default = policy_pb2.Policy(id="default", enforcement=observe)
+    changes = {one.data["id"]: one.data for one in state.apply("chart.policy.v1", "default", default, NOW_US)}
+    assert (changes["a"]["enforcement"], changes["a"]["in_force"]["enforcement"]) == (None, "observe")
+
+
 def test_a_node_that_drops_a_link_drops_its_rate() -> None:
     state = live()
     rate = link_rate_pb2.LinkRates(node="a", valid_until_us=NOW_US + SECOND_US)

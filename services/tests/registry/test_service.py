@@ -108,6 +108,19 @@ def test_a_policy_without_controller_gets_nec() -> None:
     assert stored.revision == 0
 
 
+def test_what_a_nodes_policy_leaves_out_stays_out() -> None:
+    stored = service.policy(policy_pb2.Policy(id="alpha"))
+    assert (stored.enforcement, stored.link_controller) == (0, "")
+    assert not stored.HasField("max_guaranteed_bps")
+    unlimited = policy_pb2.Policy(id="alpha", max_guaranteed_bps=0)
+    assert service.policy(unlimited).HasField("max_guaranteed_bps"), "no bound is said, not left out"
+
+
+def test_the_default_policy_is_not_deleted() -> None:
+    assert refused(service.check_policy_deletion, "default").refusal.field == "id"
+    service.check_policy_deletion("alpha")
+
+
 @pytest.mark.parametrize(
     ("policy", "at_fault"),
     [

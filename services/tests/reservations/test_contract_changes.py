@@ -19,7 +19,7 @@ from chart.common import rpc
 from chart.common.rpc import RefusalError
 from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.profile import Block
-from chart.v1 import estimate_pb2, topology_pb2
+from chart.v1 import estimate_pb2, flow_grant_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
 from support.postgres import PostgresServer
@@ -160,6 +160,46 @@ async def test_a_failed_link_degrades_and_its_return_restores(world: tuple[Platf
     await platform.broker.publish("chart.estimate.v1", key, None)
     await eventually(lambda: becomes(rr.SERVICE_STATE_GRANTED), 15)
     check_profiles(platform)
+
+
+async def test_other_addresses_of_a_node_reach_grants_that_run(world: tuple[Platform, Any]) -> None:
+    platform, stub = world
+    made = await create(stub, ask(10 * MEGA))
+    fixed = await create(stub, rr.RateRequestSpecification(source="resa", destination="192.0.2.2", guaranteed_bps=MEGA))
+    later = await create(stub, ask(10 * MEGA, start_us=time.time_ns() // 1000 + 3600 * S))
+    assert made.selector.destination_prefix == "192.0.2.2/32"
+    addresses = ["192.0.2.2", "198.51.100.0/24", "2001:db8::2"]
+    node = topology_pb2.TopologyEntity(node=topology_pb2.Node(id="resc", addresses=addresses))
+    wanted = ["192.0.2.2/32", "198.51.100.0/24", "2001:db8::2/128"]
+    async with platform.agents("resa", "resb"):
+        await platform.broker.publish("chart.topology.v1", "resc", node)
+
+        def granted() -> bool:
+            grant = platform.grants.get(made.id)
+            return grant is not None and list(grant.selector.destination_prefixes) == wanted  # type: ignore[attr-defined]
+
+        await eventually(granted, 15)
+
+        async def enforced() -> bool:
+            found = await get(stub, made.id)
+            return list(found.selector.destination_prefixes) == wanted and found.enforcement == rr.ENFORCEMENT_ENFORCED
+
+        await eventually(enforced, 15)
+    assert list((await get(stub, later.id)).selector.destination_prefixes) == wanted
+    assert (await get(stub, fixed.id)).selector.destination_prefix == "192.0.2.2/32"
+    assert platform.scalar("SELECT count(*) FROM reservations.audit WHERE action = 'rate-request.readdress'") == 2
+    # Released, whatever order the agents' words come in.
+    await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=made.id, owner="alice"))
+    for state in (4, 1, 4, 1):
+        late = flow_grant_pb2.FlowGrant(request_id=made.id, generation=99)
+        await platform.status(late, "resa", state)
+
+    async def taken() -> bool:
+        return any(one.generation == 99 for one in (await get(stub, made.id)).confirmations)
+
+    await eventually(taken, 15)
+    over = await get(stub, made.id)
+    assert (over.lifecycle, over.enforcement) == (rr.LIFECYCLE_RELEASED, rr.ENFORCEMENT_ENDED)
 
 
 async def test_quota_filters_paths_and_capacity(world: tuple[Platform, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,20 @@ def after(reservation: Reservation, *statuses: GrantStatus) -> Reservation:
         if outcome is not None:
             reservation = outcome.reservation
     return reservation
+
+
+def enforced() -> Reservation:
+    return after(made().reservation, status("a", GRANT_STATE_APPLIED), status("b", GRANT_STATE_APPLIED))
+
+
+def seen(reservation: Reservation, now_us: int, **counted: int) -> Reservation:
+    """The sending node speaks again; without figures of its own it saw a flow just now."""
+    said = status("a", GRANT_STATE_APPLIED, reservation.generation)
+    for name, value in (counted or {"matching_flows": 1, "seen_at_us": now_us}).items():
+        setattr(said, name, value)
+    outcome = lifecycle.on_status(reservation, said, now_us, TIMING)
+    assert outcome is not None
+    return outcome.reservation
 
 
 def due(reservation: Reservation, now_us: int) -> Outcome:
@@ -164,6 +179,7 @@ def test_silence_fails_it_after_ten_seconds_and_late_confirmation_heals() -> Non
 
 def test_renewal_at_half_validity_needs_no_new_confirmation() -> None:
     one = after(made().reservation, status("a", GRANT_STATE_APPLIED), status("b", GRANT_STATE_APPLIED))
+    one = seen(one, NOW_US + 15 * S)
     assert one.due_at_us == NOW_US + 30 * S
     assert lifecycle.at_due(one, NOW_US + 30 * S - 1, TIMING) is None
     renewed = due(one, NOW_US + 30 * S)
@@ -173,6 +189,87 @@ def test_renewal_at_half_validity_needs_no_new_confirmation() -> None:
     assert renewed.reservation.enforcement == rr.ENFORCEMENT_ENFORCED
     assert renewed.reservation.grant_valid_until_us == NOW_US + 90 * S
     assert after(renewed.reservation, status("a", GRANT_STATE_APPLIED, 1)).enforcement == rr.ENFORCEMENT_ENFORCED
+
+
+def test_a_grant_without_a_flow_says_so_and_takes_it_back() -> None:
+    one = enforced()
+    assert one.due_at_us == NOW_US + 21 * S
+    assert lifecycle.at_due(one, NOW_US + 21 * S - 1, TIMING) is None
+    quiet = due(one, NOW_US + 21 * S)
+    assert quiet.announce
+    assert quiet.grant == ""
+    told = messages.rate_request(quiet.reservation)
+    assert told.enforcement == rr.ENFORCEMENT_ENFORCED
+    assert told.unmatched_since_us == NOW_US + S
+    assert told.warning == "no flow matches: any protocol from anywhere to anywhere"
+    assert quiet.reservation.due_at_us == NOW_US + 30 * S, "it is said once"
+    still = lifecycle.on_status(quiet.reservation, status("a", GRANT_STATE_APPLIED), NOW_US + 22 * S, TIMING)
+    assert still is not None
+    assert not still.announce
+    assert still.reservation.unmatched
+    back = lifecycle.on_status(
+        still.reservation,
+        GrantStatus(request_id="r1", node="a", generation=1, state=GRANT_STATE_APPLIED, seen_at_us=NOW_US + 25 * S),
+        NOW_US + 25 * S,
+        TIMING,
+    )
+    assert back is not None
+    assert back.announce
+    told = messages.rate_request(back.reservation)
+    assert (told.warning, told.unmatched_since_us) == ("", 0)
+
+
+@pytest.mark.parametrize("counted", [{"matching_flows": 2}, {"sent_bytes": 10}, {"seen_at_us": NOW_US}])
+def test_a_flow_packets_or_octets_are_a_flow(counted: dict[str, int]) -> None:
+    one = seen(enforced(), NOW_US + 20 * S, **counted)
+    assert lifecycle.at_due(one, NOW_US + 29 * S, TIMING) is None
+    assert messages.rate_request(one).matching_flows == counted.get("matching_flows", 0)
+    # The same figures again: an open flow is still one, octets and packets of before are not new ones.
+    again = seen(one, NOW_US + 35 * S, **counted)
+    assert again.quiet_since_us == NOW_US + (35 if "matching_flows" in counted else 20) * S
+
+
+def test_flows_at_other_nodes_do_not_count() -> None:
+    one = enforced()
+    said = status("b", GRANT_STATE_APPLIED)
+    said.sent_bytes = 10**6
+    assert after(one, said).quiet_since_us == one.quiet_since_us == NOW_US + S
+
+
+def test_a_new_rate_begins_to_wait_for_flows_anew() -> None:
+    quiet = due(enforced(), NOW_US + 21 * S).reservation
+    again = lifecycle.reissue(quiet, NOW_US + 22 * S, TIMING).reservation
+    assert (again.unmatched, again.quiet_since_us) == (False, 0)
+
+
+ENDS = {
+    "released": lambda one: lifecycle.release(one, NOW_US + 30 * S, TIMING),
+    "expired": lambda one: lifecycle.at_due(one.replaced(end_us=NOW_US + 30 * S), NOW_US + 30 * S, TIMING),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@given(st.permutations(range(5)))
+@settings(max_examples=40, deadline=None)
+def test_what_nodes_say_after_the_end_enforces_nothing(
+    end: Callable[[Reservation], Outcome | None], order: list[int]
+) -> None:
+    outcome = end(enforced())
+    assert outcome is not None
+    one = outcome.reservation
+    assert one.enforcement == rr.ENFORCEMENT_ENDED
+    said = [
+        status("a", GRANT_STATE_APPLIED),
+        status("a", GRANT_STATE_REMOVED),
+        status("b", GRANT_STATE_APPLIED),
+        status("b", GRANT_STATE_REMOVED),
+        status("b", GRANT_STATE_FAILED, reason="late"),
+    ]
+    one = after(one, *(said[place] for place in order))
+    told = messages.rate_request(one)
+    assert told.enforcement == rr.ENFORCEMENT_ENDED
+    assert told.warning == ""
+    assert {status.state for status in told.confirmations} == {GRANT_STATE_REMOVED}, "the last word of each node"
 
 
 def test_node_that_removed_the_grant_opens_it_again() -> None:

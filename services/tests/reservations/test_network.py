@@ -27,6 +27,17 @@ prefixes = st.one_of(
 networks = st.dictionaries(st.sampled_from("abcdef"), st.lists(prefixes, max_size=4).map(tuple), min_size=1)
 
 
+def points(prefix: Prefix) -> set[tuple[int, int]]:
+    """Some addresses of a prefix: its ends, and the ends of its halves, quarters and so on."""
+    first, last = int(prefix.network_address), int(prefix.broadcast_address)
+    inner = {first + ((last - first) >> shift) for shift in range(prefix.max_prefixlen)}
+    return {(prefix.version, one) for one in (first, last, *inner)}
+
+
+def prefix_at(version: int, address: int) -> Prefix:
+    return ipaddress.IPv4Network(address) if version == 4 else ipaddress.IPv6Network(address)
+
+
 def node_of(network: Network, prefix: Prefix) -> str | None:
     found = [
         (-own.prefixlen, node) for node, all_own in network.nodes.items() for own in all_own if _contains(own, prefix)
@@ -51,5 +62,11 @@ def test_nodes_of_addresses(nodes: dict[str, tuple[Prefix, ...]], asked: list[Pr
     network = Network(nodes, {})
     for node in nodes:
         assert network.prefix_of(node) == network.prefix_of(node) == prefix_of(network, node)
+        every = network.prefixes_of(node)
+        own = network.nodes[node]
+        assert all(any(_contains(one, each) for one in every) for each in own)
+        if network.prefix_of(node) is None:
+            for version, address in {point for one in every for point in points(one)}:
+                assert any(_contains(one, prefix_at(version, address)) for one in own), "no address that is not its own"
     for prefix in (*asked, *(own for all_own in nodes.values() for own in all_own)):
         assert network.node_of(prefix) == node_of(network, prefix)

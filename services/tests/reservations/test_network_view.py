@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from chart.common.streams import LocalBroker
-from chart.reservations.edges.network_view import TOPOLOGY, NetworkView
-from chart.v1 import topology_pb2
+from chart.reservations.edges.network_view import POLICY, TOPOLOGY, NetworkView
+from chart.v1 import policy_pb2, topology_pb2
 from support.waiting import eventually
 
 LINK = "a:to-b"
@@ -44,3 +44,18 @@ async def test_a_link_that_had_more_for_a_moment_counts_as_shrunk() -> None:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await broker.close()
+
+
+async def test_a_node_without_a_bound_of_its_own_follows_the_default_policy() -> None:
+    broker = LocalBroker()
+    for policy in (
+        policy_pb2.Policy(id="default", max_guaranteed_bps=10),
+        policy_pb2.Policy(id="a", max_guaranteed_bps=20),
+        policy_pb2.Policy(id="b", enforcement=policy_pb2.ENFORCEMENT_MODE_OFF),
+        policy_pb2.Policy(id="c", max_guaranteed_bps=0),
+    ):
+        await broker.publish(POLICY, policy.id, policy)
+    view = NetworkView()
+    await view.open(broker)
+    assert [view.max_guaranteed_bps(node) for node in "abcd"] == [20, 10, 0, 10]
+    await broker.close()

@@ -9,7 +9,15 @@ import pytest
 
 from chart.common.rpc_errors import RefusalError
 from chart.reservations.decisions.network import Network, network_of, own_prefix
-from chart.reservations.decisions.validation import CheckedRequest, ContradictionError, body_hash, check, check_policy
+from chart.reservations.decisions.validation import (
+    CheckedRequest,
+    ContradictionError,
+    body_hash,
+    check,
+    check_policy,
+    node_of,
+    selector_of,
+)
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import topology_pb2
 from chart.v1.flow_grant_pb2 import (
@@ -154,9 +162,45 @@ def test_nodes_become_prefixes_and_now_becomes_the_interval() -> None:
     assert checked(guaranteed_bps=0).specification.service == SERVICE_TYPE_AVAILABLE
 
 
-def test_node_with_scattered_addresses_is_any_source_and_its_first_address_as_destination() -> None:
-    assert checked(source="bravo", destination="alpha").selector.source_prefix == ""
-    assert checked().selector.destination_prefix == "10.1.0.2/32"
+def test_a_node_is_all_its_addresses_and_prefixes() -> None:
+    to_bravo = checked().selector
+    assert list(to_bravo.destination_prefixes) == ["10.1.0.2/32", "10.2.0.2/32"]
+    assert to_bravo.destination_prefix == "10.1.0.2/32", "what agents read that know of one prefix only"
+    from_bravo = checked(source="bravo", destination="alpha").selector
+    assert list(from_bravo.source_prefixes) == ["10.1.0.2/32", "10.2.0.2/32"]
+    assert from_bravo.source_prefix == "", "any: agents that know of one prefix match where the flow starts"
+    assert not from_bravo.destination_prefixes, "one prefix needs no list"
+    assert not checked(destination="10.2.0.2").selector.destination_prefixes, "an address is that address"
+
+
+def many(count: int) -> Network:
+    # Every second address: no two of them are one prefix.
+    addresses = [f"10.5.{number}.1/32" for number in range(0, 2 * count, 2)]
+    six = [f"fd00:{number}::/64" for number in range(0, 2 * count, 2)]
+    return network_of(
+        [
+            entity("alpha", "10.1.0.1/32"),
+            entity("hub", *addresses),
+            entity("both", "10.9.0.1/32", "10.9.0.0/24", "fd00::1/128"),
+            entity("between", *(f"10.5.{number}.1/32" for number in range(1, 2 * count, 2)), *six),
+            link("alpha", "hub"),
+        ]
+    )
+
+
+def test_an_end_of_many_addresses_has_a_bound() -> None:
+    asked = RateRequestSpecification(source="alpha", destination="hub", guaranteed_bps=MEGA)
+    assert len(check(asked, many(16), NOW_US).selector.destination_prefixes) == 16
+    with pytest.raises(RefusalError, match="17 separate addresses") as refused:
+        check(asked, many(17), NOW_US)
+    assert refused.value.refusal.field == "destination"
+    assert refused.value.refusal.suggestions
+    assert node_of("hub", "destination", many(17)) == "hub", "a path can be looked for all the same"
+
+
+def test_both_families_and_what_lies_in_each_other() -> None:
+    asked = RateRequestSpecification(source="both", destination="alpha")
+    assert list(selector_of(asked, many(1)).source_prefixes) == ["10.9.0.0/24", "fd00::1/128"]
 
 
 def test_addresses_and_prefixes_find_their_node_by_the_longest_prefix() -> None:

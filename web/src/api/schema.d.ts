@@ -720,10 +720,15 @@ export interface paths {
         /**
          * Set a policy
          * @description Reaches every agent within 2 s. With `enforcement: off` every flow returns to its default congestion control.
+         *     What a node's policy leaves out follows `default`.
          */
         put: operations["put_policy"];
         post?: never;
-        delete?: never;
+        /**
+         * Remove a node's policy
+         * @description The node follows `default` from then on; `default` itself stays.
+         */
+        delete: operations["delete_policy"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3015,21 +3020,29 @@ export interface components {
             revision: number;
             /**
              * Enforcement
-             * @enum {string}
+             * @description null: as `default` says.
              */
-            enforcement: "off" | "observe" | "enforce";
-            /** Link Controller */
-            link_controller: string;
-            /** Max Guaranteed Bps */
-            max_guaranteed_bps: number;
+            enforcement: ("off" | "observe" | "enforce") | null;
+            /**
+             * Link Controller
+             * @description null: as `default` says.
+             */
+            link_controller: ("nec" | "rcp") | null;
+            /**
+             * Max Guaranteed Bps
+             * @description null: as `default` says; 0: limited by the links only.
+             */
+            max_guaranteed_bps: number | null;
             /** Customer Weights */
             customer_weights: {
                 [key: string]: number;
             };
+            in_force: components["schemas"]["PolicyInForce"];
         };
         /**
          * PolicyBody
-         * @description Policy of one node, or of all others under the id `default`.
+         * @description Policy of one node, or of all others under the id `default`. What a node's policy leaves out, or has as null,
+         *     follows `default`.
          * @example {
          *       "enforcement": "enforce",
          *       "link_controller": "nec"
@@ -3038,23 +3051,19 @@ export interface components {
         PolicyBody: {
             /**
              * Enforcement
-             * @description off: every flow on its default congestion control. observe: computed and shown, not enforced.
-             * @enum {string}
+             * @description off: every flow on its default congestion control. observe: computed and shown, not enforced. null: as `default` says; `default` itself has to say it.
              */
-            enforcement: "off" | "observe" | "enforce";
+            enforcement?: ("off" | "observe" | "enforce") | null;
             /**
              * Link Controller
-             * @description Link rate controller.
-             * @default nec
-             * @enum {string}
+             * @description Link rate controller; null: as `default` says, which is nec unless stated.
              */
-            link_controller: "nec" | "rcp";
+            link_controller?: ("nec" | "rcp") | null;
             /**
              * Max Guaranteed Bps
-             * @description Highest guaranteed rate of one request; 0: limited by the links only.
-             * @default 0
+             * @description Highest guaranteed rate of one request; 0: limited by the links only; null: as `default` says.
              */
-            max_guaranteed_bps: number;
+            max_guaranteed_bps?: number | null;
             /**
              * Customer Weights
              * @description Weights of tunnel customers by name, 1 to 10000; left out: unchanged; {}: none.
@@ -3062,6 +3071,24 @@ export interface components {
             customer_weights?: {
                 [key: string]: number;
             } | null;
+        };
+        /**
+         * PolicyInForce
+         * @description What holds for a node: what its policy says, else what `default` says.
+         */
+        PolicyInForce: {
+            /**
+             * Enforcement
+             * @enum {string}
+             */
+            enforcement: "off" | "observe" | "enforce";
+            /**
+             * Link Controller
+             * @enum {string}
+             */
+            link_controller: "nec" | "rcp";
+            /** Max Guaranteed Bps */
+            max_guaranteed_bps: number;
         };
         /**
          * PolicyPage
@@ -3284,16 +3311,22 @@ export interface components {
              */
             owner: string;
             /**
+             * State
+             * @description The states in a word, the one first that says most. NO_MATCHING_FLOW: enforced, but no flow was seen that it matches, for 20 s or longer.
+             * @enum {string}
+             */
+            state: "HELD" | "RESERVED" | "PENDING" | "ENFORCED" | "NO_MATCHING_FLOW" | "DEGRADED" | "PREEMPTED" | "FAILED" | "RELEASED" | "EXPIRED" | "CANCELLED";
+            /**
              * Lifecycle
              * @enum {string}
              */
             lifecycle: "HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED";
             /**
              * Enforcement
-             * @description ENFORCED: every sending and policing agent on the path confirmed.
+             * @description ENFORCED: every sending and policing agent on the path confirmed. ENDED: the request is over.
              * @enum {string}
              */
-            enforcement: "PENDING" | "ENFORCED" | "FAILED";
+            enforcement: "PENDING" | "ENFORCED" | "FAILED" | "ENDED";
             /**
              * Service State
              * @enum {string}
@@ -3326,6 +3359,21 @@ export interface components {
              * @description Why the request is not as requested; empty when it is.
              */
             reason: string;
+            /**
+             * Matching Flows
+             * @description Flows that the grant matches now, by the sending node's last report.
+             */
+            matching_flows: number;
+            /**
+             * Unmatched Since
+             * @description Since when no flow matches, once that has lasted 20 s; null: one does, or it is not enforced.
+             */
+            unmatched_since: string | null;
+            /**
+             * Warning
+             * @description What is wrong although every node confirmed; empty: nothing.
+             */
+            warning: string;
             /**
              * Created At
              * Format: date-time
@@ -3722,6 +3770,16 @@ export interface components {
              * @description Prefix of the destination, CIDR notation.
              */
             destination_prefix: string | null;
+            /**
+             * Source Prefixes
+             * @description Every prefix that a flow may come from: of a node all its addresses and prefixes; empty: any.
+             */
+            source_prefixes: string[];
+            /**
+             * Destination Prefixes
+             * @description Every prefix that a flow may go to; empty: any.
+             */
+            destination_prefixes: string[];
             /**
              * Service
              * @enum {string}
@@ -6796,7 +6854,7 @@ export interface operations {
                 /** @description Only items in this state. */
                 lifecycle?: ("HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED") | null;
                 /** @description Only items in this state. */
-                enforcement?: ("PENDING" | "ENFORCED" | "FAILED") | null;
+                enforcement?: ("PENDING" | "ENFORCED" | "FAILED" | "ENDED") | null;
                 /** @description Only items in this state. */
                 service_state?: ("GRANTED" | "PREEMPTED" | "DEGRADED") | null;
                 /** @description Only items in this state. */
@@ -9474,6 +9532,105 @@ export interface operations {
             };
             /** @description The body is larger than 1 MB. */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A node's id, or `default` for every node without a policy of its own. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -57,14 +57,25 @@ export function request(change: Partial<RateRequest> = {}): RateRequest {
   return {
     id: "r1",
     owner: "dev-operator",
+    state: "PENDING",
     lifecycle: "ACTIVE",
     enforcement: "PENDING",
     granted_bps: 1_000_000,
     path: ["a:to-b"],
     confirmations: [],
     reason: "",
+    matching_flows: 0,
+    unmatched_since: null,
+    warning: "",
     created_at: AT,
-    request: { source: "a", destination: "b", service: "guaranteed", description: "copy" },
+    request: {
+      source: "a",
+      destination: "b",
+      source_prefixes: [],
+      destination_prefixes: [],
+      service: "guaranteed",
+      description: "copy",
+    },
     ...change,
   } as RateRequest;
 }

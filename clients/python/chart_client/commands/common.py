@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
@@ -23,8 +23,9 @@ from chart_client.units import format_bps, parse_rate
 
 M = TypeVar("M", bound=BaseModel)
 
-console = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+# Without emoji: the id of a link is "a:x", and ":x:" in a sentence is not meant as a picture.
+console = Console(stderr=True, highlight=False, emoji=False)
+out = Console(highlight=False, emoji=False)
 
 ServerOption = Annotated[
     str, typer.Option("--server", envvar="CHART_SERVER", help="Base address of the gateway.", show_default=True)
@@ -80,9 +81,17 @@ def local_time(moment: datetime, timespec: str = "seconds") -> str:
 
 
 @contextmanager
-def session(server: str = DEFAULT_SERVER, token: str = "", *, as_json: bool = False) -> Iterator[Client]:
-    """A client; its errors are printed on stderr (as JSON on stdout) with exit status 1."""
-    with reported(as_json=as_json), Client(server, token or None) as client:
+def session(
+    server: str = DEFAULT_SERVER,
+    token: str = "",
+    *,
+    as_json: bool = False,
+    option_of: Mapping[str, str] | None = None,
+) -> Iterator[Client]:
+    """A client; its errors are printed on stderr (as JSON on stdout) with exit status 1. ``option_of``: the option that
+    states a field, which refusals name then.
+    """
+    with reported(as_json=as_json, option_of=option_of), Client(server, token or None) as client:
         yield client
 
 
@@ -139,7 +148,7 @@ def told(stored: object, words: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def reported(*, as_json: bool = False) -> Iterator[None]:
+def reported(*, as_json: bool = False, option_of: Mapping[str, str] | None = None) -> Iterator[None]:
     """Print errors of the client and exit with status 1."""
     try:
         yield
@@ -147,7 +156,9 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
         if as_json:
             typer.echo(json.dumps({"error": error.problem.model_dump(exclude_none=True)}))
         else:
-            console.print(f"[red]{error.problem.title or 'refused'}:[/red] ", error.problem.detail, markup=True, sep="")
+            option = (option_of or {}).get(error.problem.field or "")
+            detail = f"{option}: {error.problem.detail}" if option else error.problem.detail
+            console.print(f"[red]{error.problem.title or 'refused'}:[/red] ", detail, markup=True, sep="")
             _print_bounds(error)
         raise typer.Exit(1) from error
     except ChartError as error:
@@ -195,4 +206,4 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty:
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     # Into a file or a pipe go whole lines, however wide.
-    (out if out.is_terminal else Console(highlight=False, width=240)).print(table)
+    (out if out.is_terminal else Console(highlight=False, emoji=False, width=240)).print(table)

@@ -41,11 +41,12 @@ def match_words(request: RateRequest) -> str:
     """Which packets the grant is for."""
     asked = request.request
     words = [asked.protocol or "any protocol"]
-    words.append(
-        f"from {asked.source_prefix or asked.source}{f' port {asked.source_port}' if asked.source_port else ''}"
-    )
+    from_port = f" port {asked.source_port}" if asked.source_port else ""
     to_port = f" port {asked.destination_port}" if asked.destination_port else ""
-    words.append(f"to {asked.destination_prefix or asked.destination}{to_port}")
+    sources = " or ".join(asked.source_prefixes) or asked.source_prefix or asked.source
+    destinations = " or ".join(asked.destination_prefixes) or asked.destination_prefix or asked.destination
+    words.append(f"from {sources}{from_port}")
+    words.append(f"to {destinations}{to_port}")
     if asked.dscp is not None:
         words.append(f"DSCP {asked.dscp}")
     if asked.cgroup_id is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,11 +12,13 @@ from chart_client.commands.common import (
     DestinationOption,
     JsonOption,
     MetricOption,
+    Rate,
     ServerOption,
     SourceOption,
     TokenOption,
     out,
     print_all,
+    rate_option,
     session,
     show_all,
     value_words,
@@ -38,6 +40,7 @@ class Mode(StrEnum):
     off = "off"
     observe = "observe"
     enforce = "enforce"
+    inherit = "inherit"
 
 
 class Controller(StrEnum):
@@ -45,6 +48,15 @@ class Controller(StrEnum):
 
     nec = "nec"
     rcp = "rcp"
+    inherit = "inherit"
+
+
+INHERIT = Mode.inherit.value
+
+
+def bound_option(text: str) -> str | Rate:
+    """Parser of a bound: a rate, "unlimited", or "inherit"."""
+    return text if text == INHERIT else Rate(0) if text == "unlimited" else rate_option(text)
 
 
 @node.command("list")
@@ -102,9 +114,16 @@ def set_policy(
         str, typer.Argument(metavar="[POLICY]", help="Id of a node; default: the policy of all other nodes.")
     ] = "default",
     enforcement: Annotated[
-        Mode | None, typer.Option(help="off: every flow returns to its default congestion control.")
+        Mode | None,
+        typer.Option(help="off: every flow returns to its default congestion control. inherit: as the default policy."),
     ] = None,
     link_controller: Annotated[Controller | None, typer.Option()] = None,
+    max_guaranteed: Annotated[
+        str | None,
+        typer.Option(
+            parser=bound_option, metavar="RATE", help="Highest guaranteed rate of a request; unlimited, or inherit."
+        ),
+    ] = None,
     weight: Annotated[
         list[str] | None,
         typer.Option(metavar="CUSTOMER=WEIGHT", help="Weight of a tunnel customer; repeatable, replaces all."),
@@ -113,22 +132,31 @@ def set_policy(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Change a policy; options that are left out keep their values."""
-    if enforcement is None and link_controller is None and not weight:
-        raise typer.BadParameter("set at least one of --enforcement, --link-controller, --weight")
+    """Change a policy; options that are left out keep their values. What the policy of a node does not say follows the
+    default policy.
+    """
+    said = {"enforcement": enforcement, "link_controller": link_controller, "max_guaranteed_bps": max_guaranteed}
+    changes = {name: None if value == INHERIT else value for name, value in said.items() if value is not None}
+    if not changes and not weight:
+        raise typer.BadParameter("set at least one of --enforcement, --link-controller, --max-guaranteed, --weight")
     with session(server, token, as_json=as_json) as client:
-        known = {item.id: item for item in client.policies.list()}
-        before = known.get(policy_id) or known.get("default")
-        mode = enforcement.value if enforcement else (before.enforcement if before else "enforce")
-        controller = link_controller.value if link_controller else (before.link_controller if before else "nec")
-        changed = client.policies.put(
-            policy_id,
-            enforcement=mode,  # type: ignore[arg-type]  # one of the three, as the enum and the gateway say
-            link_controller=controller,  # type: ignore[arg-type]
-            max_guaranteed_bps=before.max_guaranteed_bps if before else 0,
-            customer_weights=dict(weight_of(one) for one in weight) if weight else None,
-        )
+        own = next((item for item in client.policies.list() if item.id == policy_id), None)
+        kept = {name: getattr(own, name) for name in said} if own else {}
+        weights = dict(weight_of(one) for one in weight) if weight else None
+        fields: dict[str, Any] = {**kept, **changes}
+        changed = client.policies.put(policy_id, customer_weights=weights, **fields)
     _show_policies([changed], as_json=as_json)
+
+
+@policy.command("delete")
+def delete_policy(
+    policy_id: Annotated[str, typer.Argument(metavar="NODE")],
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+) -> None:
+    """Remove the policy of a node; the node follows the default policy."""
+    with session(server, token) as client:
+        client.policies.delete(policy_id)
 
 
 def _show_policies(found: list[Policy], *, as_json: bool) -> None:
@@ -137,14 +165,26 @@ def _show_policies(found: list[Policy], *, as_json: bool) -> None:
         ("id", "enforcement", "link controller", "maximum guaranteed rate", "customers' weights"),
         lambda item: (
             item.id,
-            item.enforcement,
-            item.link_controller,
-            format_bps(item.max_guaranteed_bps) if item.max_guaranteed_bps else "unlimited",
+            _said(item, "enforcement"),
+            _said(item, "link_controller"),
+            _said(item, "max_guaranteed_bps"),
             ", ".join(f"{customer} {weight}" for customer, weight in sorted(item.customer_weights.items())) or "-",
         ),
         "no policies",
         as_json=as_json,
     )
+
+
+def _said(item: Policy, name: str) -> str:
+    """A value of a policy; of what it follows of the default policy, that and what it is."""
+
+    def words(value: str | int) -> str:
+        return (format_bps(value) if value else "unlimited") if isinstance(value, int) else value
+
+    own = getattr(item, name)
+    if own is not None:
+        return words(own)
+    return f"default ({words(getattr(item.in_force, name))})" if item.in_force else "default"
 
 
 @measurement.command("list")

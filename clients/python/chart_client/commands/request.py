@@ -23,110 +23,29 @@ from chart_client.commands.common import (
     show_all,
     show_one,
 )
-from chart_client.commands.completion import nodes, requests, services
+from chart_client.commands.completion import requests
 from chart_client.commands.observed import AUDIT_COLUMNS, audit_row
+from chart_client.commands.request_options import OPTION_OF, asked_options, parse_tags
 from chart_client.models import Preview, RateRequest
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
 app = typer.Typer(help="Request a rate, follow it, release it.", no_args_is_help=True)
 
-Source = Annotated[str, typer.Option("--from", help="Sending node, address or prefix.", autocompletion=nodes)]
-Destination = Annotated[str, typer.Option("--to", help="Receiving node, address or prefix.", autocompletion=nodes)]
 RateValue = Annotated[Rate | None, typer.Option("--rate", parser=rate_option, help="Guaranteed rate, such as 60M.")]
-Service = Annotated[str, typer.Option(help="available, guaranteed, maximum or variable.", autocompletion=services)]
 Minimum = Annotated[
     Rate | None, typer.Option(parser=rate_option, help="Accept at least this rate when --rate cannot be granted.")
 ]
 Maximum = Annotated[Rate | None, typer.Option(parser=rate_option, help="Upper bound of the rate.")]
-Protocol = Annotated[str | None, typer.Option(help="tcp or udp; default: any.")]
-Port = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Destination port.")]
-SourcePort = Annotated[int | None, typer.Option(min=1, max=65535)]
-Priority = Annotated[
-    int, typer.Option(min=0, max=255, help="0 lowest to 255; a higher request may pre-empt a lower one.")
-]
 Duration = Annotated[int | None, typer.Option("--duration", min=1, help="Seconds; default: until released.")]
-Start = Annotated[datetime | None, typer.Option(help="Local time; default: now.")]
-Description = Annotated[str, typer.Option()]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")]
-Background = Annotated[
-    bool,
-    typer.Option(
-        "--background",
-        help="Bulk traffic: uses the rate that foreground requests leave, up to --rate; each change is reported.",
-    ),
-]
-Avoid = Annotated[list[str] | None, typer.Option(help="Node or link that the path must not use; repeatable.")]
 RequestId = Annotated[str, typer.Argument(help="Id of the request.", metavar="REQUEST", autocompletion=requests)]
 
 
-def _fields(
-    rate: int | None,
-    service: str,
-    minimum: int | None,
-    maximum: int | None,
-    protocol: str | None,
-    port: int | None,
-    source_port: int | None,
-    priority: int,
-    duration: int | None,
-    start: datetime | None,
-    description: str,
-    background: bool,
-    avoid: list[str] | None,
-) -> dict[str, Any]:
-    if protocol is None and (port is not None or source_port is not None):
-        protocol = "tcp"
-    return {
-        "guaranteed_bps": int(rate or 0),
-        "service": service,
-        "minimum_bps": minimum,
-        "maximum_bps": maximum,
-        "protocol": protocol,
-        "destination_port": port,
-        "source_port": source_port,
-        "priority": priority,
-        "duration_s": duration,
-        "start": start.astimezone() if start else None,
-        "description": description,
-        "traffic_class": "background" if background else "foreground",
-        "avoid": avoid or [],
-    }
-
-
-def parse_tags(pairs: list[str] | None, *, values: bool = True) -> dict[str, str]:
-    """Tags from "name=value"; without `values` a name alone is accepted."""
-    found = {}
-    for pair in pairs or ():
-        name, separator, value = pair.partition("=")
-        if not name or (values and not separator):
-            raise typer.BadParameter(f"{pair!r} is not a tag: write name=value", param_hint="--tag")
-        found[name] = value
-    return found
-
-
 @app.command()
+@asked_options()
 def create(
-    source: Source,
-    destination: Destination,
-    rate: RateValue = None,
-    service: Service = "variable",
-    minimum: Minimum = None,
-    maximum: Maximum = None,
-    protocol: Protocol = None,
-    port: Port = None,
-    source_port: SourcePort = None,
-    priority: Priority = 0,
-    duration: Duration = None,
-    start: Start = None,
-    description: Description = "",
-    background: Background = False,
-    avoid: Avoid = None,
-    tag: Tag = None,
-    callback: Annotated[str | None, typer.Option(help="URL that receives a signed callback for each change.")] = None,
-    hold: Annotated[
-        bool, typer.Option("--hold", help="Hold the request for up to 900 s until `chart request commit`.")
-    ] = False,
+    asked: dict[str, Any],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until every node on the path enforces the rate.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 10.0,
     server: ServerOption = DEFAULT_SERVER,
@@ -134,16 +53,10 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Request a rate: `chart request create --from alpha --to delta --rate 60M --port 5201 --wait`."""
-    fields = _fields(
-        *(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, description),
-        background=background,
-        avoid=avoid,
-    )
-    fields |= {"tags": parse_tags(tag), "callback_url": callback, "hold": hold}
-    if hold and wait:
+    if asked["hold"] and wait:
         raise typer.BadParameter("a held request is enforced only after `chart request commit`", param_hint="--wait")
-    with session(server, token, as_json=as_json) as client:
-        request = client.rate_requests.create(source, destination, **fields)
+    with session(server, token, as_json=as_json, option_of=OPTION_OF) as client:
+        request = client.rate_requests.create(**asked)
         if wait:
             if not as_json:
                 console.print(f"granted {format_bps(request.granted_bps)}, waiting for the nodes on the path")
@@ -152,33 +65,16 @@ def create(
 
 
 @app.command()
+@asked_options(preview=True)
 def preview(
-    source: Source,
-    destination: Destination,
-    rate: RateValue = None,
-    service: Service = "variable",
-    minimum: Minimum = None,
-    maximum: Maximum = None,
-    protocol: Protocol = None,
-    port: Port = None,
-    source_port: SourcePort = None,
-    priority: Priority = 0,
-    duration: Duration = None,
-    start: Start = None,
-    background: Background = False,
-    avoid: Avoid = None,
+    asked: dict[str, Any],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show what `create` would be granted now; exit status 1 when it would be refused."""
-    fields = _fields(
-        *(rate, service, minimum, maximum, protocol, port, source_port, priority, duration, start, ""),
-        background=background,
-        avoid=avoid,
-    )
-    with session(server, token, as_json=as_json) as client:
-        answer = client.rate_requests.preview(source, destination, **fields)
+    with session(server, token, as_json=as_json, option_of=OPTION_OF) as client:
+        answer = client.rate_requests.preview(**asked)
     show_preview(answer, as_json=as_json)
     if not answer.granted:
         raise typer.Exit(1)
@@ -187,7 +83,7 @@ def preview(
 @app.command("list")
 def list_requests(
     lifecycle: Annotated[str | None, typer.Option(help="HELD, RESERVED, ACTIVE, RELEASED, EXPIRED, CANCELLED.")] = None,
-    enforcement: Annotated[str | None, typer.Option(help="PENDING, ENFORCED, FAILED.")] = None,
+    enforcement: Annotated[str | None, typer.Option(help="PENDING, ENFORCED, FAILED, ENDED.")] = None,
     state: Annotated[str | None, typer.Option(help="GRANTED, PREEMPTED, DEGRADED.")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value or name; repeatable.")] = None,
     search: Annotated[
@@ -212,15 +108,15 @@ def list_requests(
         server,
         token,
         lambda client: itertools.islice(client.rate_requests.list(**wanted), limit),
-        ("id", "from", "to", "service", "granted", "lifecycle", "enforcement", "owner", "description"),
+        ("id", "from", "to", "service", "granted", "state", "flows", "owner", "description"),
         lambda request: (
             request.id,
             request.request.source,
             request.request.destination,
             request.request.service,
             format_bps(request.granted_bps),
-            request.lifecycle,
-            request.enforcement,
+            state_words(request),
+            request.matching_flows,
             request.owner,
             request.request.description,
         ),
@@ -265,6 +161,7 @@ def change(
     end: Annotated[datetime | None, typer.Option(help="Local time of the new end.")] = None,
     endless: Annotated[bool, typer.Option("--endless", help="Keep it until it is released.")] = False,
     priority: Annotated[int | None, typer.Option(min=0, max=255)] = None,
+    callback: Annotated[str | None, typer.Option(help="URL that receives a signed callback; empty: none.")] = None,
     description: Annotated[str | None, typer.Option()] = None,
     tag: Tag = None,
     look: Annotated[bool, typer.Option("--preview", help="Show the outcome without changing anything.")] = False,
@@ -279,15 +176,19 @@ def change(
         "maximum_bps": maximum,
         "end": end.astimezone() if end else None,
         "priority": priority,
+        "callback_url": callback,
         "description": description,
         "tags": parse_tags(tag) if tag else None,
     }
     fields = {name: value for name, value in fields.items() if value is not None}
     if endless:
         fields["end"] = None
+    if callback == "":
+        fields["callback_url"] = None
     if not fields:
-        raise typer.BadParameter("set at least one of --rate, --end, --endless, --priority, --tag, --description")
-    with session(server, token, as_json=as_json) as client:
+        words = "--rate, --minimum, --maximum, --end, --endless, --priority, --callback, --tag, --description"
+        raise typer.BadParameter(f"set at least one of {words}")
+    with session(server, token, as_json=as_json, option_of=OPTION_OF) as client:
         if look:
             answer = client.rate_requests.preview_change(request_id, **fields)
             show_preview(answer, as_json=as_json)
@@ -377,6 +278,13 @@ def show_request(request: RateRequest, *, as_json: bool) -> None:
         show_words(request)
 
 
+def state_words(request: RateRequest) -> str:
+    """The states in a word; of an older gateway, which does not say it, the lifecycle and the enforcement."""
+    if not request.state:
+        return f"{request.lifecycle}, {request.enforcement}".lower()
+    return request.state.lower().replace("_", " ")
+
+
 def show_words(request: RateRequest) -> None:
     """Print a request for people."""
     asked = request.request
@@ -384,6 +292,9 @@ def show_words(request: RateRequest) -> None:
     out.print(f"  granted      {format_bps(request.granted_bps)} of {format_bps(asked.guaranteed_bps)}")
     states = f"{request.lifecycle}, {request.enforcement}, {request.service_state}"
     out.print(f"  state        {states}{': ' + request.reason if request.reason else ''}", markup=False)
+    if request.warning:
+        since = f" since {local_time(request.unmatched_since)}" if request.unmatched_since else ""
+        out.print(f"  warning      {request.warning}{since}", markup=False)
     out.print(f"  path         {' > '.join(request.path) or '-'}")
     for confirmation in request.confirmations:
         words = f"{confirmation.state.lower()}, kernel {format_bps(confirmation.kernel_rate_bps)}, "

@@ -55,22 +55,29 @@ async def known_policies(gateway: Gateway) -> list[policy_pb2.Policy]:
     return list(answer.policies)
 
 
+def _default_of(known: list[policy_pb2.Policy]) -> policy_pb2.Policy | None:
+    return next((policy for policy in known if policy.id == "default"), None)
+
+
 @router.get("/policies", tags=["policy"], summary="List policies")
 async def list_policies(
     gateway: Context, _principal: AnyRole, limit: Limit = 1000, cursor: Cursor = None
 ) -> PolicyPage:
     """By id."""
-    shown, next_cursor = page(await known_policies(gateway), lambda policy: policy.id, limit, cursor)
-    return PolicyPage(items=[mapping.policy(policy) for policy in shown], next_cursor=next_cursor)
+    known = await known_policies(gateway)
+    shown, next_cursor = page(known, lambda policy: policy.id, limit, cursor)
+    default = _default_of(known)
+    return PolicyPage(items=[mapping.policy(policy, default) for policy in shown], next_cursor=next_cursor)
 
 
 @router.get("/policies/{id}", tags=["policy"], summary="One policy", responses=responses(404))
 async def get_policy(policy_id: PolicyId, response: Response, gateway: Context, _principal: AnyRole) -> Policy:
     """A node without a policy of its own follows `default`."""
-    for policy in await known_policies(gateway):
+    known = await known_policies(gateway)
+    for policy in known:
         if policy.id == policy_id:
             tag(response, policy.revision)
-            return mapping.policy(policy)
+            return mapping.policy(policy, _default_of(known))
     raise ProblemError(
         404,
         "Not found",
@@ -94,7 +101,9 @@ async def put_policy(
     principal: Operator,
     if_match: IfMatch = None,
 ) -> Policy:
-    """Reaches every agent within 2 s. With `enforcement: off` every flow returns to its default congestion control."""
+    """Reaches every agent within 2 s. With `enforcement: off` every flow returns to its default congestion control.
+    What a node's policy leaves out follows `default`.
+    """
     current = None
     if if_match is not None and if_match.strip() == "*":
         current = {policy.id: policy.revision for policy in await known_policies(gateway)}.get(policy_id)
@@ -109,7 +118,22 @@ async def put_policy(
     if answer.created:
         response.status_code = 201
         response.headers["Location"] = f"/v1/policies/{policy_id}"
-    return mapping.policy(answer.policy)
+    return mapping.policy(answer.policy, _default_of(await known_policies(gateway)))
+
+
+@router.delete(
+    "/policies/{id}",
+    tags=["policy"],
+    status_code=204,
+    summary="Remove a node's policy",
+    responses=responses(404, 409),
+)
+async def delete_policy(policy_id: PolicyId, gateway: Context, principal: Operator) -> None:
+    """The node follows `default` from then on; `default` itself stays."""
+    with problems("registry"):
+        await gateway.backends.registry.DeletePolicy(
+            registry_pb2.DeletePolicyRequest(id=policy_id), metadata=acting(principal.subject)
+        )
 
 
 async def _configurations(

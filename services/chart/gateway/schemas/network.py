@@ -185,16 +185,25 @@ class LinkPage(Page):
 
 
 class PolicyBody(Input):
-    """Policy of one node, or of all others under the id `default`."""
+    """Policy of one node, or of all others under the id `default`. What a node's policy leaves out, or has as null,
+    follows `default`.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"enforcement": "enforce", "link_controller": "nec"}]})
 
-    enforcement: EnforcementMode = Field(
-        description="off: every flow on its default congestion control. observe: computed and shown, not enforced."
+    enforcement: EnforcementMode | None = Field(
+        default=None,
+        description=(
+            "off: every flow on its default congestion control. observe: computed and shown, not enforced. null: as"
+            " `default` says; `default` itself has to say it."
+        ),
     )
-    link_controller: LinkController = Field(default="nec", description="Link rate controller.")
-    max_guaranteed_bps: int = Field(
-        default=0, ge=0, le=MAX_BPS, description="Highest guaranteed rate of one request; 0: limited by the links only."
+    link_controller: LinkController | None = Field(
+        default=None, description="Link rate controller; null: as `default` says, which is nec unless stated."
+    )
+    max_guaranteed_bps: Annotated[int, Field(ge=0, le=MAX_BPS)] | None = Field(
+        default=None,
+        description="Highest guaranteed rate of one request; 0: limited by the links only; null: as `default` says.",
     )
     customer_weights: dict[CustomerName, Weight] | None = Field(
         default=None,
@@ -203,15 +212,24 @@ class PolicyBody(Input):
     )
 
 
+class PolicyInForce(Output):
+    """What holds for a node: what its policy says, else what `default` says."""
+
+    enforcement: EnforcementMode
+    link_controller: LinkController
+    max_guaranteed_bps: int
+
+
 class Policy(Output):
     """A policy with its revision."""
 
     id: str
     revision: Revision
-    enforcement: EnforcementMode
-    link_controller: str
-    max_guaranteed_bps: int
+    enforcement: EnforcementMode | None = Field(description="null: as `default` says.")
+    link_controller: LinkController | None = Field(description="null: as `default` says.")
+    max_guaranteed_bps: int | None = Field(description="null: as `default` says; 0: limited by the links only.")
     customer_weights: dict[str, int]
+    in_force: PolicyInForce
 
 
 class PolicyPage(Page):

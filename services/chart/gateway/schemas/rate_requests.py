@@ -24,10 +24,23 @@ from chart.gateway.schemas.common import (
 
 ServiceType = Literal["available", "guaranteed", "maximum", "variable"]
 Lifecycle = Literal["HELD", "RESERVED", "ACTIVE", "RELEASED", "EXPIRED", "CANCELLED"]
-Enforcement = Literal["PENDING", "ENFORCED", "FAILED"]
+Enforcement = Literal["PENDING", "ENFORCED", "FAILED", "ENDED"]
 ServiceState = Literal["GRANTED", "PREEMPTED", "DEGRADED"]
 CallbackState = Literal["NONE", "PENDING", "DELIVERED", "DEAD"]
 TrafficClass = Literal["foreground", "background"]
+RequestState = Literal[
+    "HELD",
+    "RESERVED",
+    "PENDING",
+    "ENFORCED",
+    "NO_MATCHING_FLOW",
+    "DEGRADED",
+    "PREEMPTED",
+    "FAILED",
+    "RELEASED",
+    "EXPIRED",
+    "CANCELLED",
+]
 GrantState = Literal["APPLIED", "OBSERVED", "FAILED", "REMOVED"]
 
 # Ten years: longer than any reservation, short enough that sums of times stay in 64 bits of microseconds.
@@ -165,6 +178,10 @@ class RequestedRate(Output):
     cgroup_id: int | None
     source_prefix: str | None = Field(description="Prefix of the source, CIDR notation.")
     destination_prefix: str | None = Field(description="Prefix of the destination, CIDR notation.")
+    source_prefixes: list[str] = Field(
+        description="Every prefix that a flow may come from: of a node all its addresses and prefixes; empty: any."
+    )
+    destination_prefixes: list[str] = Field(description="Every prefix that a flow may go to; empty: any.")
     service: ServiceType
     guaranteed_bps: int
     minimum_bps: int | None
@@ -207,8 +224,16 @@ class RateRequest(Output):
     id: str
     revision: Revision
     owner: str = Field(description="Subject of the token of the request.")
+    state: RequestState = Field(
+        description=(
+            "The states in a word, the one first that says most. NO_MATCHING_FLOW: enforced, but no flow was seen that"
+            " it matches, for 20 s or longer."
+        )
+    )
     lifecycle: Lifecycle
-    enforcement: Enforcement = Field(description="ENFORCED: every sending and policing agent on the path confirmed.")
+    enforcement: Enforcement = Field(
+        description=("ENFORCED: every sending and policing agent on the path confirmed. ENDED: the request is over.")
+    )
     service_state: ServiceState
     callback_state: CallbackState
     granted_bps: int = Field(description="Guaranteed rate granted, bits per second.")
@@ -216,6 +241,11 @@ class RateRequest(Output):
     confirmations: list[Confirmation]
     confirming_nodes: list[str] = Field(description="Nodes that have to confirm before the request is ENFORCED.")
     reason: str = Field(description="Why the request is not as requested; empty when it is.")
+    matching_flows: int = Field(description="Flows that the grant matches now, by the sending node's last report.")
+    unmatched_since: Timestamp | None = Field(
+        description="Since when no flow matches, once that has lasted 20 s; null: one does, or it is not enforced."
+    )
+    warning: str = Field(description="What is wrong although every node confirmed; empty: nothing.")
     created_at: Timestamp
     updated_at: Timestamp
     enforced_at: Timestamp | None

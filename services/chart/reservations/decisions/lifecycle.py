@@ -117,9 +117,12 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
         return _activate(reservation, now_us, timing, bump=True) if now_us >= reservation.start_us else None
     changed = reservation
     announce = False
+    if _unmatched_at(reservation, timing) <= now_us:
+        changed = changed.replaced(unmatched=True)
+        announce = True
     if reservation.confirm_by_us and now_us >= reservation.confirm_by_us:
-        changed = _judge(reservation.replaced(confirm_by_us=0), now_us, timing, timed_out=True)
-        announce = changed.enforcement != reservation.enforcement or changed.reason != reservation.reason
+        changed = _judge(changed.replaced(confirm_by_us=0), now_us, timing, timed_out=True)
+        announce = announce or changed.enforcement != reservation.enforcement or changed.reason != reservation.reason
     renew = changed.grant_valid_until_us < changed.end_us and leases.renewal_due(
         changed.grant_issued_at_us, changed.grant_valid_until_us, now_us
     )
@@ -129,7 +132,7 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
         return None
     if announce:
         changed = _revised(changed, now_us)
-    changed = changed.replaced(due_at_us=_due_at(changed))
+    changed = changed.replaced(due_at_us=_due_at(changed, timing))
     return Outcome(changed, grant="put" if renew else "", announce=announce)
 
 
@@ -145,11 +148,17 @@ def on_status(
         return None
     if before is not None and status.generation < before.generation:
         return None
+    if not reservation.live and before is not None and before.state == GrantState.GRANT_STATE_REMOVED and not removal:
+        # Written before the node removed the grant, and late.
+        return None
     changed = reservation.replaced(confirmations={**reservation.confirmations, status.node: status})
     if reservation.active:
         changed = _judge(changed, now_us, timing)
+        if changed.quiet_since_us and _flows_seen(reservation, before, status):
+            changed = changed.replaced(quiet_since_us=now_us, unmatched=False)
     announce = (
         changed.enforcement != reservation.enforcement
+        or changed.unmatched != reservation.unmatched
         or changed.reason != reservation.reason
         or before is None
         or (before.state, before.reason, before.kernel_rate_bps)
@@ -158,7 +167,7 @@ def on_status(
     if announce:
         changed = _revised(changed, now_us)
     if reservation.active:
-        changed = changed.replaced(due_at_us=_due_at(changed))
+        changed = changed.replaced(due_at_us=_due_at(changed, timing))
     return Outcome(changed, announce=announce)
 
 
@@ -190,9 +199,11 @@ def reissue(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
         enforcement=reservation.enforcement if enforcement is None else enforcement,
         content_generation=reservation.generation + 1,
         confirm_by_us=now_us + timing.confirmation_limit_us,
+        quiet_since_us=0,
+        unmatched=False,
     )
     changed = _revised(_issue(changed, now_us, timing), now_us)
-    return Outcome(changed.replaced(due_at_us=_due_at(changed)), grant="put")
+    return Outcome(changed.replaced(due_at_us=_due_at(changed, timing)), grant="put")
 
 
 def _activate(
@@ -214,15 +225,19 @@ def _activate(
     changed = _issue(changed, now_us, timing)
     if bump:
         changed = _revised(changed, now_us)
-    return Outcome(changed.replaced(due_at_us=_due_at(changed)), grant="put", action="rate-request.start")
+    return Outcome(changed.replaced(due_at_us=_due_at(changed, timing)), grant="put", action="rate-request.start")
 
 
 def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: int, timing: Timing) -> Outcome | None:
     lifecycle = LIFECYCLE.next(reservation.lifecycle, event)
     if lifecycle is None:
         return None
+    enforcement = ENFORCEMENT.next(reservation.enforcement, EnforcementEvent.END)
     changed = reservation.replaced(
         lifecycle=lifecycle,
+        enforcement=reservation.enforcement if enforcement is None else enforcement,
+        quiet_since_us=0,
+        unmatched=False,
         reason=reason,
         confirm_by_us=0,
         due_at_us=now_us + timing.remember_ended_us,
@@ -248,13 +263,31 @@ def _issue(reservation: Reservation, now_us: int, timing: Timing) -> Reservation
     )
 
 
-def _due_at(reservation: Reservation) -> int:
+def _due_at(reservation: Reservation, timing: Timing) -> int:
     """The next moment that matters to an active request."""
     half = (reservation.grant_valid_until_us - reservation.grant_issued_at_us + 1) // 2
     renewal_us = reservation.grant_issued_at_us + half
     if reservation.grant_valid_until_us >= reservation.end_us:
         renewal_us = reservation.end_us
-    return min(reservation.end_us, renewal_us, reservation.confirm_by_us or FOREVER_US)
+    confirm_by_us = reservation.confirm_by_us or FOREVER_US
+    return min(reservation.end_us, renewal_us, confirm_by_us, _unmatched_at(reservation, timing))
+
+
+def _unmatched_at(reservation: Reservation, timing: Timing) -> int:
+    """When it has to be said that no flow matches."""
+    waits = reservation.quiet_since_us and not reservation.unmatched
+    return reservation.quiet_since_us + timing.no_flow_limit_us if waits else FOREVER_US
+
+
+def _flows_seen(
+    reservation: Reservation, before: grant_status_pb2.GrantStatus | None, status: grant_status_pb2.GrantStatus
+) -> bool:
+    """Whether the sending node saw flows of the grant, or packets since it spoke last."""
+    if status.node != reservation.confirming_nodes[0]:
+        return False
+    if before is None:
+        return bool(status.matching_flows or status.sent_bytes or status.seen_at_us)
+    return status.matching_flows > 0 or status.sent_bytes > before.sent_bytes or status.seen_at_us > before.seen_at_us
 
 
 def _revised(reservation: Reservation, now_us: int) -> Reservation:
@@ -269,14 +302,21 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
     if state is None:
         return reservation.replaced(reason=reason)
     enforced_at_us, confirm_by_us = reservation.enforced_at_us, 0
+    quiet_since_us = reservation.quiet_since_us or now_us
     if state == Enforcement.ENFORCEMENT_ENFORCED and reservation.enforcement != state:
         applied = [reservation.confirmations[node].applied_at_us for node in reservation.confirming_nodes]
         enforced_at_us = max(applied) or now_us
     if state == Enforcement.ENFORCEMENT_PENDING:
         came_open = reservation.enforcement != state
         confirm_by_us = now_us + timing.confirmation_limit_us if came_open else reservation.confirm_by_us
+    enforced = state == Enforcement.ENFORCEMENT_ENFORCED
     return reservation.replaced(
-        enforcement=state, reason=reason, enforced_at_us=enforced_at_us, confirm_by_us=confirm_by_us
+        enforcement=state,
+        reason=reason,
+        enforced_at_us=enforced_at_us,
+        confirm_by_us=confirm_by_us,
+        quiet_since_us=quiet_since_us if enforced else 0,
+        unmatched=enforced and reservation.unmatched,
     )
 
 

@@ -13,6 +13,7 @@ from chart.v1 import flow_grant_pb2, rate_request_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 
 HELD = Lifecycle.LIFECYCLE_HELD
+PROTOCOLS = {6: "tcp", 17: "udp"}
 GUARANTEED = flow_grant_pb2.ServiceType.SERVICE_TYPE_GUARANTEED
 
 
@@ -80,6 +81,7 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
 def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
     """The request as its owner and chart.rate-request.v1 get it."""
     held = reservation.lifecycle == HELD
+    sender = reservation.confirmations.get(reservation.confirming_nodes[0]) if reservation.confirming_nodes else None
     return rate_request_pb2.RateRequest(
         id=reservation.id,
         revision=reservation.revision,
@@ -105,7 +107,25 @@ def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
         hold_until_us=reservation.hold_until_us if held else 0,
         start_us=reservation.start_us,
         end_us=reservation.end_us,
+        matching_flows=sender.matching_flows if sender is not None and reservation.active else 0,
+        unmatched_since_us=reservation.quiet_since_us if reservation.unmatched else 0,
+        warning=f"no flow matches: {selector_words(reservation.selector)}" if reservation.unmatched else "",
     )
+
+
+def selector_words(selector: flow_grant_pb2.FlowSelector) -> str:
+    """Which flows a selector is for."""
+    words = [PROTOCOLS.get(selector.protocol, f"protocol {selector.protocol}") if selector.protocol else "any protocol"]
+    for name in ("source", "destination"):
+        prefixes = list(getattr(selector, f"{name}_prefixes")) or [getattr(selector, f"{name}_prefix") or "anywhere"]
+        port = getattr(selector, f"{name}_port")
+        where = ", ".join(prefixes) + (f" port {port}" if port else "")
+        words.append(f"{'from' if name == 'source' else 'to'} {where}")
+    if selector.dscp_plus_one:
+        words.append(f"DSCP {selector.dscp_plus_one - 1}")
+    if selector.cgroup_id:
+        words.append(f"of cgroup {selector.cgroup_id}")
+    return " ".join(words)
 
 
 def preview(

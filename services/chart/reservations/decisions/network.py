@@ -123,6 +123,18 @@ class Network:
             self._own_prefixes[node] = self._own_prefix(node)
         return self._own_prefixes[node]
 
+    def prefixes_of(self, node: str) -> tuple[Prefix, ...]:
+        """Everything that a node states as its own, in as few prefixes as have no address of another node in them that
+        it does not state itself: its one prefix, or each of its addresses and prefixes, IPv4 first.
+        """
+        common = self.prefix_of(node)
+        if common is not None:
+            return (common,)
+        own = self.nodes[node]
+        ipv4 = ipaddress.collapse_addresses(one for one in own if isinstance(one, ipaddress.IPv4Network))
+        ipv6 = ipaddress.collapse_addresses(one for one in own if isinstance(one, ipaddress.IPv6Network))
+        return (*ipv4, *ipv6)
+
     def _own_prefix(self, node: str) -> Prefix | None:
         own = self.nodes[node]
         if not own:

@@ -24,7 +24,7 @@ from chart.reservations.decisions.reservation import (
 )
 from chart.reservations.decisions.state_machines import SERVICE, ServiceEvent
 from chart.reservations.decisions.windows import FOREVER_US
-from chart.v1 import reservations_pb2
+from chart.v1 import flow_grant_pb2, reservations_pb2
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
 
 
@@ -107,6 +107,16 @@ def restore(reservation: Reservation, granted: Granted, now_us: int, timing: Tim
     if not back and granted.link_ids == reservation.link_ids:
         action = "rate-request.raise" if granted.committed_bps > reservation.committed_bps else "rate-request.lower"
     return _reissued(changed, action, now_us, timing)
+
+
+def readdressed(
+    reservation: Reservation, selector: flow_grant_pb2.FlowSelector, now_us: int, timing: Timing
+) -> Outcome | None:
+    """One of its nodes has other addresses now; None when its flows are the same ones."""
+    if not reservation.live or selector == reservation.selector:
+        return None
+    changed = dataclasses.replace(reservation, selector=selector)
+    return _reissued(changed, "rate-request.readdress", now_us, timing)
 
 
 def asked_anew(reservation: Reservation, change: Change) -> Reservation:

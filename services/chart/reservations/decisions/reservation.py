@@ -29,6 +29,8 @@ class Timing:
     confirmation_limit_us: int = 10_000_000
     remember_ended_us: int = 24 * 3600 * 1_000_000
     hold_limit_us: int = 900 * 1_000_000
+    # An enforced grant without a flow for this long is warned about. Nodes report on a grant every 10 s.
+    no_flow_limit_us: int = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,10 @@ class Reservation:
     # Why the rate is not as asked; `reason` is this and what the nodes say.
     service_reason: str = ""
     history: tuple[PastRate, ...] = ()
+    # Since when no flow of it was seen, at the earliest since it was enforced; 0 while it is not. `unmatched`: for so
+    # long that its owner is warned.
+    quiet_since_us: int = 0
+    unmatched: bool = False
     confirmations: Mapping[str, grant_status_pb2.GrantStatus] = field(default_factory=dict)
     commitments: tuple[LinkCommitment, ...] = ()
 

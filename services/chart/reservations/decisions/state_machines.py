@@ -32,6 +32,7 @@ class EnforcementEvent(StrEnum):
     NODE_FAILED = "a node failed"
     TIMEOUT = "a node did not confirm in time"
     AGAIN_OPEN = "a node has to confirm anew"
+    END = "the request ended"
 
 
 class ServiceEvent(StrEnum):
@@ -101,7 +102,7 @@ LIFECYCLE = StateMachine(
 )
 
 _PENDING, _ENFORCED = Enforcement.ENFORCEMENT_PENDING, Enforcement.ENFORCEMENT_ENFORCED
-_FAILED = Enforcement.ENFORCEMENT_FAILED
+_FAILED, _ENDED = Enforcement.ENFORCEMENT_FAILED, Enforcement.ENFORCEMENT_ENDED
 
 CONFIRMATION_LIMIT_S = 10.0
 
@@ -119,6 +120,9 @@ ENFORCEMENT = StateMachine(
         # A late confirmation heals: the grant goes on being published.
         (_FAILED, EnforcementEvent.ALL_APPLIED): _ENFORCED,
         (_FAILED, EnforcementEvent.AGAIN_OPEN): _PENDING,
+        (_PENDING, EnforcementEvent.END): _ENDED,
+        (_ENFORCED, EnforcementEvent.END): _ENDED,
+        (_FAILED, EnforcementEvent.END): _ENDED,
     },
     {_PENDING: (CONFIRMATION_LIMIT_S, EnforcementEvent.TIMEOUT)},
 )

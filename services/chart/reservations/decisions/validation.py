@@ -41,6 +41,8 @@ MAXIMUM_TAGS = 32
 MAXIMUM_TEXT = 1024
 MAXIMUM_URL = 2000
 MAXIMUM_AVOID = 32
+# Prefixes of one end of a request, as many as agents hold (dataplane/agent/grants/decide.h).
+MAXIMUM_PREFIXES = 16
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,11 @@ def check(asked: RateRequestSpecification, network: Network, now_us: int) -> Che
     _check_small_fields(specification)
     _check_callback_url(specification.callback_url)
     start_us, end_us = _interval(specification, now_us)
-    source_node, source_prefix = _endpoint(specification.source, "source", network)
-    destination_node, destination_prefix = _endpoint(specification.destination, "destination", network)
+    source_node = node_of(specification.source, "source", network)
+    destination_node = node_of(specification.destination, "destination", network)
     if source_node == destination_node:
         raise invalid("destination", f"source and destination are the same node, {source_node}")
-    selector = FlowSelector()
-    selector.CopyFrom(specification.selector)
-    _check_selector(selector)
-    selector.source_prefix = _prefix(selector, "source_prefix") or source_prefix
-    selector.destination_prefix = _prefix(selector, "destination_prefix") or destination_prefix
+    selector = selector_of(specification, network)
     ask = Ask(
         source_node,
         destination_node,
@@ -110,6 +108,30 @@ def check_changed(asked: Reservation, of_rate: bool, max_guaranteed_bps: int, no
             )
         if asked.end_us != FOREVER_US and asked.end_us > now_us + 2 * HORIZON_US:
             raise invalid("end_us", "more than ten years ahead", "leave it out to keep the rate until released")
+
+
+def selector_of(specification: RateRequestSpecification, network: Network) -> FlowSelector:
+    """The packets that a request is for: of an end that is a node all its addresses and prefixes, as they are now.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT, with the field.
+    """
+    selector = FlowSelector()
+    selector.CopyFrom(specification.selector)
+    _check_selector(selector)
+    selector.ClearField("source_prefixes")
+    selector.ClearField("destination_prefixes")
+    source = _prefix(selector, "source_prefix")
+    sources = [source] if source else _prefixes(specification.source, "source", network)
+    destination = _prefix(selector, "destination_prefix")
+    destinations = [destination] if destination else _prefixes(specification.destination, "destination", network)
+    selector.source_prefix = sources[0] if len(sources) == 1 else ""
+    selector.destination_prefix = destinations[0] if destinations else ""
+    if len(sources) > 1:
+        selector.source_prefixes[:] = sources
+    if len(destinations) > 1:
+        selector.destination_prefixes[:] = destinations
+    return selector
 
 
 def node_of(text: str, field: str, network: Network) -> str:
@@ -307,12 +329,12 @@ def _interval(specification: RateRequestSpecification, now_us: int) -> tuple[int
     return start_us, end_us
 
 
-def _endpoint(text: str, field: str, network: Network) -> tuple[str, str]:
-    """Node id and selector prefix ("" matches any) of a source or destination: node id, address or prefix."""
+def _endpoint(text: str, field: str, network: Network) -> tuple[str, Prefix | None]:
+    """Node id of a source or destination, and its prefix when it is an address or a prefix rather than a node id."""
     if not text:
         raise invalid(field, f"{field} is missing: a node id, an address or a prefix")
     if text in network.nodes:
-        return text, _node_prefix(network, text, field)
+        return text, None
     try:
         prefix: Prefix = ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -321,20 +343,22 @@ def _endpoint(text: str, field: str, network: Network) -> tuple[str, str]:
     node = network.node_of(prefix)
     if node is None:
         raise invalid(field, f"no node has the address {text}", *sorted(network.nodes)[:5], code="unknown-node")
-    return node, str(prefix)
+    return node, prefix
 
 
-def _node_prefix(network: Network, node: str, field: str) -> str:
-    """What a node id stands for in a selector.
-
-    All of the node's addresses when one prefix covers them and nobody else's. Otherwise any source (the grant is
-    applied where the flow starts, at that very node), but as destination only the node's first address.
-    """
-    prefix = network.prefix_of(node)
+def _prefixes(text: str, field: str, network: Network) -> list[str]:
+    """What a source or destination stands for in a selector (none match any): of a node all it has."""
+    node, prefix = _endpoint(text, field, network)
     if prefix is not None:
-        return str(prefix)
-    own = network.nodes[node]
-    return str(own[0]) if own and field == "destination" else ""
+        return [str(prefix)]
+    found = [str(one) for one in network.prefixes_of(node)]
+    if len(found) > MAXIMUM_PREFIXES:
+        raise invalid(
+            field,
+            f"{node} has {len(found)} separate addresses and prefixes, a request is for at most {MAXIMUM_PREFIXES}",
+            f"state the address or prefix that the flow uses, such as {found[0]}",
+        )
+    return found
 
 
 def _prefix(selector: FlowSelector, field: str) -> str:

@@ -116,7 +116,7 @@ class NetworkView:
         """Greatest guaranteed rate of one request from a node, by its own policy or the default one; 0: no bound."""
         for identity in (node, "default"):
             policy = cast("policy_pb2.Policy | None", self._states[POLICY].get(identity))
-            if policy is not None and policy.max_guaranteed_bps:
+            if policy is not None and policy.HasField("max_guaranteed_bps"):
                 return policy.max_guaranteed_bps
         return 0
 

@@ -20,6 +20,8 @@ from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation
 from chart.reservations.store import rows
 from chart.reservations.store.changes import Changes
 from chart.v1 import reservations_pb2
+from chart.v1.flow_grant_pb2 import FlowSelector
+from chart.v1.rate_request_pb2 import RateRequestSpecification
 
 SERVICE_ACTOR = "reservations"
 
@@ -182,6 +184,26 @@ class Repository:
         async with self._pool.connection() as connection:
             found = await connection.execute("SELECT DISTINCT link_id FROM commitment")
             return sorted(row["link_id"] for row in await found.fetchall())
+
+    async def between(
+        self, nodes: list[str], limit: int, after: str
+    ) -> list[tuple[str, RateRequestSpecification, FlowSelector]]:
+        """Live requests from or to one of the nodes by id, beginning after one: id, what was asked, which packets."""
+        async with self._pool.connection() as connection:
+            found = await connection.execute(
+                "SELECT id, specification, selector FROM rate_request"
+                " WHERE lifecycle = ANY(%(live)s) AND id > %(after)s"
+                " AND (source_node = ANY(%(nodes)s) OR destination_node = ANY(%(nodes)s)) ORDER BY id LIMIT %(limit)s",
+                {"live": list(LIVE), "after": after, "nodes": nodes, "limit": limit},
+            )
+            return [
+                (
+                    row["id"],
+                    RateRequestSpecification.FromString(bytes(row["specification"])),
+                    FlowSelector.FromString(bytes(row["selector"])),
+                )
+                for row in await found.fetchall()
+            ]
 
     async def keep_house(self, now_us: int, *, past: bool) -> None:
         """Drop idempotency keys that are too old to count; with `past` the blocks of profiles that are over."""

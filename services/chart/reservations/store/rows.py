@@ -38,6 +38,7 @@ TYPES: Mapping[str, str] = {
     "history": "bytea",
     "rank": "smallint",
     "lacking": "boolean",
+    "unmatched": "boolean",
     "tags": "jsonb",
     "words": "text",
     # Arrays cannot be elements of an array that is unnested: they travel joined.

@@ -37,7 +37,7 @@ describe("what is wrong now", () => {
           link({ id: "full", load: { ...link().load, utilisation: 0.99 } as never }),
         ],
         requests: [
-          request({ enforcement: "FAILED", reason: "no agent" }),
+          request({ state: "FAILED", enforcement: "FAILED", reason: "no agent" }),
           request({ lifecycle: "RELEASED" }),
         ],
         alerts: [

@@ -9,9 +9,12 @@ import { useNodes, usePolicies } from "../../api/useLive";
 import { useMay } from "../../shared/hooks";
 import { Failed, Fetched } from "../../shared/Notices";
 
-type Mode = PolicyBody["enforcement"];
+type Mode = NonNullable<PolicyBody["enforcement"]>;
+/** What a node may be switched to: a mode of its own, or that of the default policy. */
+type Choice = Mode | "default";
 
-const EFFECTS: Record<Mode, string> = {
+const EFFECTS: Record<Choice, string> = {
+  default: "The node has no mode of its own: it follows the default policy, now and when that changes.",
   off: "Every flow returns to its default congestion control within 2 s. No flow stalls; no rate is enforced.",
   observe: "Rates are computed and shown, not enforced; flows stay on their default congestion control.",
   enforce: "Granted rates are enforced by the kernels of the nodes.",
@@ -20,7 +23,7 @@ const ALL = "default";
 
 interface Change {
   id: string;
-  mode: Mode;
+  mode: Choice;
 }
 
 export function Enforcement() {
@@ -32,13 +35,13 @@ export function Enforcement() {
   const find = (id: string): Policy | undefined => policies.data?.find((policy) => policy.id === id);
   const put = useMutation({
     mutationFn: ({ id, mode }: Change) => {
-      const before = find(id) ?? find(ALL);
-      const body = {
-        enforcement: mode,
-        link_controller: before?.link_controller ?? "nec",
-        max_guaranteed_bps: before?.max_guaranteed_bps ?? 0,
-      } as PolicyBody;
-      return api.putPolicy(id, body, find(id)?.revision ?? null);
+      const own = find(id);
+      const body: PolicyBody = {
+        enforcement: mode === "default" ? null : mode,
+        link_controller: own?.link_controller ?? null,
+        max_guaranteed_bps: own?.max_guaranteed_bps ?? null,
+      };
+      return api.putPolicy(id, body, own?.revision ?? null);
     },
     onSuccess: () => {
       setWanted(null);
@@ -62,7 +65,8 @@ export function Enforcement() {
           <SimpleGrid cols={{ base: 1, sm: 2, lg: 3 }} spacing="sm">
             {rows.map((id) => {
               const own = find(id);
-              const mode = own?.enforcement ?? find(ALL)?.enforcement ?? "off";
+              const mode = own?.in_force.enforcement ?? find(ALL)?.enforcement ?? "off";
+              const chosen: Choice = id === ALL ? mode : (own?.enforcement ?? "default");
               const told = nodes.data?.find((node) => node.id === id)?.state?.enforcement;
               return (
                 <div key={id}>
@@ -71,7 +75,7 @@ export function Enforcement() {
                       {id === ALL ? "All nodes" : id}
                     </Text>
                     <Text size="xs" c="dimmed">
-                      {id === ALL ? "" : own ? "own policy" : "default policy"}
+                      {id === ALL ? "" : chosen === "default" ? `follows the default: ${mode}` : "own policy"}
                       {told && told !== mode ? `; the node reports ${told}` : ""}
                     </Text>
                   </Group>
@@ -81,9 +85,9 @@ export function Enforcement() {
                     disabled={!mayChange}
                     aria-labelledby={`enforcement-${id}`}
                     data-testid={`enforcement-of-${id}`}
-                    value={mode}
-                    data={["off", "observe", "enforce"]}
-                    onChange={(value) => {
+                    value={chosen}
+                    data={[...(id === ALL ? [] : ["default" as const]), "off", "observe", "enforce"]}
+                    onChange={(value: Choice) => {
                       put.reset();
                       setWanted({ id, mode: value });
                     }}

@@ -69,9 +69,12 @@ const EMPTY: Values = {
 function bodyOf(values: Values): RateRequestBody {
   const { application } = values;
   return {
-    ...toBody({ ...values, description: application ? `rule: ${application}` : "rule" }),
-    source_port: numberOrNull(values.sourcePort),
-    dscp: values.dscp === null ? null : Number(values.dscp),
+    ...toBody({
+      ...values,
+      dscp: values.dscp ?? "",
+      maximumMbit: values.service === "maximum" ? values.rateMbit : "",
+      description: application ? `rule: ${application}` : "rule",
+    }),
     tags: application ? { application } : {},
   };
 }

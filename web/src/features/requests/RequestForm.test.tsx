@@ -70,6 +70,42 @@ describe("the form of a rate request", () => {
     expect(created).not.toHaveBeenCalled();
   });
 
+  it("shows what a value is refused for at its field while it is filled in, also among the further options", async () => {
+    const user = userEvent.setup();
+    const fault = (field: string, detail: string) => ({
+      status: 422,
+      body: { type: "urn:chart:problem:invalid-value", title: "Invalid value", status: 422, detail, field },
+    });
+    const created = show({
+      "POST /v1/rate-requests:preview": () => fault("guaranteed_bps", "outside the range of signalling"),
+      "POST /v1/rate-requests": () => fault("burst_tolerance", "16 is above the highest value, 15"),
+    });
+    await choose(user);
+    const rate = screen.getByLabelText("Guaranteed rate");
+    await waitFor(() => {
+      expect(rate).toHaveAccessibleDescription(/outside the range of signalling/);
+    });
+    const more = screen.getByRole("button", { name: "More options" });
+    expect(more).toHaveAttribute("aria-expanded", "false");
+    await user.click(screen.getByRole("button", { name: "Request this rate" }));
+    await waitFor(() => {
+      expect(screen.getByLabelText("Burst tolerance")).toHaveAccessibleDescription(/above the highest value/);
+    });
+    expect(more).toHaveAttribute("aria-expanded", "true");
+    expect(created).not.toHaveBeenCalled();
+  });
+
+  it("asks for the maximum rate that its service needs", async () => {
+    const user = userEvent.setup();
+    const created = show({});
+    await choose(user);
+    await user.click(screen.getByRole("radio", { name: "maximum" }));
+    expect(screen.getByLabelText("Guaranteed rate")).toBeDisabled();
+    await user.click(screen.getByRole("button", { name: "Request this rate" }));
+    expect(await screen.findByText(/the service needs one/)).toBeVisible();
+    expect(created).not.toHaveBeenCalled();
+  });
+
   it("previews the answer, sends what was filled in, and hands on what was granted", async () => {
     const user = userEvent.setup();
     let sent: unknown;

@@ -1,6 +1,7 @@
 /** A new rate request: the form previews the answer while it is filled in, and names the field that a refusal is about. */
 import {
   Button,
+  Collapse,
   Group,
   NumberInput,
   SegmentedControl,
@@ -21,16 +22,18 @@ import { useLinks, useNodes } from "../../api/useLive";
 import { Failed } from "../../shared/Notices";
 import { Answer } from "./Answer";
 import {
-  CHECK_ENDS,
+  bounded,
+  CHECK_REQUEST,
   type FormValues,
+  guarantees,
   MEGABITS,
   PORT,
-  PRIORITY,
   refusedField,
   SERVICES,
   toBody,
   valuesLike,
 } from "./formValues";
+import { MORE, MoreOptions } from "./MoreOptions";
 
 interface Props {
   onCreated: (request: RateRequest) => void;
@@ -42,14 +45,17 @@ export function RequestForm({ onCreated, like }: Props) {
   const nodes = useNodes();
   const links = useLinks();
   const [idempotencyKey, setIdempotencyKey] = useState(() => crypto.randomUUID());
+  const [more, setMore] = useState(false);
   const form = useForm<FormValues>({
     initialValues: valuesLike(like),
-    validate: CHECK_ENDS,
+    validate: CHECK_REQUEST,
   });
   const complete =
     form.values.source !== "" &&
     form.values.destination !== "" &&
-    form.values.source !== form.values.destination;
+    form.values.source !== form.values.destination &&
+    CHECK_REQUEST.maximumMbit(form.values.maximumMbit, form.values) === null &&
+    CHECK_REQUEST.tags(form.values.tags) === null;
   const [debounced] = useDebouncedValue(form.values, 300);
   const preview = useQuery({
     queryKey: ["preview", debounced],
@@ -63,28 +69,34 @@ export function RequestForm({ onCreated, like }: Props) {
     onError: (error) => {
       setIdempotencyKey(crypto.randomUUID());
       const field = refusedField(error, form.values);
-      if (field) form.setFieldError(field, error.message);
+      if (!field) return;
+      form.setFieldError(field, error.message);
+      if (MORE.has(field)) setMore(true);
     },
   });
+  const foreseen = complete && preview.error ? refusedField(preview.error, form.values) : null;
+  const fault = (name: keyof FormValues) =>
+    form.errors[name] ?? (foreseen === name ? preview.error?.message : undefined);
+  const input = (name: keyof FormValues) => ({ ...form.getInputProps(name), error: fault(name) });
   const options = (nodes.data ?? []).map((node) => node.id);
+  const { service } = form.values;
 
   return (
     <form
       noValidate
-      onSubmit={form.onSubmit((values) => {
-        create.mutate(values);
-      })}
+      onSubmit={form.onSubmit(
+        (values) => {
+          create.mutate(values);
+        },
+        (errors) => {
+          if (Object.keys(errors).some((name) => MORE.has(name as keyof FormValues))) setMore(true);
+        },
+      )}
     >
       <Stack>
         <SimpleGrid cols={{ base: 1, sm: 2 }}>
-          <Select label="Sender" data={options} searchable required {...form.getInputProps("source")} />
-          <Select
-            label="Receiver"
-            data={options}
-            searchable
-            required
-            {...form.getInputProps("destination")}
-          />
+          <Select label="Sender" data={options} searchable required {...input("source")} />
+          <Select label="Receiver" data={options} searchable required {...input("destination")} />
         </SimpleGrid>
         <div>
           <Text size="sm" fw={500} id="service-label">
@@ -102,30 +114,58 @@ export function RequestForm({ onCreated, like }: Props) {
           <NumberInput
             label="Guaranteed rate"
             {...MEGABITS}
-            disabled={form.values.service === "available"}
-            {...form.getInputProps("rateMbit")}
+            disabled={!guarantees(service)}
+            {...input("rateMbit")}
           />
-          <NumberInput label="Duration" suffix=" min" min={1} {...form.getInputProps("durationMin")} />
+          <NumberInput
+            label="Maximum rate"
+            description={service === "maximum" ? "Guaranteed and available together" : "Empty: no bound"}
+            {...MEGABITS}
+            required={service === "maximum"}
+            disabled={!bounded(service)}
+            {...input("maximumMbit")}
+          />
+          <TextInput type="datetime-local" label="Start" description="Empty: now" {...input("start")} />
+          <NumberInput
+            label="Duration"
+            description="Empty: until released"
+            suffix=" min"
+            min={1}
+            {...input("durationMin")}
+          />
           <Select
             label="Protocol"
-            data={["tcp", "udp"]}
+            data={["tcp", "udp", "any"]}
             allowDeselect={false}
-            {...form.getInputProps("protocol")}
+            {...input("protocol")}
           />
           <NumberInput
             label="Receiver's port"
             description="Empty: any port"
             {...PORT}
-            {...form.getInputProps("destinationPort")}
+            {...input("destinationPort")}
           />
-          <NumberInput
-            label="Priority"
-            description="0 lowest, 255 highest"
-            {...PRIORITY}
-            {...form.getInputProps("priority")}
-          />
-          <TextInput label="Description" {...form.getInputProps("description")} />
         </SimpleGrid>
+        <TextInput label="Description" {...input("description")} />
+        <Group>
+          <Button
+            variant="default"
+            size="xs"
+            aria-expanded={more}
+            onClick={() => {
+              setMore(!more);
+            }}
+          >
+            {more ? "Fewer options" : "More options"}
+          </Button>
+        </Group>
+        <Collapse expanded={more}>
+          <MoreOptions
+            input={input}
+            values={form.values}
+            places={[...options, ...(links.data ?? []).map(({ id }) => id)]}
+          />
+        </Collapse>
         {complete && preview.data ? (
           <Answer answer={preview.data} links={links.data ?? []} testId="preview" />
         ) : null}

@@ -21,7 +21,7 @@ import { formatAge, formatBytes, formatRate } from "../../shared/units";
 import { explain, matchWords, sender } from "./explain";
 import { pathLabel } from "./path";
 import { Release } from "./Release";
-import { isOpen, stateOf } from "./state";
+import { isOpen, stateOf, whyOf } from "./state";
 import { WhatIf } from "./WhatIf";
 
 export function RequestPage() {
@@ -55,6 +55,7 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
   const details: [string, string][] = [
     ["Matches", matchWords(request)],
     ["Service", `${asked.service}, priority ${asked.priority}, ${asked.traffic_class}`],
+    ["Matching flows", matchingFlows(request)],
     ["Granted", `${formatRate(request.granted_bps)} of ${formatRate(asked.guaranteed_bps)}`],
     ["Path", pathLabel(request.path, links.data ?? [])],
     ["Owner", request.owner],
@@ -79,7 +80,7 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
         <Card withBorder>
           <Group mb="xs">
             <State tone={tone}>{text}</State>
-            <Text size="sm">{request.reason}</Text>
+            <Text size="sm">{whyOf(request)}</Text>
           </Group>
           <Facts data={details.map(([label, value]) => ({ label, value }))} />
         </Card>
@@ -118,6 +119,13 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
       <Confirmations request={request} now={now} />
     </Stack>
   );
+}
+
+/** How many flows match; while there are none for long, since when. */
+function matchingFlows({ matching_flows, unmatched_since }: RateRequest): string {
+  return unmatched_since
+    ? `none since ${new Date(unmatched_since).toLocaleTimeString("en-GB")}`
+    : String(matching_flows);
 }
 
 /** A line for the tags, where there are some. */

@@ -9,7 +9,7 @@ import { TextLink } from "../../shared/TextLink";
 import { formatAge, formatRate } from "../../shared/units";
 import { pathLabel } from "./path";
 import { Release } from "./Release";
-import { isOpen, kernelRate, stateOf } from "./state";
+import { isOpen, kernelRate, stateOf, whyOf } from "./state";
 
 interface Props {
   items: RateRequest[];
@@ -45,7 +45,7 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
         cell: (request) => (
           <>
             <State tone={stateOf(request).tone}>{stateOf(request).text}</State>
-            {request.reason ? <Text size="xs">{request.reason}</Text> : null}
+            {whyOf(request) ? <Text size="xs">{whyOf(request)}</Text> : null}
           </>
         ),
       },
@@ -63,6 +63,12 @@ export function RequestTable({ items, links, now, mayRelease, more }: Props) {
         align: "right",
         value: kernelRate,
         cell: (request) => formatRate(kernelRate(request)),
+      },
+      {
+        id: "flows",
+        header: "Flows",
+        align: "right",
+        value: (request) => (isOpen(request) ? request.matching_flows : null),
       },
       {
         id: "path",

@@ -7,8 +7,8 @@ import { explain, matchWords } from "./explain";
 const ASKED = {
   source: "a",
   destination: "b",
-  source_prefix: "10.0.0.1/32",
-  destination_prefix: null,
+  source_prefixes: ["10.0.0.1/32", "10.9.0.0/16"],
+  destination_prefixes: [],
   source_port: null,
   destination_port: 5001,
   protocol: "tcp",
@@ -35,7 +35,7 @@ const cause = (one: RateRequest, measured: number | null = 990_000, path = link(
 
 describe("explaining a request", () => {
   it("says which packets it is for", () => {
-    expect(matchWords(asked())).toBe("tcp, from 10.0.0.1/32, to b port 5001, DSCP 46");
+    expect(matchWords(asked())).toBe("tcp, from 10.0.0.1/32 or 10.9.0.0/16, to b port 5001, DSCP 46");
   });
 
   it("finds nothing wrong with one that gets its rate", () => {

@@ -15,8 +15,10 @@ export interface Explanation {
 const GOOD_SHARE = 0.9;
 
 export function matchWords({ request: asked }: RateRequest): string {
-  const from = `from ${asked.source_prefix ?? asked.source}${asked.source_port ? ` port ${asked.source_port}` : ""}`;
-  const to = `to ${asked.destination_prefix ?? asked.destination}${asked.destination_port ? ` port ${asked.destination_port}` : ""}`;
+  const end = (prefixes: string[], text: string, port: number | null) =>
+    `${prefixes.join(" or ") || text}${port ? ` port ${port}` : ""}`;
+  const from = `from ${end(asked.source_prefixes, asked.source, asked.source_port)}`;
+  const to = `to ${end(asked.destination_prefixes, asked.destination, asked.destination_port)}`;
   return [
     asked.protocol ?? "any protocol",
     from,

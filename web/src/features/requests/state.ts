@@ -6,18 +6,24 @@ const OPEN: RateRequest["lifecycle"][] = ["HELD", "RESERVED", "ACTIVE"];
 
 export const isOpen = (request: RateRequest): boolean => OPEN.includes(request.lifecycle);
 
-export function stateOf(request: RateRequest): { tone: Tone; text: string } {
-  if (!isOpen(request)) return { tone: "off", text: request.lifecycle.toLowerCase() };
-  if (request.lifecycle === "HELD") return { tone: "busy", text: "held" };
-  if (request.lifecycle === "RESERVED") return { tone: "busy", text: "reserved" };
-  if (request.service_state === "PREEMPTED") return { tone: "bad", text: "pre-empted" };
-  if (request.enforcement === "FAILED") return { tone: "bad", text: "not enforced" };
-  if (request.enforcement === "ENFORCED")
-    return request.service_state === "DEGRADED"
-      ? { tone: "busy", text: "enforced, degraded" }
-      : { tone: "good", text: "enforced" };
-  return { tone: "busy", text: "pending" };
-}
+const STATES: Record<RateRequest["state"], { tone: Tone; text: string }> = {
+  HELD: { tone: "busy", text: "held" },
+  RESERVED: { tone: "busy", text: "reserved" },
+  PENDING: { tone: "busy", text: "pending" },
+  ENFORCED: { tone: "good", text: "enforced" },
+  NO_MATCHING_FLOW: { tone: "busy", text: "no matching flow" },
+  DEGRADED: { tone: "busy", text: "enforced, degraded" },
+  PREEMPTED: { tone: "bad", text: "pre-empted" },
+  FAILED: { tone: "bad", text: "not enforced" },
+  RELEASED: { tone: "off", text: "released" },
+  EXPIRED: { tone: "off", text: "expired" },
+  CANCELLED: { tone: "off", text: "cancelled" },
+};
+
+export const stateOf = (request: RateRequest): { tone: Tone; text: string } => STATES[request.state];
+
+/** Why it is in its state: what the nodes say, or that no flow matches. */
+export const whyOf = (request: RateRequest): string => request.reason || request.warning;
 
 /** What the sender's kernel has for an open request, bit/s; null: nothing yet. */
 export function kernelRate(request: RateRequest): number | null {

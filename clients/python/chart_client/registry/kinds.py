@@ -1,0 +1,261 @@
+"""The kinds of things that a file states, one entry of `KINDS` each. Their order is the order in which they are made:
+what names another comes after it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from chart_client.resource import path_of
+
+Item = dict[str, Any]
+FieldType = Literal["text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position"]
+# Field at fault, kind and id of what an item names.
+Reference = tuple[str, str, str]
+REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the body that states an item."""
+
+    type: FieldType
+    default: Any = REQUIRED
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to be stated."""
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind: the key in a file, which is the collection over REST too, and what an item of it consists of."""
+
+    name: str
+    noun: str
+    fields: Mapping[str, Field]
+    identity: tuple[str, ...] = ("id",)
+    # The item as it is stored, from one that is complete. Raises FieldError.
+    stored: Callable[[Item], Item] = lambda item: item
+    references: Callable[[Item], Iterator[Reference]] = lambda _: iter(())
+    # Whether a listed item is one that was stated in this way.
+    listed: Callable[[Item], bool] = lambda _: True
+    # Whether it is stated for good: what is not is neither exported nor pruned.
+    lasting: Callable[[Item], bool] = lambda _: True
+    # Ids that are never deleted.
+    permanent: frozenset[str] = frozenset()
+    # Parts of the path of an item, from its identity.
+    path: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda identity: identity
+    # Whether an export without a choice has it: what the registry holds.
+    of_registry: bool = True
+
+    def key(self, item: Mapping[str, Any]) -> str:
+        """The id of an item, as people write it."""
+        return " ".join(str(item[name]) for name in self.identity)
+
+    def address(self, item: Mapping[str, Any]) -> str:
+        """The path of an item over REST."""
+        return path_of(self.name, *self.path(tuple(str(item[name]) for name in self.identity)))
+
+    def body(self, item: Mapping[str, Any]) -> Item:
+        """What is sent for an item."""
+        return {name: item[name] for name in self.fields}
+
+    def complete(self, stated: Mapping[str, Any]) -> Item:
+        """A stated item with the defaults of what it leaves out, as it will be stored.
+
+        Raises:
+            FieldError: a value cannot be stored.
+        """
+        defaults = {name: one.default for name, one in self.fields.items() if not one.required}
+        return self.stored({**defaults, **stated})
+
+
+class FieldError(ValueError):
+    """A value that cannot be; `field` says of what."""
+
+    def __init__(self, name: str, words: str) -> None:
+        self.field = name
+        super().__init__(words)
+
+
+def _node(item: Item) -> Item:
+    found = []
+    for address in item["addresses"]:
+        try:
+            found.append(str(ipaddress.ip_interface(address)))
+        except ValueError:
+            words = f"{address!r} is no address in CIDR notation, such as 10.1.0.1/32"
+            raise FieldError("addresses", words) from None
+    return {**item, "addresses": found}
+
+
+def _ends_of_link(item: Item) -> Iterator[Reference]:
+    yield "id", "nodes", str(item["id"]).partition(":")[0]
+    yield "to_node", "nodes", item["to_node"]
+
+
+def _policy(item: Item) -> Item:
+    """The default policy says everything, the control law too."""
+    if item["id"] == "default" and item["link_controller"] is None:
+        return {**item, "link_controller": "nec"}
+    return item
+
+
+def _node_of_policy(item: Item) -> Iterator[Reference]:
+    if item["id"] != "default":
+        yield "id", "nodes", item["id"]
+
+
+def _configuration(item: Item) -> Item:
+    try:
+        address = str(ipaddress.ip_address(item["destination_address"]))
+    except ValueError:
+        words = f"{item['destination_address']!r} is no address, such as 10.1.0.2"
+        raise FieldError("destination_address", words) from None
+    return {**item, "destination_address": address, "valid_until": _utc(item["valid_until"])}
+
+
+def _utc(moment: str | None) -> str | None:
+    """A time as the gateway writes it."""
+    if moment is None:
+        return None
+    try:
+        read = datetime.fromisoformat(moment)
+    except ValueError as error:
+        raise FieldError("valid_until", str(error)) from None
+    if read.tzinfo is None:
+        raise FieldError("valid_until", f"{moment!r} has no time zone")
+    return read.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _ends_of_configuration(item: Item) -> Iterator[Reference]:
+    yield "source_node", "nodes", item["source_node"]
+    yield "destination_node", "nodes", item["destination_node"]
+
+
+def _hop(item: Item) -> Item:
+    try:
+        return {**item, "prefix": str(ipaddress.ip_network(item["prefix"]))}
+    except ValueError as error:
+        raise FieldError("prefix", str(error)) from None
+
+
+TAGS = Field("text map", {})
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "nodes",
+        "node",
+        {
+            "description": Field("text", ""),
+            "addresses": Field("texts", []),
+            "sensor_pod_target": Field("text", ""),
+            "tags": TAGS,
+            "map_position": Field("position", None),
+        },
+        stored=_node,
+    ),
+    Kind(
+        "links",
+        "link",
+        {
+            "to_node": Field("text"),
+            "capacity_bps": Field("rate"),
+            "delay_us": Field("integer", 0),
+            "admission_share": Field("share", 0.8),
+            "tags": TAGS,
+        },
+        references=_ends_of_link,
+    ),
+    Kind(
+        "policies",
+        "policy",
+        {
+            "enforcement": Field("text", None),
+            "link_controller": Field("text", None),
+            "max_guaranteed_bps": Field("rate", None),
+            "customer_weights": Field("integer map", {}),
+        },
+        stored=_policy,
+        references=_node_of_policy,
+        permanent=frozenset({"default"}),
+    ),
+    Kind(
+        "sensing-configurations",
+        "sensing configuration",
+        {
+            "source_node": Field("text"),
+            "destination_node": Field("text"),
+            "destination_address": Field("text"),
+            "sensor": Field("text"),
+            "parameters": Field("text map", {}),
+            "period_ms": Field("integer"),
+            "tolerance_ms": Field("integer", 0),
+            "priority": Field("integer", 0),
+            "valid_until": Field("text", None),
+        },
+        stored=_configuration,
+        references=_ends_of_configuration,
+        # Applications make and renew theirs themselves.
+        lasting=lambda item: item["valid_until"] is None,
+    ),
+    Kind(
+        "quotas",
+        "quota",
+        {
+            "max_requests": Field("integer", None),
+            "max_total_bps": Field("rate", None),
+            "max_priority": Field("integer", None),
+            "horizon_s": Field("integer", None),
+        },
+        identity=("application",),
+        of_registry=False,
+    ),
+    Kind(
+        "authorisation-policies",
+        "authorisation policy",
+        {
+            "subjects": Field("texts"),
+            "services": Field("texts"),
+            "max_guaranteed_bps": Field("rate"),
+            "max_priority": Field("integer"),
+            "max_delay_class": Field("integer", 3),
+            "charging": Field("integer", 0),
+            "max_duration_s": Field("integer"),
+            "any_address": Field("flag", False),
+        },
+        of_registry=False,
+    ),
+    Kind(
+        "next-hops",
+        "next hop",
+        {"next_element": Field("text"), "shim_address": Field("text", None)},
+        identity=("element", "prefix"),
+        stored=_hop,
+        # The others are the topology's, or what reports proved.
+        listed=lambda item: bool(item["source"] == "operator"),
+        path=lambda identity: (identity[0], *identity[1].split("/")),
+        of_registry=False,
+    ),
+)
+KIND_OF = {kind.name: kind for kind in KINDS}
+
+
+@dataclass
+class Stated:
+    """Items by kind and id, with where they stand: (file, line), and of each field the line."""
+
+    items: dict[str, dict[str, Item]] = field(default_factory=dict)
+    places: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    lines: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+    def place(self, kind: str, key: str, name: str = "") -> str:
+        """FILE:LINE of an item, or of a field of it."""
+        file, line = self.places[kind, key]
+        return f"{file}:{self.lines.get((kind, key, name), line)}"
