@@ -10,9 +10,11 @@ from pathlib import Path
 
 import structlog
 
-from chart.common import rpc, runtime, telemetry
+from chart.common import node_identity, rpc, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
+from chart.common.node_identity import NodeIdentity
+from chart.common.record_sign import RecordSigner
 from chart.common.streams import connect
 from chart.sensor_pod import metrics
 from chart.sensor_pod import rpc as pod_rpc
@@ -33,7 +35,10 @@ async def serve(settings: PodSettings) -> None:
         msg = "CHART_NODE is not set: a sensor pod serves one node and must know its name"
         raise ValueError(msg)
     clock = SystemClock()
-    broker = connect(settings)
+    calls = node_identity.calls_of(settings)
+    identity = NodeIdentity(settings, calls, clock) if calls is not None else None
+    signer = RecordSigner(settings.node, calls, clock) if calls is not None else None
+    broker = connect(settings, signer)
     repository = Repository(settings.state_dir / "sensor-pod.sqlite")
     await repository.open()
     retention = Retention(age_us=int(settings.retention_days * 86_400e6), rows=settings.retention_rows)
@@ -79,10 +84,13 @@ async def serve(settings: PodSettings) -> None:
                 streams.run_configurations(),
                 streams.run_topology(),
                 _keep_gauges(pod, clock),
+                *(one.run() for one in (identity, signer) if one is not None),
             )
     finally:
         await repository.close()
         await broker.close()
+        if calls is not None:
+            await calls.close()
 
 
 def key_file(settings: PodSettings) -> Path | None:
