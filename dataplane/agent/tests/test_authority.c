@@ -17,9 +17,9 @@
 
 #include "authority/authority.h"
 #include "authority/authority_identity.h"
-#include "authority/authority_replicas.h"
 #include "authority/authority_report.h"
 #include "authority/authority_state.h"
+#include "lib/authority/replicas.h"
 #include "lib/htb/htb_classes.h"
 #include "signal/shim_address.h"
 
@@ -244,11 +244,11 @@ static void the_shims_own_address_is_that_of_the_way(void **context) {
 
 static void the_code_of_a_record_is_that_of_the_services(void **context) {
     uint8_t key[32];
-    char mac[AUTHORITY_MAC_LEN];
+    char mac[RECORD_MAC_LEN];
     (void)context;
     for (int i = 0; i < 32; i++)
         key[i] = (uint8_t)i;
-    assert_true(authority_record_mac("alpha", 7, key, "chart.node-state.v1", "alpha", "hello", 5, mac));
+    assert_true(record_mac("alpha", 7, key, "chart.node-state.v1", "alpha", "hello", 5, mac));
     assert_string_equal(mac, "v1 alpha 7 d79fce3a480aa114216f9b9b36885d69f9c6e7b046b338f10f174383456a170d");
     /* Nothing is signed without an authority. */
     assert_false(authority_sign_record("chart.node-state.v1", "alpha", "hello", 5, mac));

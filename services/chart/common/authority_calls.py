@@ -31,7 +31,7 @@ class AuthorityCalls:
     def __init__(self, urls: str, ca: Path, base: Path) -> None:
         self._urls = urls
         self._replicas = Replicas(urls)
-        self._ca = ca
+        self.ca = ca
         self.certificate, self.key = base.with_name(f"{base.name}.pem"), base.with_name(f"{base.name}.key")
         self._client: httpx.AsyncClient | None = None
         self._seen_ns = 0
@@ -108,7 +108,7 @@ class AuthorityCalls:
         return self._client
 
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=str(self._ca))
+        return ssl.create_default_context(cafile=str(self.ca))
 
 
 _CLOCKS = "a clock is off, set them right (chrony or ntpd)"

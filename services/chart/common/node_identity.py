@@ -1,7 +1,8 @@
 """The identity of the node that a process beside the agent serves: certificate and key of ``node/<name>``.
 
 Where an agent keeps them on the same machine, its files are used (``CHART_NODE_IDENTITY``, the agent renews). Elsewhere
-the process enrols by a one-time token of its own and gets another certificate of the same node, which it renews.
+the process enrols by a one-time token of its own, in a Kubernetes cluster by its service account token, and gets another
+certificate of the same node, which it renews.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from chart.common.retries import for_ever
 LOOK_EVERY_S = 1.0
 BACK_OFF_S = (1.0, 30.0)
 
-ENDS = Gauge("chart_node_identity_end_seconds", "When the node's certificate ends, seconds since the epoch; 0: none")
+ENDS = Gauge("chart_node_identity_end_timestamp_seconds", "When the node's certificate ends, seconds since the epoch; 0: none")
 
 _log = structlog.get_logger("chart.identity")
 
@@ -41,6 +42,7 @@ class NodeSettings(Protocol):
     authority_ca: Path | None
     node_identity: Path | None
     enrolment_token_file: Path | None
+    service_account_token_file: Path | None
 
 
 def calls_of(settings: NodeSettings) -> AuthorityCalls | None:
@@ -49,13 +51,17 @@ def calls_of(settings: NodeSettings) -> AuthorityCalls | None:
     Raises:
         ValueError: an identity without the authority's certificate.
     """
-    if settings.node_identity is None and settings.enrolment_token_file is None:
+    if settings.node_identity is None and _token_file(settings) is None:
         return None
     if settings.authority_ca is None:
         msg = "CHART_AUTHORITY_CA is not set: without the authority's certificate nobody knows whom this node asks"
         raise ValueError(msg)
     base = settings.node_identity or settings.state_dir / "identity" / "node"
     return AuthorityCalls(settings.authority_url, settings.authority_ca, base)
+
+
+def _token_file(settings: NodeSettings) -> Path | None:
+    return settings.enrolment_token_file or settings.service_account_token_file
 
 
 class NodeIdentity:
@@ -66,7 +72,7 @@ class NodeIdentity:
         self._calls = calls
         self._clock = clock
         # With files of the agent's this process asks for nothing itself.
-        self._token_file = settings.enrolment_token_file if settings.node_identity is None else None
+        self._token_file = _token_file(settings) if settings.node_identity is None else None
         self._shared = settings.node_identity is not None
         self._said = ""
 

@@ -12,7 +12,6 @@ import asyncio
 import base64
 import time
 from collections import Counter as Tally
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -31,8 +30,7 @@ from chart.common.settings import BaseServiceSettings
 ASK_EVERY_S = 1.0
 # Nodes that were revoked are believed no more after this.
 REVIEW_EVERY_S = 3.0
-# Refusals that are kept for people to see; a word of a record is cut at this length.
-KEPT_REFUSALS = 100
+# A word of a record that is shown to people is cut at this length.
 WORD_MAX = 200
 
 CHECKED = Counter("chart_streams_record_checks_total", "Records of nodes checked", ["topic", "result"])
@@ -59,7 +57,7 @@ class AuthorityKeys:
     def __init__(self, settings: BaseServiceSettings) -> None:
         home = settings.state_dir / "authority"
         base = settings.record_identity or home / "identities" / "service-records"
-        self._calls = AuthorityCalls(settings.authority_url, home / "ca.pem", base)
+        self._calls = AuthorityCalls(settings.authority_url, settings.authority_ca or home / "ca.pem", base)
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
         """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""
@@ -96,11 +94,11 @@ class RecordCheck:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reviewed_at: float = field(default_factory=time.monotonic)
     _review: asyncio.Task[None] | None = None
-    # Since this process began: good ones by topic, refused ones by topic and reason, the newest of these.
+    # Since this process began: good ones by topic, refused ones by topic and reason, and the newest of each of these.
     since_us: int = field(default_factory=lambda: time.time_ns() // 1000)
     good: Tally[str] = field(default_factory=Tally)
     refused: Tally[tuple[str, record_mac.Reason]] = field(default_factory=Tally)
-    newest: deque[RefusedRecord] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
+    newest: dict[tuple[str, record_mac.Reason], RefusedRecord] = field(default_factory=dict)
 
     async def check(
         self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str], value: Message | None = None
@@ -130,7 +128,8 @@ class RecordCheck:
         REFUSED.labels(topic, error.reason).inc()
         self.refused[topic, error.reason] += 1
         words = [one[:WORD_MAX] for one in (key, node, str(error))]
-        self.newest.append(RefusedRecord(time.time_ns() // 1000, topic, words[0], words[1], error.reason, words[2]))
+        at_us = time.time_ns() // 1000
+        self.newest[topic, error.reason] = RefusedRecord(at_us, topic, words[0], words[1], error.reason, words[2])
 
     async def _check(self, node: str, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str]) -> None:
         if record_mac.HEADER not in headers:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import structlog
 from prometheus_client import Gauge
 
 from chart.common import record_mac
-from chart.common.authority_calls import AuthorityCalls
 from chart.common.clock import Clock
 from chart.common.records import StreamUnavailable
 
@@ -29,6 +28,18 @@ AFTER_A_FAILURE_S = 1.0
 HELD = Gauge("chart_node_record_key_valid", "1 while this process holds a key to sign the node's records with")
 
 _log = structlog.get_logger("chart.streams")
+
+
+class Authority(Protocol):
+    """What is asked (`authority_calls`)."""
+
+    async def get(self, path: str) -> Any:
+        """The answer's JSON. Raises httpx.HTTPError or OSError."""
+        ...
+
+    async def words(self, error: Exception) -> str:
+        """Why a call failed, for people."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class RecordSigner:
     """Holds the key and makes headers. ``told``: called when a key is there after there was none."""
 
     def __init__(
-        self, node: str, calls: AuthorityCalls, clock: Clock, told: Callable[[], object] = lambda: None
+        self, node: str, calls: Authority, clock: Clock, told: Callable[[], object] = lambda: None
     ) -> None:
         self._node = node
         self._calls = calls
