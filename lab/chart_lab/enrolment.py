@@ -44,7 +44,7 @@ def authority_ca() -> Path:
 
 
 def pod_environment(lab: Lab, node: str) -> dict[str, str]:
-    """Settings by which a node's sensor pod uses the certificate that the node's agent keeps; none without authority."""
+    """Settings by which a node's sensor pod uses the certificate that its agent keeps; none without authority."""
     if not lab.authority:
         return {}
     return {

@@ -1,8 +1,8 @@
 """The identity of the node that a process beside the agent serves: certificate and key of ``node/<name>``.
 
 Where an agent keeps them on the same machine, its files are used (``CHART_NODE_IDENTITY``, the agent renews). Elsewhere
-the process enrols by a one-time token of its own, in a Kubernetes cluster by its service account token, and gets another
-certificate of the same node, which it renews.
+the process enrols by a one-time token of its own, in a Kubernetes cluster by its service account token, and gets
+another certificate of the same node, which it renews.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chart.common.retries import for_ever
 LOOK_EVERY_S = 1.0
 BACK_OFF_S = (1.0, 30.0)
 
-ENDS = Gauge("chart_node_identity_end_timestamp_seconds", "When the node's certificate ends, seconds since the epoch; 0: none")
+ENDS = Gauge("chart_node_identity_end_timestamp_seconds", "End of the node's certificate; 0: none")
 
 _log = structlog.get_logger("chart.identity")
 

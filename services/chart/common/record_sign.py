@@ -76,9 +76,7 @@ def keys_of(answer: dict[str, Any], now_us: int) -> list[StreamKey]:
 class RecordSigner:
     """Holds the key and makes headers. ``told``: called when a key is there after there was none."""
 
-    def __init__(
-        self, node: str, calls: Authority, clock: Clock, told: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, node: str, calls: Authority, clock: Clock, told: Callable[[], object] = lambda: None) -> None:
         self._node = node
         self._calls = calls
         self._clock = clock

@@ -201,8 +201,8 @@ def problem_of(error: aio.AioRpcError | RefusalError) -> ProblemError:
 
 __all__ = [
     "ACTOR_METADATA",
-    "Guard",
     "REFUSAL_METADATA",
+    "Guard",
     "RefusalError",
     "Registration",
     "Server",

@@ -30,8 +30,8 @@ class GatewaySettings(BaseServiceSettings):
     # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
     authority_ca: Path | None = None
     authority_identity: Path | None = None
-    # Whether sensor pods are called over mutual TLS with our certificate; default: where records of nodes are required to
-    # be authentic, because their pods have certificates there.
+    # Whether sensor pods are called over mutual TLS with our certificate; default: where records of nodes are required
+    # to be authentic, because their pods have certificates there.
     sensor_pod_tls: bool | None = None
     # Where nodes reach the authority's replicas, as new ones are told; empty: where the gateway does.
     authority_public_url: str = ""

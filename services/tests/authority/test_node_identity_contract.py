@@ -1,10 +1,11 @@
-"""A process beside the agent: its certificate, the node's key, and records that a service takes; on a real authority."""
+"""A process beside the agent, with a real authority: its certificate, the node's key, records that a service takes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import datetime
+import ipaddress
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -58,6 +59,12 @@ async def beside(settings: Settings) -> AsyncIterator[tuple[RecordSigner, Author
         await calls.close()
 
 
+def keep(folder: Path, certificate: str, key: str) -> None:
+    """As an agent does after its enrolment or a renewal."""
+    for name, file in (("node.key", key), ("node.pem", certificate)):
+        (folder / name).write_bytes(Path(file).read_bytes())
+
+
 def signed(signer: RecordSigner) -> dict[str, str]:
     code = signer.header(TOPIC, KEY, b"x")
     assert code is not None
@@ -89,15 +96,11 @@ async def test_the_agents_certificate_is_used_and_taken_anew(place: Place, tmp_p
     settings = Settings(tmp_path / "pod", place.url, place.ca_file, node_identity=folder / "node")
     async with beside(settings) as (signer, calls):
         assert not signer.signs
-        certificate, key = await place.enrol("node/alpha")
-        for name, file in (("node.key", key), ("node.pem", certificate)):
-            (folder / name).write_bytes(Path(file).read_bytes())
+        keep(folder, *await place.enrol("node/alpha"))
         await eventually(lambda: signer.signs)
         assert not (tmp_path / "pod").exists()
         # The agent renewed: connections of before go on, the next one presents the new certificate.
-        certificate, key = await place.enrol("node/alpha")
-        for name, file in (("node.key", key), ("node.pem", certificate)):
-            (folder / name).write_bytes(Path(file).read_bytes())
+        keep(folder, *await place.enrol("node/alpha"))
         assert (await calls.get("/v1/stream-keys/alpha"))["node"] == "alpha"
 
 
@@ -119,6 +122,7 @@ async def test_a_clock_that_is_off_is_named_with_both_times(
         "spiffe://chart.local/service/authority",
         datetime.timedelta(hours=life_h),
         begins=datetime.timedelta(hours=begins_h),
+        others=(x509.IPAddress(ipaddress.ip_address("127.0.0.1")),),
     )
     file = tmp_path / "served.pem"
     file.write_bytes(served.public_bytes(serialization.Encoding.PEM) + key_pem(key))

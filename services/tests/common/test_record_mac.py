@@ -163,7 +163,7 @@ async def test_what_is_refused_is_counted_by_stream_and_reason() -> None:
     check = RecordCheck(Source(), "observe")
 
     def counted() -> float:
-        return record_check.REFUSED.labels(TOPIC, "unsigned")._value.get()
+        return float(record_check.REFUSED.labels(TOPIC, "unsigned")._value.get())
 
     before = counted()
     for _ in range(2):

@@ -26,7 +26,7 @@ class Authority:
         self.clock = clock
         self.refusal: int | None = None
         self.away = False
-        self.epochs = (1,)
+        self.epochs: tuple[int, ...] = (1,)
         self.life_us = 60_000_000
 
     async def get(self, path: str) -> Any:

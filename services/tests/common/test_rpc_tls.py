@@ -11,6 +11,7 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chart.common import rpc
@@ -26,10 +27,10 @@ def issue(authority: OtherAuthority, base: Path, identity: str, domain: str = DO
     kind, name = identity.split("/")
     key, now = new_key(), datetime.datetime.now(datetime.UTC)
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"spiffe://{domain}/{identity}")]
-    usages = [x509.ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if kind == "node":
         names.append(x509.DNSName(f"{name}.node.{domain}"))
-        usages.append(x509.ExtendedKeyUsageOID.SERVER_AUTH)
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
@@ -66,7 +67,7 @@ async def code_of(target: str, files: RpcFiles, node: str = "alpha") -> grpc.Sta
     except grpc.aio.AioRpcError as error:
         return error.code()
     finally:
-        await channel.close()
+        await channel.close(None)
     return grpc.StatusCode.OK
 
 
@@ -91,7 +92,7 @@ async def test_the_gateway_alone_may_call(authority: OtherAuthority, tmp_path: P
         channel = rpc.channel(target, deadline_s=1)
         with pytest.raises(grpc.aio.AioRpcError):
             await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
-        await channel.close()
+        await channel.close(None)
 
 
 async def test_a_caller_believes_the_node_that_it_means(authority: OtherAuthority, tmp_path: Path) -> None:
