@@ -218,12 +218,18 @@ static bool read_text(int option, const char *value, struct options *options) {
         int option;
         const char **place;
     } places[] = {
-        {OPT_CONTROL, &options->control},     {OPT_TLS_CERTIFICATE, &options->tls.certificate},
-        {OPT_TLS_KEY, &options->tls.key},     {OPT_TLS_AUTHORITY, &options->tls.authority},
-        {OPT_TLS_NAME, &options->tls.name},   {OPT_BROKER, &options->broker},
-        {OPT_TUNNEL, &options->tunnel},       {OPT_NODE, &options->node},
-        {OPT_PEER_NODE, &options->peer_node}, {OPT_AUTHORITY, &options->authority},
-        {OPT_AUTHORITY_CA, &options->authority_ca}, {OPT_STATE_DIR, &options->state_dir},
+        {OPT_CONTROL, &options->control},
+        {OPT_TLS_CERTIFICATE, &options->tls.certificate},
+        {OPT_TLS_KEY, &options->tls.key},
+        {OPT_TLS_AUTHORITY, &options->tls.authority},
+        {OPT_TLS_NAME, &options->tls.name},
+        {OPT_BROKER, &options->broker},
+        {OPT_TUNNEL, &options->tunnel},
+        {OPT_NODE, &options->node},
+        {OPT_PEER_NODE, &options->peer_node},
+        {OPT_AUTHORITY, &options->authority},
+        {OPT_AUTHORITY_CA, &options->authority_ca},
+        {OPT_STATE_DIR, &options->state_dir},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         if (places[i].option == option) {

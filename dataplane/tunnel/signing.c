@@ -47,7 +47,8 @@ int signing_open(const struct options *options, struct signing **ret) {
         node_bytes < (int)sizeof(signing->pair.sender))
         error = authority_https_open(&ticks_alone, options->authority, options->authority_ca, &signing->https);
     if (error) {
-        fprintf(stderr, "chart-tunnel: --authority %s, --state-dir %s: not addresses and a directory that can be used\n",
+        fprintf(stderr,
+                "chart-tunnel: --authority %s, --state-dir %s: not addresses and a directory that can be used\n",
                 options->authority, options->state_dir);
         free(signing);
         return error;

@@ -90,7 +90,8 @@ static void on_certificate(void *context, long status, const char *text) {
 /* With a token when there is no good certificate, with the certificate when half of its life is over. */
 static void ask_certificate(struct authority *authority, bool renewal) {
     struct poll *poll = &authority->certificate;
-    char token[TOKEN_MAX] = "", why[AUTHORITY_ERROR_LEN], identity[AUTHORITY_NAME_LEN + sizeof("node/")], *csr = NULL, *body;
+    char token[TOKEN_MAX] = "", why[AUTHORITY_ERROR_LEN], identity[AUTHORITY_NAME_LEN + sizeof("node/")], *csr = NULL,
+         *body;
     cJSON *request;
     int error;
     if (!renewal &&

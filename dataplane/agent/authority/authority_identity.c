@@ -61,8 +61,9 @@ void authority_identity_lack(const struct authority_identity *identity, int64_t 
     }
     in_words(identity->not_after_us, end);
     in_words(now_us, here);
-    snprintf(ret, size, "it expired at %s, and it is %s here: enrol again with a new one-time token, or set the clock right",
-             end, here);
+    snprintf(ret, size,
+             "it expired at %s, and it is %s here: enrol again with a new one-time token, or set the clock right", end,
+             here);
 }
 
 bool authority_identity_due(const struct authority_identity *identity, int64_t now_us) {

@@ -39,7 +39,8 @@ void authority_complain(struct authority *authority, const char *what, const cha
     memcpy(authority->error, text, sizeof(text));
 }
 
-/* Leases of rates and grants are moments: a clock that is off by more than a few seconds makes them too short, or none. */
+/* Leases of rates and grants are moments: a clock that is off by more than a few seconds makes them too short, or none.
+ */
 void authority_note_clock(struct authority *authority, int64_t ahead_us) {
     int64_t off_s = (ahead_us < 0 ? -ahead_us : ahead_us) / SECOND_US;
     bool was = authority->clock_fault[0] != '\0';
@@ -48,8 +49,8 @@ void authority_note_clock(struct authority *authority, int64_t ahead_us) {
         return;
     }
     snprintf(authority->clock_fault, sizeof(authority->clock_fault),
-             "this machine's clock is %lld s %s the authority's: set it right, leases end by the clock", (long long)off_s,
-             ahead_us > 0 ? "behind" : "ahead of");
+             "this machine's clock is %lld s %s the authority's: set it right, leases end by the clock",
+             (long long)off_s, ahead_us > 0 ? "behind" : "ahead of");
     if (!was)
         log_error("authority: %s", authority->clock_fault);
 }

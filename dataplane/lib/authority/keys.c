@@ -83,7 +83,8 @@ static int take_key_set(struct authority_pair *pair, cJSON *root, int64_t ahead_
     struct authority_epoch fresh[AUTHORITY_EPOCHS] = {0};
     int n = cJSON_IsArray(epochs) ? cJSON_GetArraySize(epochs) : 0;
     int64_t renew_at_us;
-    bool good = n >= 1 && n <= AUTHORITY_EPOCHS && authority_number(root, "renew_at_us", AUTHORITY_MOMENT_MAX, &renew_at_us);
+    bool good =
+        n >= 1 && n <= AUTHORITY_EPOCHS && authority_number(root, "renew_at_us", AUTHORITY_MOMENT_MAX, &renew_at_us);
     for (int i = 0; good && i < n; i++)
         good = take_epoch(&fresh[i], cJSON_GetArrayItem(epochs, i), ahead_us);
     if (good) {
@@ -102,7 +103,8 @@ int authority_take_keys(struct authority_pair *pair, const char *text, int64_t n
     int64_t sender, receiver, server_us;
     int status;
     if (!root || !authority_number(root, "sender_id", UINT16_MAX, &sender) ||
-        !authority_number(root, "receiver_id", UINT16_MAX, &receiver) || !authority_number(root, "now_us", AUTHORITY_MOMENT_MAX, &server_us))
+        !authority_number(root, "receiver_id", UINT16_MAX, &receiver) ||
+        !authority_number(root, "now_us", AUTHORITY_MOMENT_MAX, &server_us))
         status = fail(error, "the keys name no elements");
     else
         status = take_key_set(pair, root, server_us - now_us, error);

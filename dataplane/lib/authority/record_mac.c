@@ -33,8 +33,8 @@ static bool compute(const uint8_t key_octets[32], const char *topic, const char 
     return good;
 }
 
-bool record_mac(const char *node, uint8_t epoch, const uint8_t key_octets[32], const char *topic,
-                          const char *key, const void *value, size_t length, char ret[RECORD_MAC_LEN]) {
+bool record_mac(const char *node, uint8_t epoch, const uint8_t key_octets[32], const char *topic, const char *key,
+                const void *value, size_t length, char ret[RECORD_MAC_LEN]) {
     uint8_t mac[MAC_OCTETS];
     int at;
     if (!compute(key_octets, topic, key, value, length, mac))

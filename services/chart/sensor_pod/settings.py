@@ -17,8 +17,8 @@ class PodSettings(BaseServiceSettings):
     grpc_listen: str = "0.0.0.0:18110"
     http_listen: str = "0.0.0.0:18210"
     # Certificate and key of this node without their endings .pem and .key, as the agent keeps them in its state
-    # directory ("/run/chart/node"); or a one-time token by which the pod gets a certificate of the node for itself. With
-    # neither, and without a service account token, the pod signs no record, and its gRPC interface is plain.
+    # directory ("/run/chart/node"); or a one-time token by which the pod gets a certificate of the node for itself.
+    # With neither, and without a service account token, the pod signs no record, and its gRPC interface is plain.
     node_identity: Path | None = None
     enrolment_token_file: Path | None = None
     # Who may call the pod, as their certificates name them; with an identity only.
