@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from chart.common import record_mac
 from chart.v1 import tunnel_report_pb2
@@ -34,7 +35,7 @@ LIFE = datetime.timedelta(hours=1)
 class Authority:
     """Gives the stream key of a node over HTTPS to whoever presents a certificate; says 403 when told so."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, begins: datetime.timedelta = -LIFE) -> None:
         self.own = OtherAuthority()
         self.revoked = False
         self.asked: list[str] = []
@@ -42,8 +43,10 @@ class Authority:
         key = new_key()
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         uri = "spiffe://chart.local/service/authority"
-        issuer = self.own.certificate.subject
-        served = sign_certificate(self.own.key, issuer, issuer, key, uri, LIFE, others=(address,))
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        served = sign_certificate(
+            self.own.key, self.own.certificate.subject, name, key, uri, 3 * LIFE, begins, others=(address,)
+        )
         certificate, key_file = store(directory, "served", key, served)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(directory / "ca.pem"))
         context.verify_mode = ssl.CERT_REQUIRED
@@ -58,7 +61,7 @@ class Authority:
         authority = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:  # noqa: N802
+            def do_GET(self) -> None:
                 authority.asked.append(self.path)
                 body = json.dumps(authority.refusal() if authority.revoked else authority.keys()).encode()
                 self.send_response(403 if authority.revoked else 200)
@@ -88,7 +91,7 @@ class Authority:
         """What the node's agent keeps in its state directory."""
         key = new_key()
         uri = f"spiffe://chart.local/node/{node}"
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, node)])
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
         made = sign_certificate(self.own.key, self.own.certificate.subject, name, key, uri, LIFE)
         (directory / "node.key").write_bytes(key_pem(key))
         store(directory, "node", key, made)
@@ -107,7 +110,7 @@ def authority(tmp_path: Path) -> Iterator[Authority]:
     made.close()
 
 
-def newest(kafka: KafkaServer, tunnel: str, limit_s: float = 10.0) -> tuple[bytes, dict[str, str]]:
+def newest(kafka: KafkaServer, tunnel: str, limit_s: float = 30.0) -> tuple[bytes, dict[str, str]]:
     """A report that is written from now on."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": tunnel, "enable.auto.commit": False})
     partitions = consumer.list_topics(REPORT, timeout=10).topics[REPORT].partitions
@@ -150,3 +153,18 @@ def test_reports_are_signed_with_the_nodes_key(kafka: KafkaServer, tmp_path: Pat
         authority.revoked = False
         until(lambda: origin.get()["gauges"]["reports_signed"], "the key again")
         assert origin.get()["signing_error"] == ""
+
+
+def test_a_clock_that_is_off_is_said_with_both_times(kafka: KafkaServer, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, begins=LIFE)
+    try:
+        authority.enrol(tmp_path, "a-west")
+        options = ["--authority", authority.url, "--authority-ca", str(tmp_path / "ca.pem")]
+        world = World(kafka, tmp_path, *options, "--state-dir", str(tmp_path))
+        with world.origin:
+            until(lambda: "clock" in world.origin.get()["signing_error"], "the sentence")
+            told = world.origin.get()["signing_error"]
+        assert told.startswith("the authority's certificate is not valid before 2")
+        assert f"and it is {datetime.datetime.now(datetime.UTC):%Y-%m-%dT}" in told
+    finally:
+        authority.close()
