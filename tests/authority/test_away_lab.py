@@ -1,5 +1,5 @@
-"""The authority comes late, goes away for longer than its keys live, and comes back: flows never stop, and what is known
-of the authority is said.
+"""The authority goes away for longer than its keys live, and comes back: flows never stop, and what is known
+of it is said.
 """
 
 from __future__ import annotations

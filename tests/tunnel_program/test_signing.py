@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
@@ -114,7 +114,7 @@ def newest(kafka: KafkaServer, tunnel: str, limit_s: float = 30.0) -> tuple[byte
     """A report that is written from now on."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": tunnel, "enable.auto.commit": False})
     partitions = consumer.list_topics(REPORT, timeout=10).topics[REPORT].partitions
-    consumer.assign([TopicPartition(REPORT, number) for number in partitions])
+    consumer.assign([TopicPartition(REPORT, number, OFFSET_END) for number in partitions])
     deadline_s = time.monotonic() + limit_s
     try:
         while time.monotonic() < deadline_s:
