@@ -50,6 +50,10 @@ class KeySource(Protocol):
         """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
         ...
 
+    async def close(self) -> None:
+        """Let go of what was opened."""
+        ...
+
 
 class AuthorityKeys:
     """Keys from the authority."""
@@ -67,6 +71,10 @@ class AuthorityKeys:
     async def enrolled(self) -> frozenset[str]:
         """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
         return frozenset(await self._calls.get("/v1/elements"))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._calls.close()
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,12 @@ class RecordCheck:
         else:
             CHECKED.labels(topic, "good").inc()
             self.good[topic] += 1
+
+    async def close(self) -> None:
+        """Nothing is checked any more."""
+        if self._review is not None:
+            self._review.cancel()
+        await self.source.close()
 
     def _note(self, topic: str, key: str, node: str, error: RecordMacError) -> None:
         CHECKED.labels(topic, "refused").inc()

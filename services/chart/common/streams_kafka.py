@@ -249,6 +249,8 @@ class KafkaBroker:
         if left:
             _log.warning("records were not acknowledged before closing", records=left)
             self._producer.purge()
+        if self.record_check is not None:
+            await self.record_check.close()
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         await asyncio.to_thread(self._producer.close)

@@ -88,6 +88,7 @@ async def test_a_pod_of_its_own_enrols_signs_and_ends_with_its_node(place: Place
         body = {"identity": "node/alpha", "reason": "stolen"}
         assert (await place.operator.post("/v1/revocations", json=body)).status_code == 204
         await eventually(lambda: not signer.signs, limit_s=10)
+    await check.close()
 
 
 async def test_the_agents_certificate_is_used_and_taken_anew(place: Place, tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ class Source:
             raise httpx.ConnectError("away")
         return frozenset(KEYS) - self.revoked
 
+    async def close(self) -> None:
+        pass
+
 
 def written(node: str, key: str = "alpha", epoch: int = 7, payload: bytes = b"hello") -> dict[str, str]:
     return {record_mac.HEADER: record_mac.header(node, epoch, KEYS[node], TOPIC, key, payload)}

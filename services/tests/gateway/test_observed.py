@@ -135,3 +135,6 @@ class NoKeys:
 
     async def enrolled(self) -> frozenset[str]:
         return frozenset()
+
+    async def close(self) -> None:
+        pass
