@@ -40,6 +40,9 @@ enum {
     OPT_TUNNEL,
     OPT_NODE,
     OPT_PEER_NODE,
+    OPT_AUTHORITY,
+    OPT_AUTHORITY_CA,
+    OPT_STATE_DIR,
     OPT_STATUS,
     OPT_JSON,
     OPT_HELP
@@ -74,6 +77,9 @@ static const struct option TABLE[] = {
     {"tunnel", required_argument, NULL, OPT_TUNNEL},
     {"node", required_argument, NULL, OPT_NODE},
     {"peer-node", required_argument, NULL, OPT_PEER_NODE},
+    {"authority", required_argument, NULL, OPT_AUTHORITY},
+    {"authority-ca", required_argument, NULL, OPT_AUTHORITY_CA},
+    {"state-dir", required_argument, NULL, OPT_STATE_DIR},
     {"status", no_argument, NULL, OPT_STATUS},
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, OPT_HELP},
@@ -212,11 +218,18 @@ static bool read_text(int option, const char *value, struct options *options) {
         int option;
         const char **place;
     } places[] = {
-        {OPT_CONTROL, &options->control},     {OPT_TLS_CERTIFICATE, &options->tls.certificate},
-        {OPT_TLS_KEY, &options->tls.key},     {OPT_TLS_AUTHORITY, &options->tls.authority},
-        {OPT_TLS_NAME, &options->tls.name},   {OPT_BROKER, &options->broker},
-        {OPT_TUNNEL, &options->tunnel},       {OPT_NODE, &options->node},
+        {OPT_CONTROL, &options->control},
+        {OPT_TLS_CERTIFICATE, &options->tls.certificate},
+        {OPT_TLS_KEY, &options->tls.key},
+        {OPT_TLS_AUTHORITY, &options->tls.authority},
+        {OPT_TLS_NAME, &options->tls.name},
+        {OPT_BROKER, &options->broker},
+        {OPT_TUNNEL, &options->tunnel},
+        {OPT_NODE, &options->node},
         {OPT_PEER_NODE, &options->peer_node},
+        {OPT_AUTHORITY, &options->authority},
+        {OPT_AUTHORITY_CA, &options->authority_ca},
+        {OPT_STATE_DIR, &options->state_dir},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         if (places[i].option == option) {
@@ -298,6 +311,10 @@ static int check(const struct options *options, bool role_named) {
         return complain("--broker wants --tunnel NAME and --node NAME");
     if (options->broker && options->role != ROLE_ORIGIN)
         return complain("--broker is the origin's: it reports for both ends");
+    if (!options->authority != !options->authority_ca || !options->authority_ca != !options->state_dir)
+        return complain("--authority, --authority-ca and --state-dir go together");
+    if (options->authority && !options->broker)
+        return complain("--authority signs the reports that --broker takes");
     return 0;
 }
 

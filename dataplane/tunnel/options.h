@@ -52,6 +52,8 @@ struct options {
     const char *tunnel;     /* key of its records */
     const char *broker;     /* HOST:PORT[,...], or NULL */
     const char *node, *peer_node;
+    /* The authority's replicas and what their certificate is checked with; where the agent keeps the node's own. */
+    const char *authority, *authority_ca, *state_dir;
     const char *broker_settings[OPTION_LIST], *applications[OPTION_LIST];
     size_t broker_setting_count, application_count;
 };

@@ -73,8 +73,10 @@ static int run(struct origin *origin) {
         pool_pump(&origin->pool, now_us);
         elastic_backlog(&origin->elastic, pool_backlogged(&origin->pool), now_us);
         next_us = earlier(next_us, pool_shaped_until_us(&origin->pool, now_us));
-        if (origin->streams)
+        if (origin->streams) {
+            next_us = earlier(next_us, streams_tick(origin->streams, now_us));
             next_us = earlier(next_us, origin_report(origin, now_us));
+        }
         int count = epoll_wait(origin->epoll, events, LOOP_EVENTS, loop_timeout_ms(next_us, now_us));
         if (count < 0 && errno != EINTR) {
             perror("chart-tunnel: epoll_wait");

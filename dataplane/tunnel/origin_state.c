@@ -108,6 +108,7 @@ static void add_counters(cJSON *answer, const struct origin *origin) {
         state_add(counters, "records_unreadable", streams.unreadable + origin->orders.unreadable);
         state_add(counters, "reports_delivered", streams.delivered);
         state_add(counters, "reports_dropped", streams.dropped);
+        state_add(counters, "reports_unsigned", streams.unsigned_reports);
         state_add(counters, "broker_disconnects", streams.disconnects);
     }
     if (origin->pool.report_at_us) {
@@ -128,6 +129,8 @@ static void add_gauges(cJSON *answer, const struct origin *origin, uint64_t now_
     state_add(gauges, "queue_bytes", origin->elastic.scheduler.queue_bytes);
     if (origin->streams)
         state_add(gauges, "broker_connected", streams_connected(origin->streams));
+    if (origin->options->authority)
+        state_add(gauges, "reports_signed", streams_signing(origin->streams));
     if (origin->pool.report_at_us)
         state_add(gauges, "report_age_us", now_us - origin->pool.report_at_us);
 }
@@ -161,4 +164,6 @@ void origin_add_state(void *context, cJSON *answer) {
     add_counters(answer, origin);
     add_gauges(answer, origin, now_us);
     cJSON_AddStringToObject(answer, "last_error", origin->pool.last_error);
+    if (origin->options->authority)
+        cJSON_AddStringToObject(answer, "signing_error", streams_fault(origin->streams));
 }

@@ -10,6 +10,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "event.h"
+#include "signing.h"
+
 #define BATCH 64
 #define KEY_BYTES 256
 #define REPORT_TOPIC "chart.tunnel-report.v1"
@@ -28,6 +31,7 @@ struct streams {
     int descriptor;
     struct streams_handler handler;
     struct streams_counters counters;
+    struct signing *signing; /* NULL: without an authority */
 };
 
 struct setting {
@@ -171,6 +175,9 @@ int streams_open(const struct options *options, const struct streams_handler *ha
         error = -errno;
         goto fail;
     }
+    if (options->authority && (error = signing_open(options, &streams->signing)) < 0)
+        goto fail;
+    error = -EINVAL;
     streams->consumer = make_client(streams, RD_KAFKA_CONSUMER, options);
     streams->producer = streams->consumer ? make_client(streams, RD_KAFKA_PRODUCER, options) : NULL;
     if (!streams->producer)
@@ -227,6 +234,7 @@ void streams_close(struct streams *streams, int flush_ms) {
         close_writing(streams, flush_ms);
     if (streams->descriptor >= 0)
         close(streams->descriptor);
+    signing_close(streams->signing);
     free(streams);
 }
 
@@ -271,11 +279,30 @@ void streams_poll(struct streams *streams) {
         (void)!write(streams->descriptor, &count, sizeof(count));
 }
 
+uint64_t streams_tick(struct streams *streams, uint64_t now_us) {
+    return streams->signing ? signing_tick(streams->signing, now_us) : ITM_NEVER_US;
+}
+
+bool streams_signing(const struct streams *streams) {
+    return !streams->signing || signing_ready(streams->signing);
+}
+
+const char *streams_fault(const struct streams *streams) {
+    return streams->signing ? signing_fault(streams->signing) : "";
+}
+
 int streams_report(struct streams *streams, const char *key, const void *value, size_t bytes) {
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
+    char mac[RECORD_MAC_LEN];
+    if (streams->signing && !signing_code(streams->signing, REPORT_TOPIC, key, value, bytes, mac)) {
+        streams->counters.unsigned_reports++;
+        return -EAGAIN;
+    }
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(2);
     if (!headers)
         return -ENOMEM;
     rd_kafka_header_add(headers, "type", -1, REPORT_TYPE, -1);
+    if (streams->signing)
+        rd_kafka_header_add(headers, RECORD_MAC_HEADER, -1, mac, -1);
     if (rd_kafka_producev(streams->producer, RD_KAFKA_V_RKT(streams->out), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
                           RD_KAFKA_V_KEY(key, strlen(key)), RD_KAFKA_V_VALUE((void *)value, bytes),
                           RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END)) {

@@ -19,7 +19,8 @@ struct streams_handler {
 };
 
 struct streams_counters {
-    uint64_t read, unreadable, delivered, dropped, disconnects;
+    /* unsigned_reports: not written for want of the node's key. */
+    uint64_t read, unreadable, delivered, dropped, disconnects, unsigned_reports;
 };
 
 struct streams;
@@ -32,7 +33,13 @@ void streams_close(struct streams *streams, int flush_ms);
 /* Readable when streams_poll has something to do; call it every second besides. */
 int streams_fd(const struct streams *streams);
 void streams_poll(struct streams *streams);
-/* The value is copied: 0, or -ENOBUFS when the queue is full. */
+/* Keeps the key to sign reports with. Returns when to call it again. */
+uint64_t streams_tick(struct streams *streams, uint64_t now_us);
+/* With an authority there is a key to sign reports with; without one always. And why not, a sentence; "": nothing. */
+bool streams_signing(const struct streams *streams);
+const char *streams_fault(const struct streams *streams);
+/* The value is copied: 0, -ENOBUFS when the queue is full, or -EAGAIN: the node's key is not there, and the report is
+ * left out, since the next one says more. */
 int streams_report(struct streams *streams, const char *key, const void *value, size_t bytes);
 /* The broker answered lately. */
 bool streams_connected(const struct streams *streams);

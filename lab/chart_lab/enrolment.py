@@ -43,6 +43,17 @@ def authority_ca() -> Path:
     return PlatformSettings().authority_ca
 
 
+def pod_environment(lab: Lab, node: str) -> dict[str, str]:
+    """Settings by which a node's sensor pod uses the certificate that its agent keeps; none without authority."""
+    if not lab.authority:
+        return {}
+    return {
+        "CHART_AUTHORITY_URL": lab.authority,
+        "CHART_AUTHORITY_CA": str(authority_ca()),
+        "CHART_NODE_IDENTITY": str(lab.node_directory(node) / "node"),
+    }
+
+
 def operator_client(url: str) -> httpx.Client:
     """A client with the certificate of this machine's operator, which a development authority keeps ready.
 

@@ -77,6 +77,7 @@ def pod(lab: Lab, node: str, key: Path) -> Supervised:
         "CHART_HTTP_LISTEN": f"{address}:{POD_METRICS_PORT}",
         "CHART_SENSOR_KEY_FILE": str(key),
         "CHART_BUILD_DIR": str(build_directory()),
+        **enrolment.pod_environment(lab, node),
     }
     return Supervised(
         f"pod-{node}", lab.command_line(node, [str(executable)]), environment, directory / "pod.log", OPTIONS

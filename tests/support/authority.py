@@ -69,9 +69,10 @@ class OtherAuthority:
 def sign_certificate(
     signer: ec.EllipticCurvePrivateKey, issuer: x509.Name, subject: x509.Name, key: ec.EllipticCurvePrivateKey,
     uri: str | None, life: datetime.timedelta, begins: datetime.timedelta = datetime.timedelta(days=-2),
+    others: tuple[x509.GeneralName, ...] = (),
 ) -> x509.Certificate:  # fmt: skip
     """A certificate of any authority whose key is at hand, until ``life`` from now; one without ``uri`` is an
-    authority's own.
+    authority's own. ``others``: names besides.
     """
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -85,7 +86,7 @@ def sign_certificate(
         .add_extension(x509.BasicConstraints(ca=uri is None, path_length=None), critical=True)
     )
     if uri is not None:
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri), *others])
         builder = builder.add_extension(names, critical=False)
     return builder.sign(signer, hashes.SHA256())
 

@@ -26,7 +26,7 @@ PERIOD_MS = 100
 class World:
     """A tunnel and its records."""
 
-    def __init__(self, kafka: KafkaServer, directory: Path) -> None:
+    def __init__(self, kafka: KafkaServer, directory: Path, *origin_options: str) -> None:
         self.kafka = kafka
         self.name = f"t{secrets.token_hex(3)}"
         port = 20000 + secrets.randbelow(10000)
@@ -35,7 +35,7 @@ class World:
         broker = ["--broker", kafka.bootstrap, "--tunnel", self.name, "--node", f"{self.name}-west"]
         classes = ["--class", "gold=3:dscp=46", "--class", "rest=1:any"]
         names = ["--peer-node", f"{self.name}-east", "--period-ms", str(PERIOD_MS)]
-        own = ["--destination", where, "--tun", f"cho-{self.name}", *broker, *classes, *names]
+        own = ["--destination", where, "--tun", f"cho-{self.name}", *broker, *classes, *names, *origin_options]
         self.origin = End("origin", directory, own)
         self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         self.generation = time.time_ns()

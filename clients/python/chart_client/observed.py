@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -81,6 +81,27 @@ class NodeKey(Model):
     stale: bool
 
 
+class RecordRefusal(Model):
+    """Records of one stream that were not authentic for one reason, and the newest of them."""
+
+    topic: str
+    reason: str
+    count: int
+    at: datetime
+    node: str
+    key: str
+    detail: str
+
+
+class RecordChecks(Model):
+    """Authentication of the nodes' records, as the gateway checked them since it began."""
+
+    authentication: Literal["off", "observe", "require"]
+    since: datetime | None = None
+    good: int
+    items: list[RecordRefusal]
+
+
 class Authorisations(Resource):
     """Authorisations of addresses for in-band requests."""
 
@@ -144,3 +165,7 @@ class NodeKeys(Resource):
     def list(self) -> Iterator[NodeKey]:
         """By node."""
         return self._all(NodeKey, path_of("node-keys"))
+
+    def record_checks(self) -> RecordChecks:
+        """Whether records in the nodes' names are authentic."""
+        return self._one(RecordChecks, "GET", path_of("record-checks"))

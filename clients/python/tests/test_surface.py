@@ -86,6 +86,7 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: list(chart.audit.list()),
     lambda chart: list(chart.flows.list()),
     lambda chart: list(chart.node_keys.list()),
+    lambda chart: chart.node_keys.record_checks(),
     lambda chart: list(chart.authorisations.list()),
     lambda chart: chart.authorisations.create(),
     lambda chart: chart.authorisations.delete("x"),
@@ -185,6 +186,7 @@ request history x
 audit
 flow list
 node keys
+node records
 authorisation list
 authorisation create
 authorisation delete x

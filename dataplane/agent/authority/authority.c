@@ -8,50 +8,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "authority/authority_https.h"
-#include "authority/authority_identity.h"
-#include "authority/authority_report.h"
-#include "authority/authority_state.h"
+#include "authority/authority_client.h"
 #include "core/agent.h"
 #include "core/log.h"
 #include "core/loop.h"
+#include "lib/authority/https.h"
 #include "signal/signal_source.h"
 
 #define TICK_US 50000u
 #define SECOND_US 1000000
-/* A revoked node loses its keys, a rotated key is known, within two of these. */
-#define KEYS_EVERY_US (5 * SECOND_US)
-#define KEYS_SOONEST_US (SECOND_US / 5)
-#define RENEWAL_SLACK_US 50000
 #define BACK_OFF_MAX_US (30ll * SECOND_US)
 #define POLL_WAIT_S 20
 #define POLL_LIMIT_S 30L
 #define ASK_LIMIT_S 10L
 #define TOKEN_MAX 256
 #define ASKING_MAX 16
-
-struct poll {
-    bool asking;
-    int64_t at_us;
-    unsigned failures;
-};
-
-struct authority {
-    struct agent *agent;
-    struct authority_https *https;
-    struct authority_identity identity;
-    struct authority_state state;
-    struct authority_pair records;
-    struct poll certificate, hops, authorisations;
-    struct authority_reports reports;
-    unsigned asking;
-    bool dirty;
-    bool revoked;
-    char error[AUTHORITY_ERROR_LEN];
-};
-
-/* One per process: records are signed by what runs. */
-static struct authority *running;
 
 struct asked {
     struct authority *authority;
@@ -63,21 +34,12 @@ static int64_t back_off_us(unsigned failures) {
     return wait_us < BACK_OFF_MAX_US ? wait_us : BACK_OFF_MAX_US;
 }
 
-/* Say what is wrong once, until something else is. */
-static void complain(struct authority *authority, const char *what, const char *why) {
-    char text[AUTHORITY_ERROR_LEN];
-    snprintf(text, sizeof(text), "%s: %.120s", what, why);
-    if (strcmp(text, authority->error) != 0)
-        log_warning("authority: %s; what is known stays until it ends", text);
-    memcpy(authority->error, text, sizeof(text));
-}
-
 static void failed(struct authority *authority, struct poll *poll, const char *what, long status, const char *text) {
     char why[AUTHORITY_ERROR_LEN] = "";
     cJSON *problem = status ? cJSON_Parse(text) : NULL;
     const cJSON *detail = cJSON_GetObjectItemCaseSensitive(problem, "detail");
-    snprintf(why, sizeof(why), "%.140s", status ? (cJSON_IsString(detail) ? detail->valuestring : "refused") : text);
-    complain(authority, what, why);
+    snprintf(why, sizeof(why), "%.200s", status ? (cJSON_IsString(detail) ? detail->valuestring : "refused") : text);
+    authority_complain(authority, what, why);
     cJSON_Delete(problem);
     poll->failures++;
     poll->at_us = agent_now_us() + back_off_us(poll->failures);
@@ -128,12 +90,14 @@ static void on_certificate(void *context, long status, const char *text) {
 /* With a token when there is no good certificate, with the certificate when half of its life is over. */
 static void ask_certificate(struct authority *authority, bool renewal) {
     struct poll *poll = &authority->certificate;
-    char token[TOKEN_MAX] = "", identity[AUTHORITY_NAME_LEN + sizeof("node/")], *csr = NULL, *body;
+    char token[TOKEN_MAX] = "", why[AUTHORITY_ERROR_LEN], identity[AUTHORITY_NAME_LEN + sizeof("node/")], *csr = NULL,
+         *body;
     cJSON *request;
     int error;
     if (!renewal &&
         !authority_identity_token(agent_options(authority->agent)->enrolment_token_file, token, sizeof(token))) {
-        complain(authority, "no certificate", "this node is not enrolled: state --enrolment-token-file");
+        authority_identity_lack(&authority->identity, agent_now_us(), why, sizeof(why));
+        authority_complain(authority, "no certificate", why);
         poll->at_us = agent_now_us() + BACK_OFF_MAX_US;
         return;
     }
@@ -176,7 +140,7 @@ static void on_hops(void *context, long status, const char *text) {
         return;
     }
     if (!authority_state_pairs(&authority->state))
-        complain(authority, "next hops", "more neighbours than there is room for");
+        authority_complain(authority, "next hops", "more neighbours than there is room for");
     succeeded(authority, &authority->hops, 0);
     authority->dirty = true;
 }
@@ -196,13 +160,6 @@ static void on_authorisations(void *context, long status, const char *text) {
     authority->dirty = true;
 }
 
-static void plan_keys(struct authority_pair *pair, int64_t now_us) {
-    int64_t due_us = pair->renew_at_us + RENEWAL_SLACK_US;
-    pair->ask_at_us = due_us < now_us + KEYS_EVERY_US ? due_us : now_us + KEYS_EVERY_US;
-    if (pair->ask_at_us < now_us + KEYS_SOONEST_US)
-        pair->ask_at_us = now_us + KEYS_SOONEST_US;
-}
-
 static void on_keys(void *context, long status, const char *text) {
     struct asked *asked = context;
     struct authority *authority = asked->authority;
@@ -220,7 +177,8 @@ static void on_keys(void *context, long status, const char *text) {
         stand_down(authority);
     if (result == 0) {
         pair->started = true;
-        plan_keys(pair, now_us);
+        authority_pair_plan(pair, now_us);
+        authority_note_clock(authority, pair->ahead_us);
         authority->dirty = true;
         return;
     }
@@ -231,7 +189,7 @@ static void on_keys(void *context, long status, const char *text) {
     }
     snprintf(what, sizeof(what), "keys of %.24s > %.24s", pair->sender, pair->receiver);
     if (status != 429)
-        complain(authority, what, status == 200 ? error : (status ? "refused" : text));
+        authority_complain(authority, what, status == 200 ? error : (status ? "refused" : text));
     pair->ask_at_us = now_us + 2 * SECOND_US;
 }
 
@@ -279,7 +237,7 @@ static void renew_exhausted(struct authority *authority) {
 static void hand_over(struct authority *authority) {
     struct signal_file tables;
     if (authority_state_tables(&authority->state, &tables)) {
-        complain(authority, "tables", "no memory");
+        authority_complain(authority, "tables", "no memory");
         return;
     }
     /* It takes the tables over and wipes the keys when it is done with them. */
@@ -328,21 +286,15 @@ static void second(void *context) {
     struct authority *authority = context;
     int64_t now_us = agent_now_us();
     renew_exhausted(authority);
+    authority_note_keys(authority, now_us);
     if (authority_identity_valid(&authority->identity, now_us) && !authority->revoked)
         authority_reports_look(&authority->reports, &authority->state, signal_source_reports(), now_us, send_report,
                                authority);
 }
 
-static bool sign_record(const char *topic, const char *key, const void *value, size_t length,
-                        char ret[AUTHORITY_MAC_LEN]) {
-    const struct authority_epoch *epoch = running ? authority_signing_epoch(&running->records, agent_now_us()) : NULL;
-    return epoch && authority_record_mac(running->state.node, epoch->epoch, epoch->key, topic, key, value, length, ret);
-}
-
 static void close_module(void *context) {
     struct authority *authority = context;
-    running = NULL;
-    authority_use_signer(NULL);
+    authority_present(NULL);
     authority_https_close(authority->https);
     authority_reports_close(&authority->reports);
     authority_pair_wipe(&authority->records);
@@ -350,8 +302,17 @@ static void close_module(void *context) {
     free(authority);
 }
 
+static int watch(void *context, int descriptor, uint32_t events, void (*ready)(void *, uint32_t), void *ready_context) {
+    return agent_add_fd(context, descriptor, events, ready, ready_context);
+}
+
+static void forget(void *context, int descriptor) {
+    agent_remove_fd(context, descriptor);
+}
+
 static int open_module(struct agent *agent, void **ret_state) {
     const struct agent_options *options = agent_options(agent);
+    const struct authority_loop loop = {.watch = watch, .forget = forget, .context = agent};
     struct authority *authority = calloc(1, sizeof(*authority));
     int error;
     if (!authority)
@@ -364,7 +325,10 @@ static int open_module(struct agent *agent, void **ret_state) {
     snprintf(authority->records.sender, sizeof(authority->records.sender), "%s", options->node);
     error = authority_identity_open(&authority->identity, options->state_dir);
     error =
-        error ? error : authority_https_open(agent, options->authority_url, options->authority_ca, &authority->https);
+        error ? error : authority_https_open(&loop, options->authority_url, options->authority_ca, &authority->https);
+    if (error == -EINVAL)
+        log_error("authority: --authority wants https://HOST:PORT[,https://HOST:PORT], at most %d of them",
+                  AUTHORITY_REPLICAS_MAX);
     if (!error && authority->identity.not_after_us)
         authority_https_identity(authority->https, authority->identity.certificate_file, authority->identity.key_file);
     error = error ? error : agent_add_timer(agent, TICK_US, tick, authority);
@@ -373,31 +337,9 @@ static int open_module(struct agent *agent, void **ret_state) {
         close_module(authority);
         return error;
     }
-    running = authority;
-    authority_use_signer(sign_record);
+    authority_present(authority);
     return 0;
 }
 
-static void status(void *context, struct cJSON *object) {
-    const struct authority *authority = context;
-    size_t keys = 0;
-    if (!authority->https)
-        return;
-    struct cJSON *part = cJSON_AddObjectToObject(object, "authority");
-    for (size_t i = 0; i < authority->state.n_pairs; i++)
-        keys += authority->state.pairs[i].n_epochs;
-    cJSON_AddBoolToObject(part, "enrolled", authority_identity_valid(&authority->identity, agent_now_us()));
-    cJSON_AddBoolToObject(part, "revoked", authority->revoked);
-    cJSON_AddNumberToObject(part, "element", authority_element_id(&authority->state, authority->state.node));
-    cJSON_AddNumberToObject(part, "next_hops", (double)authority->state.n_hops);
-    cJSON_AddNumberToObject(part, "authorisations", (double)authority->state.n_authorisations);
-    cJSON_AddNumberToObject(part, "pairs", (double)authority->state.n_pairs);
-    cJSON_AddNumberToObject(part, "keys", (double)keys);
-    cJSON_AddBoolToObject(part, "records_signed", authority->records.n_epochs > 0);
-    cJSON_AddNumberToObject(part, "reports_sent", (double)authority->reports.sent);
-    cJSON_AddNumberToObject(part, "reports_healed", (double)authority->reports.healed);
-    cJSON_AddStringToObject(part, "error", authority->error);
-}
-
 const struct agent_module authority_module = {
-    .name = "authority", .open = open_module, .close = close_module, .status = status};
+    .name = "authority", .open = open_module, .close = close_module, .status = authority_status};

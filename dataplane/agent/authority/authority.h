@@ -2,38 +2,43 @@
  * hops, element ids, authorisations and keys, and hands them to signalling. Without --authority nothing of it runs.
  *
  *   authority.c           the module: what is asked when, back-off, hand-over
- *   authority_https.c     HTTPS with mutual TLS in the agent's loop
- *   authority_replicas.c  the replicas that may be asked
+ *   authority_status.c    what it says of itself
  *   authority_identity.c  key, signing request, certificate files
  *   authority_state.c     answers in
  *   authority_tables.c    tables out
  *   authority_report.c    signals that failed here, told to the authority
- *   authority_record.c    authentication of the records that this node writes */
+ *   authority_record.c    who signs the records that this node writes
+ *
+ * HTTPS, keys and the code of a record are in lib/authority, which chart-tunnel shares. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+
+#include "lib/authority/record_mac.h"
 
 struct agent_module;
 extern const struct agent_module authority_module;
 
-#define AUTHORITY_MAC_HEADER "chart-mac"
-#define AUTHORITY_MAC_LEN 320
-
-/* The value of the header that authenticates a record (services/chart/common/record_mac.py). False: this node has no
- * stream key now, the record goes out without. */
+/* The value of the header that authenticates a record. False: this node has no stream key now. */
 bool authority_sign_record(const char *topic, const char *key, const void *value, size_t length,
-                           char ret[AUTHORITY_MAC_LEN]);
+                           char ret[RECORD_MAC_LEN]);
+
+/* Whether this node has an authority: then no record goes out without its code, it waits for the key. */
+bool authority_must_sign(void);
 
 /* Whether records are authenticated now: from the first stream key on. */
 bool authority_signs_records(void);
 
+/* What is wrong between this node and its authority, a sentence for people; "": nothing. */
+const char *authority_fault(void);
+
+/* The client's metrics; none without an authority. */
+void authority_render(FILE *out);
+
 /* Who answers `authority_sign_record`: the client that runs, NULL when none does. */
 typedef bool (*authority_signer)(const char *topic, const char *key, const void *value, size_t length,
-                                 char ret[AUTHORITY_MAC_LEN]);
+                                 char ret[RECORD_MAC_LEN]);
 void authority_use_signer(authority_signer signer);
-
-/* The same with a given key; pure. */
-bool authority_record_mac(const char *node, uint8_t epoch, const uint8_t key_octets[32], const char *topic,
-                          const char *key, const void *value, size_t length, char ret[AUTHORITY_MAC_LEN]);

@@ -47,6 +47,25 @@ bool authority_identity_valid(const struct authority_identity *identity, int64_t
     return identity->not_after_us > now_us;
 }
 
+static void in_words(int64_t at_us, char ret[24]) {
+    struct tm utc;
+    time_t at = (time_t)(at_us / 1000000);
+    strftime(ret, 24, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
+}
+
+void authority_identity_lack(const struct authority_identity *identity, int64_t now_us, char *ret, size_t size) {
+    char end[24], here[24];
+    if (!identity->not_after_us) {
+        snprintf(ret, size, "this node is not enrolled: state --enrolment-token-file");
+        return;
+    }
+    in_words(identity->not_after_us, end);
+    in_words(now_us, here);
+    snprintf(ret, size,
+             "it expired at %s, and it is %s here: enrol again with a new one-time token, or set the clock right", end,
+             here);
+}
+
 bool authority_identity_due(const struct authority_identity *identity, int64_t now_us) {
     return 2 * now_us >= identity->not_before_us + identity->not_after_us;
 }

@@ -21,6 +21,9 @@ struct authority_identity {
 /* Sets the paths and reads the certificate when there is one. 0 or -ENAMETOOLONG. */
 int authority_identity_open(struct authority_identity *identity, const char *state_dir);
 bool authority_identity_valid(const struct authority_identity *identity, int64_t now_us);
+/* Why there is no certificate to go on with, a sentence for people: there never was one, or it is over by this clock.
+ */
+void authority_identity_lack(const struct authority_identity *identity, int64_t now_us, char *ret, size_t size);
 /* Half of the certificate's life is over. */
 bool authority_identity_due(const struct authority_identity *identity, int64_t now_us);
 /* Make a fresh P-256 key and a signing request (PEM, *ret_csr to be freed). 0 or negative errno. */

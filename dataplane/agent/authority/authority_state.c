@@ -4,7 +4,6 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +17,6 @@
 void authority_state_init(struct authority_state *state, const char *node) {
     memset(state, 0, sizeof(*state));
     snprintf(state->node, sizeof(state->node), "%s", node);
-}
-
-void authority_pair_wipe(struct authority_pair *pair) {
-    explicit_bzero(pair->epochs, sizeof(pair->epochs));
-    pair->n_epochs = 0;
 }
 
 void authority_state_wipe_keys(struct authority_state *state) {
@@ -51,16 +45,6 @@ static bool get_text(const cJSON *object, const char *name, char *ret, size_t si
     snprintf(ret, size, "%s", field->valuestring);
     return true;
 }
-
-static bool get_number(const cJSON *object, const char *name, double most, int64_t *ret) {
-    const cJSON *field = cJSON_GetObjectItemCaseSensitive(object, name);
-    if (!cJSON_IsNumber(field) || !(field->valuedouble >= 0 && field->valuedouble <= most))
-        return false;
-    *ret = (int64_t)field->valuedouble;
-    return true;
-}
-
-#define MOMENT_MAX 9e15
 
 /* Grow an array of items by one and return the new last place. */
 static void *more(void **array, size_t *n, size_t size) {
@@ -111,7 +95,7 @@ static int take_element(struct authority_state *state, const cJSON *item) {
     int64_t number = 0;
     size_t i = 0;
     if (!get_text(item, "element", element.name, sizeof(element.name)) ||
-        (!cJSON_IsNull(id) && !get_number(item, "id", UINT16_MAX, &number)))
+        (!cJSON_IsNull(id) && !authority_number(item, "id", UINT16_MAX, &number)))
         return -EINVAL;
     element.id = (uint16_t)number;
     while (i < state->n_elements && strcmp(state->elements[i].name, element.name) != 0)
@@ -161,7 +145,7 @@ int authority_take_next_hops(struct authority_state *state, const char *text, ch
     cJSON *root = cJSON_Parse(text);
     int64_t revision;
     int status;
-    if (!root || !get_number(root, "revision", MOMENT_MAX, &revision)) {
+    if (!root || !authority_number(root, "revision", AUTHORITY_MOMENT_MAX, &revision)) {
         cJSON_Delete(root);
         return fail(error, "not an answer with a revision");
     }
@@ -194,10 +178,10 @@ static int take_authorisation(struct authority_state *state, const cJSON *item) 
     }
     if (!get_text(item, "client_address", address, sizeof(address)) ||
         decide_parse_prefix(address, &one.value.prefix) || !get_text(item, "service", service, sizeof(service)) ||
-        !get_number(item, "max_guaranteed_bps", (double)RATE_MAX_BPS, &rate) ||
-        !get_number(item, "max_priority", UINT8_MAX, &priority) ||
-        !get_number(item, "delay_class", DELAY_CLASS_MAX, &delay) ||
-        !get_number(item, "expires_at_us", MOMENT_MAX, &until))
+        !authority_number(item, "max_guaranteed_bps", (double)RATE_MAX_BPS, &rate) ||
+        !authority_number(item, "max_priority", UINT8_MAX, &priority) ||
+        !authority_number(item, "delay_class", DELAY_CLASS_MAX, &delay) ||
+        !authority_number(item, "expires_at_us", AUTHORITY_MOMENT_MAX, &until))
         return -EINVAL;
     /* Whoever may ask for a service may ask for the available rate too. */
     one.value.services = 1;
@@ -220,9 +204,9 @@ int authority_take_authorisations(struct authority_state *state, const char *tex
     char action[8] = "";
     int64_t revision, free_bps = 0;
     int status;
-    if (!root || !get_number(root, "revision", MOMENT_MAX, &revision) ||
+    if (!root || !authority_number(root, "revision", AUTHORITY_MOMENT_MAX, &revision) ||
         !get_text(unauthorised, "action", action, sizeof(action)) ||
-        !get_number(unauthorised, "available_bps", (double)RATE_MAX_BPS, &free_bps)) {
+        !authority_number(unauthorised, "available_bps", (double)RATE_MAX_BPS, &free_bps)) {
         cJSON_Delete(root);
         return fail(error, "not an answer with a revision and what is unauthorised");
     }
@@ -233,83 +217,5 @@ int authority_take_authorisations(struct authority_state *state, const char *tex
     state->free_bps = (uint64_t)free_bps;
     state->authorisations_revision = status ? 0 : revision;
     cJSON_Delete(root);
-    return status;
-}
-
-static bool take_epoch(struct authority_epoch *epoch, cJSON *item, int64_t ahead_us) {
-    cJSON *key = cJSON_GetObjectItemCaseSensitive(item, "key");
-    uint8_t octets[36];
-    int64_t number, generation;
-    bool good = cJSON_IsString(key) && strlen(key->valuestring) == 44 && key->valuestring[43] == '=' &&
-                EVP_DecodeBlock(octets, (const unsigned char *)key->valuestring, 44) == 33 &&
-                get_number(item, "epoch", UINT8_MAX, &number) &&
-                get_number(item, "generation", MOMENT_MAX, &generation) &&
-                get_number(item, "sign_from_us", MOMENT_MAX, &epoch->sign_from_us) &&
-                get_number(item, "expires_at_us", MOMENT_MAX, &epoch->expires_at_us);
-    if (good) {
-        memcpy(epoch->key, octets, sizeof(epoch->key));
-        epoch->epoch = (uint8_t)number;
-        epoch->generation = (uint64_t)generation;
-        epoch->sign_from_us -= ahead_us;
-        epoch->expires_at_us -= ahead_us;
-    }
-    explicit_bzero(octets, sizeof(octets));
-    return good;
-}
-
-/* Also of an answer that is of no use otherwise: it may hold keys all the same. */
-static void wipe_and_delete(cJSON *root) {
-    cJSON *epochs = cJSON_GetObjectItemCaseSensitive(root, "epochs"), *item;
-    cJSON_ArrayForEach(item, epochs) {
-        cJSON *key = cJSON_GetObjectItemCaseSensitive(item, "key");
-        if (cJSON_IsString(key))
-            explicit_bzero(key->valuestring, strlen(key->valuestring));
-    }
-    cJSON_Delete(root);
-}
-
-static int take_key_set(struct authority_pair *pair, cJSON *root, int64_t ahead_us, char error[AUTHORITY_ERROR_LEN]) {
-    cJSON *epochs = cJSON_GetObjectItemCaseSensitive(root, "epochs");
-    struct authority_epoch fresh[AUTHORITY_EPOCHS] = {0};
-    int n = cJSON_IsArray(epochs) ? cJSON_GetArraySize(epochs) : 0;
-    int64_t renew_at_us;
-    bool good = n >= 1 && n <= AUTHORITY_EPOCHS && get_number(root, "renew_at_us", MOMENT_MAX, &renew_at_us);
-    for (int i = 0; good && i < n; i++)
-        good = take_epoch(&fresh[i], cJSON_GetArrayItem(epochs, i), ahead_us);
-    if (good) {
-        memcpy(pair->epochs, fresh, sizeof(fresh));
-        pair->n_epochs = (size_t)n;
-        pair->renew_at_us = renew_at_us - ahead_us;
-    }
-    explicit_bzero(fresh, sizeof(fresh));
-    return good ? 0 : fail(error, "the keys cannot be read");
-}
-
-int authority_take_keys(struct authority_pair *pair, const char *text, int64_t now_us,
-                        char error[AUTHORITY_ERROR_LEN]) {
-    cJSON *root = cJSON_Parse(text);
-    int64_t sender, receiver, server_us;
-    int status;
-    if (!root || !get_number(root, "sender_id", UINT16_MAX, &sender) ||
-        !get_number(root, "receiver_id", UINT16_MAX, &receiver) || !get_number(root, "now_us", MOMENT_MAX, &server_us))
-        status = fail(error, "the keys name no elements");
-    else
-        status = take_key_set(pair, root, server_us - now_us, error);
-    if (!status) {
-        pair->sender_id = (uint16_t)sender;
-        pair->receiver_id = (uint16_t)receiver;
-    }
-    wipe_and_delete(root);
-    return status;
-}
-
-int authority_take_stream_keys(struct authority_pair *pair, const char *text, int64_t now_us,
-                               char error[AUTHORITY_ERROR_LEN]) {
-    cJSON *root = cJSON_Parse(text);
-    int64_t server_us;
-    int status = root && get_number(root, "now_us", MOMENT_MAX, &server_us)
-                     ? take_key_set(pair, root, server_us - now_us, error)
-                     : fail(error, "the stream keys cannot be read");
-    wipe_and_delete(root);
     return status;
 }

@@ -9,38 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/authority/keys.h"
 #include "signal/signal_file.h"
 
-#define AUTHORITY_NAME_LEN 176
 #define AUTHORITY_ID_LEN 40
-#define AUTHORITY_EPOCHS 2
-#define AUTHORITY_ERROR_LEN 160
 /* Neighbours times two; further ones are left out and said. */
 #define AUTHORITY_PAIRS_MAX 1024
-
-struct authority_epoch {
-    uint8_t epoch;
-    uint8_t key[32];
-    uint64_t generation;
-    /* Local clock. */
-    int64_t sign_from_us;
-    int64_t expires_at_us;
-};
-
-struct authority_pair {
-    char sender[AUTHORITY_NAME_LEN];
-    char receiver[AUTHORITY_NAME_LEN];
-    uint16_t sender_id;
-    uint16_t receiver_id;
-    struct authority_epoch epochs[AUTHORITY_EPOCHS];
-    size_t n_epochs;
-    int64_t renew_at_us;
-    /* For the client: when to ask next, whether it asks now, whether a new epoch was had since this process began. */
-    int64_t ask_at_us;
-    bool asking;
-    bool started;
-    bool wanted;
-};
 
 struct authority_hop {
     char prefix[64];
@@ -84,20 +58,11 @@ void authority_state_free(struct authority_state *state);
  * that was sound before. */
 int authority_take_next_hops(struct authority_state *state, const char *text, char error[AUTHORITY_ERROR_LEN]);
 int authority_take_authorisations(struct authority_state *state, const char *text, char error[AUTHORITY_ERROR_LEN]);
-/* now_us: this machine's clock when the answer came; times of the authority are moved by the difference. */
-int authority_take_keys(struct authority_pair *pair, const char *text, int64_t now_us, char error[AUTHORITY_ERROR_LEN]);
-/* One epoch of a stream key: those with which records are signed now. */
-int authority_take_stream_keys(struct authority_pair *pair, const char *text, int64_t now_us,
-                               char error[AUTHORITY_ERROR_LEN]);
 
 /* Bring the pairs to what next hops and senders need. False: more than there is room for. */
 bool authority_state_pairs(struct authority_state *state);
-void authority_pair_wipe(struct authority_pair *pair);
 /* Forget every key: this node was revoked. */
 void authority_state_wipe_keys(struct authority_state *state);
-
-/* The newest epoch whose first use has come; NULL: none. */
-const struct authority_epoch *authority_signing_epoch(const struct authority_pair *pair, int64_t now_us);
 
 /* What the signalling shall have now; free with signal_file_free. 0 or -ENOMEM. */
 int authority_state_tables(const struct authority_state *state, struct signal_file *ret);

@@ -52,17 +52,6 @@ bool authority_state_pairs(struct authority_state *state) {
     return whole;
 }
 
-const struct authority_epoch *authority_signing_epoch(const struct authority_pair *pair, int64_t now_us) {
-    const struct authority_epoch *found = NULL;
-    for (size_t i = 0; i < pair->n_epochs; i++) {
-        const struct authority_epoch *one = &pair->epochs[i];
-        if (one->sign_from_us <= now_us && one->expires_at_us > now_us &&
-            (!found || one->generation > found->generation))
-            found = one;
-    }
-    return found;
-}
-
 uint16_t authority_element_id(const struct authority_state *state, const char *name) {
     for (size_t i = 0; i < state->n_elements; i++)
         if (strcmp(state->elements[i].name, name) == 0)

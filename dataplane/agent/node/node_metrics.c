@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "authority/authority.h"
 #include "core/loop.h"
 #include "core/options.h"
 
@@ -98,6 +99,7 @@ static void render(FILE *out, void *context) {
     single(out, "chart_agent_applies_total", "counter", "Times the table of grants was applied", node->applies);
     single(out, "chart_agent_apply_errors_total", "counter", "Grants that the kernel refused", node->apply_errors);
     single(out, "chart_agent_sent_statuses_total", "counter", "Grant statuses written", node->statuses_sent);
+    authority_render(out);
     render_links(out, node);
     if (node->streams)
         render_streams(out, node);

@@ -245,6 +245,8 @@ void node_report_state(struct node *node, int64_t now_us) {
     if (!node->streams || !node->looked)
         return;
     state.enforcement = datapath_mode(node->datapath);
+    if (*authority_fault())
+        faults[state.n_faults++] = authority_fault();
     add_links(node, &state, interfaces, faults, &classified, &shaped);
     capabilities[state.n_capabilities++] = "trinity";
     capabilities[state.n_capabilities++] = "attach";

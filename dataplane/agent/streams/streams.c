@@ -5,6 +5,7 @@
 #include "authority/authority.h"
 #include "core/log.h"
 #include "streams/streams_client.h"
+#include "streams/streams_held.h"
 
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
@@ -64,6 +65,7 @@ struct streams {
     bool synced;
     bool connected;
     struct streams_counts counts;
+    struct streams_held held;
 };
 
 const char *streams_out_name(enum streams_out topic) {
@@ -232,6 +234,7 @@ void streams_close(struct streams *streams, int flush_ms) {
     }
     if (streams->fd >= 0)
         close(streams->fd);
+    streams_held_clear(&streams->held);
     free(streams);
 }
 
@@ -358,10 +361,10 @@ bool streams_connected(const struct streams *streams) {
     return streams->connected;
 }
 
-int streams_send(struct streams *streams, enum streams_out topic, const char *key, const void *value, size_t length,
-                 const char *traceparent) {
+/* mac: the code of the record; NULL: this node has no authority. */
+static int produce(struct streams *streams, enum streams_out topic, const char *key, const void *value, size_t length,
+                   const char *traceparent, const char *mac) {
     rd_kafka_headers_t *headers = rd_kafka_headers_new(3);
-    char mac[AUTHORITY_MAC_LEN];
     rd_kafka_resp_err_t err;
 
     if (!headers)
@@ -369,8 +372,8 @@ int streams_send(struct streams *streams, enum streams_out topic, const char *ke
     rd_kafka_header_add(headers, "type", -1, out_topics[topic].type, -1);
     if (traceparent && *traceparent)
         rd_kafka_header_add(headers, "traceparent", -1, traceparent, -1);
-    if (authority_sign_record(out_topics[topic].name, key, value, length, mac))
-        rd_kafka_header_add(headers, AUTHORITY_MAC_HEADER, -1, mac, -1);
+    if (mac)
+        rd_kafka_header_add(headers, RECORD_MAC_HEADER, -1, mac, -1);
     err = rd_kafka_producev(streams->producer, RD_KAFKA_V_RKT(streams->out[topic]),
                             RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_KEY(key, strlen(key)),
                             RD_KAFKA_V_VALUE((void *)value, length), RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);
@@ -383,9 +386,41 @@ int streams_send(struct streams *streams, enum streams_out topic, const char *ke
     return 0;
 }
 
+static bool produce_held(struct streams *streams, const struct streams_held_record *record) {
+    char mac[RECORD_MAC_LEN];
+
+    if (!authority_sign_record(out_topics[record->topic].name, record->key, record->value, record->length, mac))
+        return false;
+    (void)produce(streams, record->topic, record->key, record->value, record->length, record->traceparent, mac);
+    return true;
+}
+
+/* There is a key now: what waited for it goes first. */
+static void release_held(struct streams *streams) {
+    size_t count = streams->held.count;
+
+    if (count)
+        log_info("%zu records that waited for the node's key are written", count);
+    while (streams->held.first && produce_held(streams, streams->held.first))
+        streams_held_free(streams_held_take(&streams->held));
+}
+
+int streams_send(struct streams *streams, enum streams_out topic, const char *key, const void *value, size_t length,
+                 const char *traceparent) {
+    char mac[RECORD_MAC_LEN];
+
+    if (!authority_must_sign())
+        return produce(streams, topic, key, value, length, traceparent, NULL);
+    if (!authority_sign_record(out_topics[topic].name, key, value, length, mac))
+        return streams_held_put(&streams->held, topic, key, value, length, traceparent);
+    release_held(streams);
+    return produce(streams, topic, key, value, length, traceparent, mac);
+}
+
 struct streams_counts streams_counts(const struct streams *streams) {
     struct streams_counts counts = streams->counts;
 
-    counts.waiting_records = (uint64_t)rd_kafka_outq_len(streams->producer);
+    counts.waiting_records = (uint64_t)rd_kafka_outq_len(streams->producer) + streams->held.count;
+    counts.dropped_records += streams->held.dropped;
     return counts;
 }

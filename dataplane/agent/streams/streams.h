@@ -3,8 +3,8 @@
  * thread of its own.
  *
  * A broker that is away disturbs nothing: reading goes on where it stopped, link loads older than a second are dropped,
- * statuses and node states wait. Headers: `type` names the message, `traceparent` (W3C Trace Context) carries a trace
- * on. */
+ * statuses and node states wait. So they do while this node has an authority and no key of it. Headers: `type` names
+ * the message, `traceparent` (W3C Trace Context) carries a trace on. */
 #pragma once
 
 #include <stdbool.h>

@@ -16,10 +16,11 @@
 #include <unistd.h>
 
 #include "authority/authority.h"
+#include "authority/authority_client.h"
 #include "authority/authority_identity.h"
-#include "authority/authority_replicas.h"
 #include "authority/authority_report.h"
 #include "authority/authority_state.h"
+#include "lib/authority/replicas.h"
 #include "lib/htb/htb_classes.h"
 #include "signal/shim_address.h"
 
@@ -242,13 +243,44 @@ static void the_shims_own_address_is_that_of_the_way(void **context) {
     assert_int_equal(stated.shim4.address[0], 10);
 }
 
+static void a_clock_that_is_off_is_said(void **context) {
+    struct authority authority = {.revoked = false};
+    struct authority_identity identity = {.not_before_us = 1000000, .not_after_us = 86400000000};
+    char text[200];
+    (void)context;
+    authority_present(&authority);
+    authority_note_clock(&authority, 1000000);
+    assert_string_equal(authority_fault(), "");
+    authority_note_clock(&authority, 3600000000);
+    assert_non_null(strstr(authority_fault(), "3600 s behind the authority's"));
+    authority_note_clock(&authority, -3600000000);
+    assert_non_null(strstr(authority_fault(), "3600 s ahead of the authority's"));
+    authority_note_clock(&authority, 0);
+    assert_string_equal(authority_fault(), "");
+    /* The same complaint with other times is the one that was said. */
+    authority_complain(&authority, "next hops", "it is 10:00:00 here");
+    authority_complain(&authority, "next hops", "it is 10:00:30 here");
+    assert_string_equal(authority_fault(), "next hops: it is 10:00:00 here");
+    authority_complain(&authority, "next hops", "it is not here");
+    assert_string_equal(authority_fault(), "next hops: it is not here");
+    authority.revoked = true;
+    assert_non_null(strstr(authority_fault(), "is revoked"));
+    authority_present(NULL);
+    assert_string_equal(authority_fault(), "");
+    authority_identity_lack(&identity, 90000000000, text, sizeof(text));
+    assert_non_null(strstr(text, "expired at 1970-01-02T00:00:00Z, and it is 1970-01-02T01:00:00Z here"));
+    identity.not_after_us = 0;
+    authority_identity_lack(&identity, 90000000000, text, sizeof(text));
+    assert_non_null(strstr(text, "not enrolled"));
+}
+
 static void the_code_of_a_record_is_that_of_the_services(void **context) {
     uint8_t key[32];
-    char mac[AUTHORITY_MAC_LEN];
+    char mac[RECORD_MAC_LEN];
     (void)context;
     for (int i = 0; i < 32; i++)
         key[i] = (uint8_t)i;
-    assert_true(authority_record_mac("alpha", 7, key, "chart.node-state.v1", "alpha", "hello", 5, mac));
+    assert_true(record_mac("alpha", 7, key, "chart.node-state.v1", "alpha", "hello", 5, mac));
     assert_string_equal(mac, "v1 alpha 7 d79fce3a480aa114216f9b9b36885d69f9c6e7b046b338f10f174383456a170d");
     /* Nothing is signed without an authority. */
     assert_false(authority_sign_record("chart.node-state.v1", "alpha", "hello", 5, mac));
@@ -330,6 +362,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(next_hops_may_carry_shim_addresses, open_state, close_state),
         cmocka_unit_test_setup_teardown(telephony_is_asked_for_without_a_file, open_state, close_state),
         cmocka_unit_test(the_shims_own_address_is_that_of_the_way),
+        cmocka_unit_test(a_clock_that_is_off_is_said),
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),

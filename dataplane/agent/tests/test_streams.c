@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "authority/authority.h"
 #include "chart/v1/flow_grant.pb-c.h"
 #include "chart/v1/grant_status.pb-c.h"
 #include "chart/v1/policy.pb-c.h"
@@ -29,6 +30,7 @@
 #include "lib/metrics/metrics.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
+#include "streams/streams_held.h"
 
 #define LIMIT_S 20
 #define NOW 1700000000000000ll
@@ -266,6 +268,62 @@ static void a_broker_away_drops_loads_and_keeps_statuses(void **state) {
     assert_int_equal(streams_counts(world->streams).disconnects, 1);
 }
 
+static bool has_key;
+
+static bool sign(const char *topic, const char *key, const void *value, size_t length, char ret[RECORD_MAC_LEN]) {
+    static const uint8_t octets[32];
+
+    return has_key && record_mac("alpha", 1, octets, topic, key, value, length, ret);
+}
+
+/* What waited for the node's key goes out with it: the newest state and statuses, flow records, no loads. */
+static void records_wait_for_the_key(void **state) {
+    struct world *world = *state;
+
+    open_streams(world);
+    authority_use_signer(sign);
+    has_key = false;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(streams_send(world->streams, STREAMS_GRANT_STATUS, "r1,alpha", "x", 1, TRACE), 0);
+        assert_int_equal(streams_send(world->streams, STREAMS_LINK_LOAD, "alpha", "x", 1, NULL), 0);
+    }
+    assert_int_equal(streams_send(world->streams, STREAMS_GRANT_STATUS, "r2,alpha", "x", 1, NULL), 0);
+    assert_int_equal(streams_counts(world->streams).written_records[STREAMS_GRANT_STATUS], 0);
+    assert_int_equal(streams_counts(world->streams).waiting_records, 2);
+    has_key = true;
+    assert_int_equal(streams_send(world->streams, STREAMS_LINK_LOAD, "alpha", "x", 1, NULL), 0);
+    assert_int_equal(streams_counts(world->streams).written_records[STREAMS_GRANT_STATUS], 2);
+    assert_int_equal(streams_counts(world->streams).written_records[STREAMS_LINK_LOAD], 1);
+    UNTIL(world, streams_counts(world->streams).delivered_records == 3);
+    authority_use_signer(NULL);
+}
+
+static void records_that_wait_are_bounded(void **state) {
+    struct streams_held held = {0};
+    struct streams_held_record *record;
+    char key[32];
+
+    (void)state;
+    for (int i = 0; i < STREAMS_HELD_MAX + 2; i++) {
+        snprintf(key, sizeof(key), "f%d", i);
+        assert_int_equal(streams_held_put(&held, STREAMS_FLOW_RECORD, "alpha", key, strlen(key), NULL), 0);
+    }
+    assert_int_equal(held.count, STREAMS_HELD_MAX);
+    assert_int_equal(held.dropped, 2);
+    /* The oldest went; a state replaces the one before and is the last. */
+    assert_int_equal(streams_held_put(&held, STREAMS_NODE_STATE, "alpha", "old", 3, NULL), 0);
+    assert_int_equal(streams_held_put(&held, STREAMS_NODE_STATE, "alpha", "new", 3, TRACE), 0);
+    assert_int_equal(held.count, STREAMS_HELD_MAX);
+    record = streams_held_take(&held);
+    assert_memory_equal(record->value, "f3", 2);
+    streams_held_free(record);
+    assert_memory_equal(held.last->value, "new", 3);
+    assert_string_equal(held.last->traceparent, TRACE);
+    streams_held_clear(&held);
+    assert_null(streams_held_take(&held));
+    assert_int_equal(held.count, 0);
+}
+
 static void ten_thousand_keys_within_five_seconds(void **state) {
     struct world *world = *state;
     char *links[] = {"alpha:to-bravo"};
@@ -480,6 +538,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(reads_every_partition_and_tombstones, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(writes_with_headers, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(a_broker_away_drops_loads_and_keeps_statuses, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(records_wait_for_the_key, world_setup, world_teardown),
+        cmocka_unit_test(records_that_wait_are_bounded),
         cmocka_unit_test_setup_teardown(ten_thousand_keys_within_five_seconds, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(topology_of_this_node_only, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(policies_and_garbage, world_setup, world_teardown),

@@ -37,7 +37,7 @@ def test_the_share_is_of_what_was_checked_in_between() -> None:
 
 def read(code: str, keys: dict[str, bytes], name: str, value: bytes) -> None:
     mac = record_mac.parse(code)
-    record_mac.check(mac, keys.get(mac.node, bytes(32)), trust.TOPIC, name, value)
+    record_mac.check(mac, keys.get(mac.node, bytes(32)), name, trust.TOPIC, name, value)
 
 
 def test_no_forged_record_is_one_that_its_node_wrote(tmp_path: Path) -> None:

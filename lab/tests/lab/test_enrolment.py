@@ -111,3 +111,13 @@ def test_what_an_agent_says_of_its_enrolment_in_words() -> None:
 def test_without_the_operators_certificate_the_way_out_is_named(lab: Lab) -> None:
     with pytest.raises(LabError, match="make up"):
         enrolment.operator_client(AUTHORITY)
+
+
+def test_pods_of_an_enrolled_lab_use_their_agents_certificate(lab: Lab, tmp_path: Path) -> None:
+    assert enrolment.pod_environment(lab, "bravo") == {}
+    lab.set_platform("http://127.0.0.1:18080", AUTHORITY)
+    told = supervise.pod(lab, "bravo", tmp_path / "sensor.key").environment
+    known = options(supervise.agent(lab, "bravo").command)
+    assert told["CHART_NODE_IDENTITY"] == f"{known['--state-dir']}/node"
+    assert told["CHART_AUTHORITY_CA"] == known["--authority-ca"]
+    assert told["CHART_AUTHORITY_URL"] == AUTHORITY

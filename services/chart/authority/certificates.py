@@ -63,7 +63,10 @@ async def issue(
             )
         try:
             issued = await authority.store.issue(
-                request, identity.uri, life_s=authority.settings.authority_certificate_life_s
+                request,
+                identity.uri,
+                life_s=authority.settings.authority_certificate_life_s,
+                names=(identity.server_name,) if identity.kind == "node" else (),
             )
         except KeyStoreUnavailable as error:
             raise keys.unavailable(error) from error

@@ -50,6 +50,13 @@ class Identity:
         """Without the domain: ``node/alpha``."""
         return f"{self.kind}/{self.name}"
 
+    @property
+    def server_name(self) -> str:
+        """The DNS name of who serves under this identity: ``alpha.node.<domain>``. Nobody looks it up; who calls a node
+        expects it in the node's certificate, whatever address was dialled.
+        """
+        return f"{self.name}.{self.kind}.{self.domain}"
+
     def __str__(self) -> str:
         return self.uri
 

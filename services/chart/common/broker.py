@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from chart.common.catalogue import Catalogue
     from chart.common.compacted import CompactedState
+    from chart.common.record_check import RecordCheck
     from chart.common.subscription import Subscription
 
 
@@ -19,6 +20,8 @@ class Broker(Protocol):
     """Where streams live."""
 
     catalogue: Catalogue
+    # Of records that nodes write; None: what is read is not checked.
+    record_check: RecordCheck | None
 
     async def publish(
         self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None

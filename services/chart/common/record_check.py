@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ssl
 import time
+from collections import Counter as Tally
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import httpx
 import structlog
@@ -22,17 +22,19 @@ from google.protobuf.message import Message
 from prometheus_client import Counter
 
 from chart.common import record_mac
+from chart.common.authority_calls import AuthorityCalls
 from chart.common.record_mac import RecordMacError
-from chart.common.replicas import Replicas
 from chart.common.settings import BaseServiceSettings
 
 # An epoch that is not known is asked for at most this often, for each node.
 ASK_EVERY_S = 1.0
 # Nodes that were revoked are believed no more after this.
 REVIEW_EVERY_S = 3.0
-TIMEOUT_S = 3.0
+# A word of a record that is shown to people is cut at this length.
+WORD_MAX = 200
 
 CHECKED = Counter("chart_streams_record_checks_total", "Records of nodes checked", ["topic", "result"])
+REFUSED = Counter("chart_streams_record_refusals_total", "Records of nodes that are not authentic", ["topic", "reason"])
 
 _log = structlog.get_logger("chart.streams")
 
@@ -48,44 +50,45 @@ class KeySource(Protocol):
         """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
         ...
 
+    async def close(self) -> None:
+        """Let go of what was opened."""
+        ...
+
 
 class AuthorityKeys:
     """Keys from the authority."""
 
     def __init__(self, settings: BaseServiceSettings) -> None:
-        self._replicas = Replicas(settings.authority_url)
-        self._ca = str(settings.state_dir / "authority" / "ca.pem")
-        base = settings.record_identity or settings.state_dir / "authority" / "identities" / "service-records"
-        self._files = f"{base}.pem", f"{base}.key"
-        self._client: httpx.AsyncClient | None = None
+        home = settings.state_dir / "authority"
+        base = settings.record_identity or home / "identities" / "service-records"
+        self._calls = AuthorityCalls(settings.authority_url, settings.authority_ca or home / "ca.pem", base)
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
         """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""
-        found = await self._get(f"/v1/stream-keys/{node}")
+        found = await self._calls.get(f"/v1/stream-keys/{node}")
         return {one["epoch"]: (base64.b64decode(one["key"]), one["expires_at_us"]) for one in found["epochs"]}
 
     async def enrolled(self) -> frozenset[str]:
         """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
-        return frozenset(await self._get("/v1/elements"))
+        return frozenset(await self._calls.get("/v1/elements"))
 
-    async def _get(self, path: str) -> Any:
-        if self._client is None:
-            # Made when first needed: the certificate may appear after the service began, and it is renewed.
-            context = ssl.create_default_context(cafile=self._ca)
-            context.load_cert_chain(*self._files)
-            self._client = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, trust_env=False)
-        client = self._client
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._calls.close()
 
-        async def get(url: str) -> httpx.Response:
-            return (await client.get(url + path)).raise_for_status()
 
-        try:
-            return (await self._replicas.ask(get)).json()
-        except httpx.HTTPError:
-            if self._client is client:
-                self._client = None
-                await client.aclose()
-            raise
+@dataclass(frozen=True)
+class RefusedRecord:
+    """A record that is not authentic, as people see it. ``node``: in whose name it was written, "" when it says none;
+    ``at_us``: when it was read, microseconds since the epoch.
+    """
+
+    at_us: int
+    topic: str
+    key: str
+    node: str
+    reason: record_mac.Reason
+    detail: str
 
 
 @dataclass
@@ -99,6 +102,11 @@ class RecordCheck:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reviewed_at: float = field(default_factory=time.monotonic)
     _review: asyncio.Task[None] | None = None
+    # Since this process began: good ones by topic, refused ones by topic and reason, and the newest of each of these.
+    since_us: int = field(default_factory=lambda: time.time_ns() // 1000)
+    good: Tally[str] = field(default_factory=Tally)
+    refused: Tally[tuple[str, record_mac.Reason]] = field(default_factory=Tally)
+    newest: dict[tuple[str, record_mac.Reason], RefusedRecord] = field(default_factory=dict)
 
     async def check(
         self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str], value: Message | None = None
@@ -108,25 +116,42 @@ class RecordCheck:
         Raises:
             RecordMacError: it is not authentic, or that cannot be known now; in mode require only.
         """
-        if record_mac.node_of(topic, key) is None:
+        node = record_mac.node_of(topic, key, value)
+        if node is None:
             return
         try:
-            await self._check(topic, key, payload, headers)
+            await self._check(node, topic, key, payload, headers)
             record_mac.check_contents(topic, key, value)
         except RecordMacError as error:
-            CHECKED.labels(topic, "refused").inc()
+            self._note(topic, key, node, error)
             if self.mode == "require":
                 raise
             _log.warning("a record of a node is not authentic", topic=topic, key=key, reason=str(error))
         else:
             CHECKED.labels(topic, "good").inc()
+            self.good[topic] += 1
 
-    async def _check(self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str]) -> None:
+    async def close(self) -> None:
+        """Nothing is checked any more."""
+        if self._review is not None:
+            self._review.cancel()
+        await self.source.close()
+
+    def _note(self, topic: str, key: str, node: str, error: RecordMacError) -> None:
+        CHECKED.labels(topic, "refused").inc()
+        REFUSED.labels(topic, error.reason).inc()
+        self.refused[topic, error.reason] += 1
+        words = [one[:WORD_MAX] for one in (key, node, str(error))]
+        at_us = time.time_ns() // 1000
+        self.newest[topic, error.reason] = RefusedRecord(at_us, topic, words[0], words[1], error.reason, words[2])
+
+    async def _check(self, node: str, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str]) -> None:
         if record_mac.HEADER not in headers:
-            raise RecordMacError("the record carries no code of its node")
+            raise RecordMacError("unsigned", "the record carries no code of its node")
         mac = record_mac.parse(headers[record_mac.HEADER])
-        held = await self._key(mac)
-        record_mac.check(mac, held, topic, key, payload or b"")
+        # A name that is not the record's is no reason to ask for its keys.
+        held = await self._key(mac) if mac.node == node else None
+        record_mac.check(mac, held, node, topic, key, payload or b"")
 
     async def _key(self, mac: record_mac.Mac) -> bytes | None:
         if time.monotonic() - self._reviewed_at > REVIEW_EVERY_S:

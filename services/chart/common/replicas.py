@@ -15,6 +15,11 @@ class Replicas:
         """``urls``: "https://HOST:PORT[,https://HOST:PORT]"."""
         self._urls = deque(url.strip().rstrip("/") for url in urls.split(","))
 
+    @property
+    def first(self) -> str:
+        """The address that is asked next."""
+        return self._urls[0]
+
     async def ask(
         self,
         send: Callable[[str], Awaitable[httpx.Response]],

@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -21,6 +22,7 @@ from grpc_reflection.v1alpha import reflection
 from chart.common.problems import ProblemError
 from chart.common.rpc_errors import REFUSAL_METADATA, RefusalError
 from chart.common.rpc_interceptors import DeadlineAndTrace, TraceAndErrors, refusal_of
+from chart.common.rpc_tls import Callers, NodeCredentials, RpcFiles, server_credentials
 from chart.common.settings import BaseServiceSettings
 
 DEADLINE_S = 3.0
@@ -65,6 +67,14 @@ _PROBLEMS: dict[grpc.StatusCode, tuple[int, str]] = {
 _log = structlog.get_logger("chart.rpc")
 
 
+@dataclass(frozen=True)
+class Guard:
+    """Mutual TLS of a server: its certificate, and who may call, as certificates name them ("service/gateway")."""
+
+    files: RpcFiles
+    callers: tuple[str, ...]
+
+
 class Server:
     """A running gRPC server."""
 
@@ -79,8 +89,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serve(registrations: Sequence[Registration], settings: BaseServiceSettings) -> AsyncIterator[Server]:
-    """Serve inside the context on ``settings.grpc_listen`` ("host:port", port 0 takes a free one).
+async def serve(
+    registrations: Sequence[Registration], settings: BaseServiceSettings, guard: Guard | None = None
+) -> AsyncIterator[Server]:
+    """Serve inside the context on ``settings.grpc_listen`` ("host:port", port 0 takes a free one); with a ``guard``
+    over mutual TLS.
 
     Calls under way when the context ends get 3 s to finish.
 
@@ -88,7 +101,7 @@ async def serve(registrations: Sequence[Registration], settings: BaseServiceSett
         RuntimeError: the address cannot be listened on.
     """
     server = aio.server(
-        interceptors=[TraceAndErrors()],
+        interceptors=[TraceAndErrors(), *([Callers(guard.callers, guard.files)] if guard is not None else [])],
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -103,7 +116,10 @@ async def serve(registrations: Sequence[Registration], settings: BaseServiceSett
         add(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
-    port = server.add_insecure_port(settings.grpc_listen)
+    if guard is not None:
+        port = server.add_secure_port(settings.grpc_listen, server_credentials(guard.files))
+    else:
+        port = server.add_insecure_port(settings.grpc_listen)
     await server.start()
     for name in ("", *names):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -115,26 +131,28 @@ async def serve(registrations: Sequence[Registration], settings: BaseServiceSett
         await server.stop(STOP_GRACE_S)
 
 
-def channel(target: str, *, deadline_s: float = DEADLINE_S) -> aio.Channel:
+def channel(target: str, *, deadline_s: float = DEADLINE_S, node: NodeCredentials | None = None) -> aio.Channel:
     """A channel to "host:port": calls without a timeout of their own get the deadline, UNAVAILABLE is tried again with
     back-off within it, the trace goes along. It connects when first used; close it with ``await channel.close()``.
+    ``node``: of a node, over mutual TLS.
 
     An unanswered call may have been carried out: calls must be idempotent or carry an idempotency key.
     """
-    return aio.insecure_channel(
-        target,
-        options=[
-            ("grpc.service_config", _RETRIES),
-            ("grpc.enable_retries", 1),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.keepalive_time_ms", 20_000),
-            ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.max_receive_message_length", 16 * MAX_MESSAGE_BYTES),
-        ],
-        interceptors=DeadlineAndTrace.all(deadline_s),
-    )
+    options: list[tuple[str, Any]] = [
+        ("grpc.service_config", _RETRIES),
+        ("grpc.enable_retries", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.max_receive_message_length", 16 * MAX_MESSAGE_BYTES),
+    ]
+    interceptors = DeadlineAndTrace.all(deadline_s)
+    if node is None:
+        return aio.insecure_channel(target, options=options, interceptors=interceptors)
+    options.append(("grpc.ssl_target_name_override", node.server_name))
+    return aio.secure_channel(target, node.credentials, options=options, interceptors=interceptors)
 
 
 def actor(context: aio.ServicerContext[Any, Any]) -> str:
@@ -184,6 +202,7 @@ def problem_of(error: aio.AioRpcError | RefusalError) -> ProblemError:
 __all__ = [
     "ACTOR_METADATA",
     "REFUSAL_METADATA",
+    "Guard",
     "RefusalError",
     "Registration",
     "Server",

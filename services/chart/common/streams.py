@@ -12,6 +12,7 @@ from __future__ import annotations
 from chart.common import kafka_properties, record_check
 from chart.common.broker import Broker
 from chart.common.compacted import CompactedState
+from chart.common.record_sign import RecordSigner
 from chart.common.records import (
     Partition,
     Record,
@@ -26,8 +27,9 @@ from chart.common.streams_local import LocalBroker
 from chart.common.subscription import Subscription
 
 
-def connect(settings: BaseServiceSettings) -> Broker:
-    """The broker that the settings name; ``local:`` keeps the streams in this process.
+def connect(settings: BaseServiceSettings, record_signer: RecordSigner | None = None) -> Broker:
+    """The broker that the settings name; ``local:`` keeps the streams in this process. ``record_signer``: of a process
+    that writes records of a node.
 
     Raises:
         KafkaPropertiesError: production, and the broker would be spoken to in plain.
@@ -40,6 +42,7 @@ def connect(settings: BaseServiceSettings) -> Broker:
         settings.kafka_bootstrap,
         delivery_timeout_ms=settings.kafka_delivery_timeout_ms,
         record_check=record_check.from_settings(settings),
+        record_signer=record_signer,
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from chart.common import catalogue as catalogues
-from chart.common import kafka_properties, telemetry
+from chart.common import kafka_properties, record_mac, telemetry
 from chart.common.compacted import CompactedState
 from chart.common.records import Outgoing, Partition, Start, StreamError, StreamRejected, StreamUnavailable, encode
 from chart.common.streams_kafka_reader import KafkaSubscription
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from chart.common.catalogue import Catalogue
     from chart.common.record_check import RecordCheck
+    from chart.common.record_sign import RecordSigner
 
 # Records that may wait for an acknowledgement; further publishers wait their turn.
 MAX_UNACKNOWLEDGED = 10_000
@@ -76,9 +77,11 @@ class KafkaBroker:
         delivery_timeout_ms: int = 10_000,
         catalogue: Catalogue | None = None,
         record_check: RecordCheck | None = None,
+        record_signer: RecordSigner | None = None,
     ) -> None:
         self.bootstrap = bootstrap
         self.record_check = record_check
+        self._record_signer = record_signer
         self.catalogue = catalogue or catalogues.load()
         self._producer = Producer(
             {
@@ -120,6 +123,7 @@ class KafkaBroker:
         if self._closed:
             msg = f"record of {topic} was not sent: the connection to the broker is closed"
             raise StreamUnavailable(msg)
+        headers = self._signed(topic, key, payload, headers)
         async with self._room:
             self._loop = asyncio.get_running_loop()
             together = _Together(1, self._loop)
@@ -137,10 +141,11 @@ class KafkaBroker:
         failures: list[StreamError | None] = [None] * len(records)
         for place, (topic, key, payload, headers) in enumerate(records):
             try:
-                self._produce_now(topic, key, payload, _encoded(headers), self._delivered(together, place))
+                encoded = _encoded(self._signed(topic, key, payload, headers))
+                self._produce_now(topic, key, payload, encoded, self._delivered(together, place))
             except BufferError:
                 failures[place] = StreamUnavailable(f"record of {topic} with key {key!r} found no room")
-            except StreamRejected as error:
+            except StreamError as error:
                 failures[place] = error
             if failures[place] is not None:
                 together.settle(place, None)
@@ -149,6 +154,11 @@ class KafkaBroker:
             failure or _failure(one[0], one[1], error)
             for failure, one, error in zip(failures, records, together.errors, strict=True)
         ]
+
+    def _signed(self, topic: str, key: str, payload: bytes | None, headers: dict[str, str]) -> dict[str, str]:
+        """With the code of the node that this process writes for. Raises StreamUnavailable: it has no key now."""
+        code = self._record_signer.header(topic, key, payload) if self._record_signer is not None else None
+        return {**headers, record_mac.HEADER: code} if code is not None else headers
 
     def _delivered(self, together: _Together, place: int) -> Callable[[KafkaError | None, Any], None]:
         def delivered(error: KafkaError | None, _message: Any) -> None:
@@ -239,6 +249,8 @@ class KafkaBroker:
         if left:
             _log.warning("records were not acknowledged before closing", records=left)
             self._producer.purge()
+        if self.record_check is not None:
+            await self.record_check.close()
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         await asyncio.to_thread(self._producer.close)

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from chart.common.catalogue import Catalogue
+    from chart.common.record_check import RecordCheck
     from chart.common.subscription import Subscription
 
 
 class MemoryStreams(ABC):
-    """A broker whose records stay in the memory of this process."""
+    """A broker whose records stay in the memory of this process; who writes there is known, and nothing is checked."""
+
+    record_check: RecordCheck | None = None
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue

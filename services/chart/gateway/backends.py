@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from grpc import ChannelConnectivity, aio
 
 from chart.common import rpc
 from chart.common.problems import ProblemError
+from chart.common.rpc_tls import node_credentials
 from chart.gateway.errors import away
 from chart.gateway.settings import GatewaySettings
 from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc, tunnels_pb2_grpc
@@ -51,7 +52,9 @@ class Backends:
     def __init__(self, settings: GatewaySettings) -> None:
         deadline_s = settings.backend_deadline_s
         self._deadline_s = deadline_s
-        self._others: dict[str, aio.Channel] = {}
+        self._pod_files = settings.pod_files if settings.pods_over_tls else None
+        # By address; of pods over TLS also by node and by when our certificate changed.
+        self._others: dict[tuple[str, ...], aio.Channel] = {}
         self._closing: list[asyncio.Future[None]] = []
         self._channels: dict[str, aio.Channel] = {
             "registry": rpc.channel(settings.registry_target, deadline_s=deadline_s),
@@ -71,9 +74,29 @@ class Backends:
         self.tunnels = cast("tunnels_pb2_grpc.TunnelsAsyncStub", _stub(tunnels_pb2_grpc.TunnelsStub, self, "tunnels"))
 
     def reach(self, target: str) -> aio.Channel:
-        """A channel to "host:port" that is not needed for being ready: inference, the pod of a node."""
-        channel = self._others.pop(target, None) or rpc.channel(target, deadline_s=self._deadline_s)
-        self._others[target] = channel  # the last used is the last in order
+        """A channel to "host:port" that is not needed for being ready: inference."""
+        return self._known((target,), lambda: rpc.channel(target, deadline_s=self._deadline_s))
+
+    def reach_pod(self, node: str, target: str) -> aio.Channel:
+        """A channel to the sensor pod of a node at "host:port".
+
+        Raises:
+            ProblemError: 503, our certificate is not there.
+        """
+        files = self._pod_files
+        if files is None:
+            return self.reach(target)
+        try:
+            kind = (target, node, str(files.changed_ns))
+            return self._known(
+                kind, lambda: rpc.channel(target, deadline_s=self._deadline_s, node=node_credentials(files, node))
+            )
+        except (OSError, ValueError) as error:
+            raise away("The gateway's certificate, which sensor pods ask for,") from error
+
+    def _known(self, kind: tuple[str, ...], make: Callable[[], aio.Channel]) -> aio.Channel:
+        channel = self._others.pop(kind, None) or make()
+        self._others[kind] = channel  # the last used is the last in order
         if len(self._others) > OTHERS_MAX:
             oldest = next(iter(self._others))
             self._closing.append(asyncio.ensure_future(self._others.pop(oldest).close(OTHERS_GRACE_S)))

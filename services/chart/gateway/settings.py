@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 
 from chart.common.places import repository_root
+from chart.common.rpc_tls import RpcFiles
 from chart.common.settings import BaseServiceSettings
 
 
@@ -31,6 +32,9 @@ class GatewaySettings(BaseServiceSettings):
     # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
     authority_ca: Path | None = None
     authority_identity: Path | None = None
+    # Whether sensor pods are called over mutual TLS with our certificate; default: where records of nodes are required
+    # to be authentic, because their pods have certificates there.
+    sensor_pod_tls: bool | None = None
     # Where nodes reach the authority's replicas, as new ones are told; empty: where the gateway does.
     authority_public_url: str = ""
     # Browser login with an OpenID provider (its metadata is at <token_issuer>/.well-known); empty: none is offered.
@@ -60,6 +64,20 @@ class GatewaySettings(BaseServiceSettings):
     events_check_s: float = Field(default=3.0, gt=0)
     # link-load events of one link are at least this far apart.
     events_load_interval_s: float = Field(default=0.2, ge=0)
+
+    @property
+    def pods_over_tls(self) -> bool:
+        """Whether sensor pods are called over mutual TLS."""
+        if self.sensor_pod_tls is not None:
+            return self.sensor_pod_tls
+        return self.record_authentication == "require"
+
+    @property
+    def pod_files(self) -> RpcFiles:
+        """What the gateway presents to sensor pods, and believes them by."""
+        home = self.state_dir / "authority"
+        base = self.authority_identity or home / "identities" / "service-gateway"
+        return RpcFiles.of(base, self.authority_ca or home / "ca.pem")
 
     @property
     def development(self) -> bool:

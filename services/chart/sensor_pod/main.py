@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ipaddress
 import subprocess
 import sys
 from pathlib import Path
 
 import structlog
 
-from chart.common import rpc, runtime, telemetry
+from chart.common import node_identity, rpc, runtime, telemetry
+from chart.common.authority_calls import AuthorityCalls
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
+from chart.common.node_identity import NodeIdentity
+from chart.common.record_sign import RecordSigner
+from chart.common.rpc_tls import RpcFiles
 from chart.common.streams import connect
 from chart.sensor_pod import metrics
 from chart.sensor_pod import rpc as pod_rpc
@@ -33,7 +38,10 @@ async def serve(settings: PodSettings) -> None:
         msg = "CHART_NODE is not set: a sensor pod serves one node and must know its name"
         raise ValueError(msg)
     clock = SystemClock()
-    broker = connect(settings)
+    calls = node_identity.calls_of(settings)
+    identity = NodeIdentity(settings, calls, clock) if calls is not None else None
+    signer = RecordSigner(settings.node, calls, clock) if calls is not None else None
+    broker = connect(settings, signer)
     repository = Repository(settings.state_dir / "sensor-pod.sqlite")
     await repository.open()
     retention = Retention(age_us=int(settings.retention_days * 86_400e6), rows=settings.retention_rows)
@@ -69,7 +77,7 @@ async def serve(settings: PodSettings) -> None:
         gc.freeze()
         async with (
             drivers,
-            rpc.serve([pod_rpc.registration(pod)], settings),
+            rpc.serve([pod_rpc.registration(pod)], settings, guard_of(settings, calls)),
             HealthServer(settings.http_listen, checks),
         ):
             await runtime.run_together(
@@ -79,10 +87,39 @@ async def serve(settings: PodSettings) -> None:
                 streams.run_configurations(),
                 streams.run_topology(),
                 _keep_gauges(pod, clock),
+                *(one.run() for one in (identity, signer) if one is not None),
             )
     finally:
         await repository.close()
         await broker.close()
+        if calls is not None:
+            await calls.close()
+
+
+def guard_of(settings: PodSettings, calls: AuthorityCalls | None) -> rpc.Guard | None:
+    """How the pod's gRPC interface is guarded; None: plain.
+
+    Raises:
+        ValueError: plain in production, on an address that others reach.
+    """
+    if calls is not None:
+        return rpc.Guard(RpcFiles(calls.certificate, calls.key, calls.ca), settings.grpc_callers)
+    host = settings.grpc_listen.rpartition(":")[0].strip("[]")
+    if settings.environment == "production" and not is_loopback(host):
+        msg = (
+            f"plain gRPC on {settings.grpc_listen}: give the pod its node's identity (CHART_NODE_IDENTITY or"
+            " CHART_ENROLMENT_TOKEN_FILE, and CHART_AUTHORITY_CA), or let it listen on 127.0.0.1"
+        )
+        raise ValueError(msg)
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def key_file(settings: PodSettings) -> Path | None:

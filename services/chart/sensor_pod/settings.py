@@ -16,6 +16,13 @@ class PodSettings(BaseServiceSettings):
 
     grpc_listen: str = "0.0.0.0:18110"
     http_listen: str = "0.0.0.0:18210"
+    # Certificate and key of this node without their endings .pem and .key, as the agent keeps them in its state
+    # directory ("/run/chart/node"); or a one-time token by which the pod gets a certificate of the node for itself.
+    # With neither, and without a service account token, the pod signs no record, and its gRPC interface is plain.
+    node_identity: Path | None = None
+    enrolment_token_file: Path | None = None
+    # Who may call the pod, as their certificates name them; with an identity only.
+    grpc_callers: tuple[str, ...] = ("service/gateway",)
     # Programs that speak the --serve protocol; each one's file name is the name of the sensor.
     sensors_dir: Path = Field(
         default_factory=lambda: Path(os.environ.get("CHART_BUILD_DIR") or repository_root() / "build") / "sensors"

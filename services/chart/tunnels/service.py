@@ -153,6 +153,13 @@ class TunnelControl:
             self._controller = None
         return True
 
+    def of_another(self, report: TunnelReport, now_us: int, silence_us: int) -> bool:
+        """Whether a report is of another node than the one whose reports arrive: while that is heard nobody takes its
+        tunnel's name.
+        """
+        last = self.report
+        return last is not None and last.origin_node != report.origin_node and now_us - self.seen_us < silence_us
+
     def take(
         self, report: TunnelReport, target: Target, capacity_bps: int, now_us: int, lease_us: int
     ) -> TunnelCommand | None:

@@ -33,7 +33,9 @@ STATES = (COMMAND, FLOW_GRANT, TOPOLOGY, ESTIMATE)
 CAPACITY_METRIC = "capacity_bps"
 
 REPORTS = Counter("chart_tunnels_reports_total", "Reports taken")
-REFUSED = Counter("chart_tunnels_refused_reports_total", "Reports that make no sense or of more tunnels than allowed")
+REFUSED = Counter(
+    "chart_tunnels_refused_reports_total", "Reports of another node than the origin, or of more tunnels than allowed"
+)
 COMMANDS = Counter("chart_tunnels_commands_total", "Commands acknowledged by the broker")
 UNSENT = Counter("chart_tunnels_command_failures_total", "Commands that the broker did not acknowledge")
 TUNNELS = Gauge("chart_tunnels_known_tunnels", "Tunnels that this replica works for or that something is stated of")
@@ -148,8 +150,17 @@ class Tunnels:
             control = self._new(report.tunnel)
             TUNNELS.set(len(self.tunnels))
             _log.info("works for a tunnel: its reports arrive", tunnel=report.tunnel, origin=report.origin_node)
-        REPORTS.inc()
         now_us = self._clock.now_us()
+        if control.of_another(report, now_us, self._settings.tunnel_silence_us):
+            REFUSED.inc()
+            _log.warning(
+                "a report of another node than the tunnel's origin",
+                tunnel=report.tunnel,
+                origin=control.report.origin_node if control.report else "",
+                reported_by=report.origin_node,
+            )
+            return
+        REPORTS.inc()
         with DECIDE.time():
             target = self.target(control, now_us)
             capacity_bps = self.capacity_bps(control, report)

@@ -6,11 +6,12 @@ import time
 
 import httpx
 import pytest
+from google.protobuf.message import Message
 
 from chart.common import record_check, record_mac
 from chart.common.record_check import RecordCheck
 from chart.common.record_mac import RecordMacError
-from chart.v1 import link_load_pb2, node_state_pb2
+from chart.v1 import link_load_pb2, measurement_pb2, node_state_pb2, tunnel_report_pb2
 
 KEYS = {"alpha": bytes(range(32)), "bravo": bytes(32)}
 TOPIC = "chart.node-state.v1"
@@ -35,6 +36,9 @@ class Source:
         if self.away:
             raise httpx.ConnectError("away")
         return frozenset(KEYS) - self.revoked
+
+    async def close(self) -> None:
+        pass
 
 
 def written(node: str, key: str = "alpha", epoch: int = 7, payload: bytes = b"hello") -> dict[str, str]:
@@ -116,3 +120,59 @@ async def test_a_node_speaks_of_itself_and_its_links_only() -> None:
     headers = {record_mac.HEADER: record_mac.header("alpha", 7, KEYS["alpha"], "chart.link-load.v1", "alpha", b"hello")}
     with pytest.raises(RecordMacError, match="bravo:eth0"):
         await check.check("chart.link-load.v1", "alpha", b"hello", headers, loads)
+
+
+MEASUREMENT, REPORT = "chart.measurement.v1", "chart.tunnel-report.v1"
+
+
+async def refusal(topic: str, key: str, value: Message, code: str | None) -> str:
+    """Why a record is refused; "" when it is taken."""
+    headers = {record_mac.HEADER: code} if code is not None else {}
+    try:
+        await RecordCheck(Source(), "require").check(topic, key, value.SerializeToString(), headers, value)
+    except RecordMacError as error:
+        return error.reason
+    return ""
+
+
+async def test_a_measurement_is_of_the_node_whose_pod_made_it() -> None:
+    def code(node: str, key: str, value: Message) -> str:
+        return record_mac.header(node, 7, KEYS[node], MEASUREMENT, key, value.SerializeToString())
+
+    key, own = "alpha,bravo,rtt_us", measurement_pb2.Measurement(source_node="alpha", destination_node="bravo")
+    assert await refusal(MEASUREMENT, key, own, code("alpha", key, own)) == ""
+    assert await refusal(MEASUREMENT, key, own, None) == "unsigned"
+    # Bravo, the other end, says what alpha measured.
+    assert await refusal(MEASUREMENT, key, own, code("bravo", key, own)) == "another-node"
+    foreign = measurement_pb2.Measurement(source_node="bravo", destination_node="alpha")
+    assert await refusal(MEASUREMENT, key, foreign, code("alpha", key, foreign)) == "another-node"
+
+
+async def test_a_tunnels_report_is_of_the_node_of_its_origin() -> None:
+    def code(node: str, value: Message) -> str:
+        return record_mac.header(node, 7, KEYS[node], REPORT, "west", value.SerializeToString())
+
+    own = tunnel_report_pb2.TunnelReport(tunnel="west", origin_node="alpha", session=1)
+    assert await refusal(REPORT, "west", own, code("alpha", own)) == ""
+    assert await refusal(REPORT, "west", own, code("bravo", own)) == "another-node"
+    assert await refusal(REPORT, "west", own, None) == "unsigned"
+    # Nobody's, and one that stands under the name of another tunnel.
+    assert await refusal(REPORT, "west", tunnel_report_pb2.TunnelReport(tunnel="west"), code("alpha", own))
+    other = tunnel_report_pb2.TunnelReport(tunnel="east", origin_node="alpha")
+    assert await refusal(REPORT, "west", other, code("alpha", other)) == "another-node"
+
+
+async def test_what_is_refused_is_counted_by_stream_and_reason() -> None:
+    check = RecordCheck(Source(), "observe")
+
+    def counted() -> float:
+        return float(record_check.REFUSED.labels(TOPIC, "unsigned")._value.get())
+
+    before = counted()
+    for _ in range(2):
+        await check.check(TOPIC, "alpha", b"hello", {})
+    await check.check(TOPIC, "alpha", b"hello", written("alpha"))
+    assert counted() == before + 2
+    assert (check.refused[TOPIC, "unsigned"], check.good[TOPIC]) == (2, 1)
+    newest = check.newest[TOPIC, "unsigned"]
+    assert (newest.node, newest.key, newest.reason) == ("alpha", "alpha", "unsigned")

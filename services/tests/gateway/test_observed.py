@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from chart.common.record_check import RecordCheck
+from chart.common.record_mac import RecordMacError
 from chart.gateway.observed import Observed
 from chart.v1 import audit_pb2, flow_record_pb2, node_state_pb2
 from support.gateway import NOW_US, World
@@ -104,3 +108,33 @@ async def test_keys_of_nodes(place: World) -> None:
     await eventually(lambda: "alpha" in place.gateway.live.node_states)
     items = (await place.client.get("/v1/node-keys", headers=place.headers())).json()["items"]
     assert [(one["node"], one["key_epoch"], one["kernel_release"]) for one in items] == [("alpha", 7, "6.12")]
+
+
+async def test_checks_of_records(place: World) -> None:
+    mine = place.headers("application", subject="mine")
+    assert (await place.client.get("/v1/record-checks", headers=mine)).status_code == 403
+    nothing: dict[str, object] = {"authentication": "off", "since": None, "good": 0, "items": []}
+    assert (await place.client.get("/v1/record-checks", headers=place.headers())).json() == nothing
+    check = RecordCheck(NoKeys(), "require")
+    place.broker.record_check = check
+    for key in ("alpha", "bravo"):
+        with pytest.raises(RecordMacError):
+            await check.check("chart.link-load.v1", key, b"x", {})
+    found = (await place.client.get("/v1/record-checks", headers=place.headers())).json()
+    assert (found["authentication"], found["good"]) == ("require", 0)
+    (one,) = found["items"]
+    assert (one["topic"], one["reason"], one["count"], one["node"]) == ("chart.link-load.v1", "unsigned", 2, "bravo")
+    assert one["detail"] == "the record carries no code of its node"
+
+
+class NoKeys:
+    """An authority that is not asked."""
+
+    async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
+        raise AssertionError(node)
+
+    async def enrolled(self) -> frozenset[str]:
+        return frozenset()
+
+    async def close(self) -> None:
+        pass

@@ -10,13 +10,20 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from chart.common import rpc
 from chart.common.places import repository_root
+from chart.common.record_check import AuthorityKeys, RecordCheck
+from chart.common.rpc_tls import RpcFiles, node_credentials
+from chart.common.settings import BaseServiceSettings
 from chart.common.streams_kafka import KafkaBroker
 from chart.v1 import measurement_pb2, sensing_configuration_pb2, sensor_pod_pb2, sensor_pod_pb2_grpc
+from support import authority
+from support.authority import Place
 from support.kafka import KafkaServer
+from support.postgres import PostgresServer
 from support.processes import ServerProcess, free_ports
 from support.waiting import eventually
 
@@ -28,7 +35,7 @@ CONFIGURATIONS = "chart.sensing-configuration.v1"
 class PodProcess:
     """chart-sensor-pod on free ports."""
 
-    def __init__(self, kafka: KafkaServer, directory: Path, node: str) -> None:
+    def __init__(self, kafka: KafkaServer, directory: Path, node: str, **more: str) -> None:
         grpc_port, http_port, responder_port = free_ports(3)
         self.node = node
         self.target = f"127.0.0.1:{grpc_port}"
@@ -45,6 +52,7 @@ class PodProcess:
             "CHART_RESPONDER_LISTEN": f"127.0.0.1:{responder_port}",
             "CHART_SENSORS_DIR": str(repository_root() / "build" / "sensors"),
             "CHART_DEFAULT_CAPACITY_BPS": "1000000000",
+            **more,
         }
         command = ("env", *(f"{name}={value}" for name, value in environment.items()))
         self._process = ServerProcess("pod", (*command, sys.executable, "-m", "chart.sensor_pod.main"), self.log)
@@ -95,6 +103,15 @@ async def stub(pod: PodProcess) -> AsyncIterator[sensor_pod_pb2_grpc.SensorPodAs
     channel = rpc.channel(pod.target, deadline_s=20)
     yield sensor_pod_pb2_grpc.SensorPodStub(channel)
     await channel.close(None)
+
+
+@pytest.fixture
+async def place(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Place]:
+    """An authority."""
+    authority.empty(postgres)
+    settings = authority.settings_of(postgres.role_url("authority"), tmp_path / "authority-state")
+    async with authority.running(settings, tmp_path) as made:
+        yield made
 
 
 def ping(pod: PodProcess, identity: str, period_ms: int = 200) -> sensing_configuration_pb2.SensingConfiguration:
@@ -228,3 +245,46 @@ async def test_bad_configurations_are_refused_with_the_field(
         with pytest.raises(rpc.RefusalError) as refused, rpc.refusals():
             await stub.Configure(sensor_pod_pb2.ConfigureRequest(configuration=bad))
         assert refused.value.refusal.field == field
+
+
+async def test_an_enrolled_pod_signs_and_is_called_by_the_gateway_alone(
+    place: Place, kafka: KafkaServer, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    node = f"pod-{time.time_ns() % 10**9}"
+    identity = {
+        "CHART_AUTHORITY_URL": place.url,
+        "CHART_AUTHORITY_CA": str(place.ca_file),
+        "CHART_NODE_IDENTITY": str(tmp_path / f"node-{node}"),
+    }
+    (tmp_path / "pod").mkdir()
+    pod = PodProcess(kafka, tmp_path / "pod", node, **identity)
+    await asyncio.to_thread(pod.start)
+    keys = AuthorityKeys(BaseServiceSettings(state_dir=place.settings.state_dir, authority_url=place.url))
+    reader = KafkaBroker(kafka.bootstrap, record_check=RecordCheck(keys, "require"))
+    try:
+        await broker.publish(CONFIGURATIONS, f"{node}-a", ping(pod, f"{node}-a"))
+        # Its agent has not enrolled: results wait on its disk.
+        await eventually(lambda: len(pod.stored()) > 4, 30)
+        waited = pod.stored()[:4]
+        # As the agent keeps them: the files' names are the node's here.
+        await place.enrol(f"node/{node}")
+        assert await published(reader, node, waited, 60) != []
+        gateway = RpcFiles.of(place.settings.home / "identities" / "service-gateway", place.ca_file)
+        assert await called(pod, gateway) is grpc.StatusCode.OK
+        records = RpcFiles.of(place.settings.home / "identities" / "service-records", place.ca_file)
+        assert await called(pod, records) is grpc.StatusCode.PERMISSION_DENIED
+    finally:
+        await reader.close()
+        await asyncio.to_thread(pod.stop)
+
+
+async def called(pod: PodProcess, files: RpcFiles) -> grpc.StatusCode:
+    """What a call of the pod with this certificate ends with."""
+    channel = rpc.channel(pod.target, deadline_s=20, node=node_credentials(files, pod.node))
+    try:
+        await sensor_pod_pb2_grpc.SensorPodStub(channel).Report(sensor_pod_pb2.ReportRequest())
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    finally:
+        await channel.close(None)
+    return grpc.StatusCode.OK

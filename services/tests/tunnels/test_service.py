@@ -296,3 +296,17 @@ def test_a_target_above_the_capacity_is_told_the_ceiling() -> None:
 def test_the_stored_form_has_no_revision() -> None:
     stored = validation.settings(settings(revision=7, weights={"vip": 3}))
     assert (stored.revision, stored.target_bps, dict(stored.weights)) == (0, 7_200_000, {"vip": 3})
+
+
+def test_a_tunnels_name_is_its_origins_while_that_is_heard() -> None:
+    control = TunnelControl("gold")
+    silence_us = 10 * MEGA
+    own, other = report(1, 1e6, 1), report(2, 1e6, 1)
+    other.origin_node = "mallory"
+    assert not control.of_another(other, NOW_US, silence_us)
+    take(control, own)
+    seen_us = NOW_US + PERIOD_US
+    assert control.of_another(other, seen_us + 1, silence_us)
+    assert not control.of_another(report(2, 1e6, 1), seen_us + 1, silence_us)
+    # It moved to another node: the one before is heard no more.
+    assert not control.of_another(other, seen_us + silence_us, silence_us)

@@ -169,6 +169,7 @@ export const api = {
     ),
   flows: () =>
     unwrap(client.GET("/v1/flows", { params: { query: { limit: 2000 } } })).then((page) => page.items),
+  recordChecks: () => unwrap(client.GET("/v1/record-checks")),
   nodeKeys: () => unwrap(client.GET("/v1/node-keys")).then((page) => page.items),
   authorisations: () => unwrap(client.GET("/v1/authorisations")).then((page) => page.items),
   deleteAuthorisation: (id: string) =>

@@ -1272,6 +1272,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/record-checks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Authentication of the nodes' records
+         * @description Records of nodes that were not authentic, by stream and reason. Each service checks what it reads; this gateway
+         *     reads all that agents and sensor pods write.
+         */
+        get: operations["get_record_checks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -3723,6 +3744,65 @@ export interface components {
             delivered_bytes: number;
             /** Applied At */
             applied_at: string | null;
+        };
+        /**
+         * RecordChecks
+         * @description Authentication of the records that nodes write, as this gateway checked them since it began.
+         */
+        RecordChecks: {
+            /**
+             * Authentication
+             * @description off: not checked; observe: checked, and all accepted; require: what fails is dropped.
+             * @enum {string}
+             */
+            authentication: "off" | "observe" | "require";
+            /**
+             * Since
+             * @description null: nothing is checked.
+             */
+            since: string | null;
+            /**
+             * Good
+             * @description Authentic records.
+             */
+            good: number;
+            /**
+             * Items
+             * @description Refused ones, the newest first.
+             */
+            items: components["schemas"]["RecordRefusal"][];
+        };
+        /**
+         * RecordRefusal
+         * @description Records of one stream that were not authentic for one reason; the newest of them in full.
+         */
+        RecordRefusal: {
+            /** Topic */
+            topic: string;
+            /**
+             * Reason
+             * @description unsigned, unreadable-code, another-node, unknown-key or wrong-code.
+             * @example unsigned
+             */
+            reason: string;
+            /** Count */
+            count: number;
+            /**
+             * At
+             * Format: date-time
+             * @description When the newest was read.
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /**
+             * Node
+             * @description Node that the newest is about; anybody may have written it.
+             */
+            node: string;
+            /** Key */
+            key: string;
+            /** Detail */
+            detail: string;
         };
         /**
          * RefusedSignals
@@ -12879,6 +12959,86 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeKeys"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_record_checks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordChecks"];
                 };
             };
             /** @description No token, or one that is not accepted. */

@@ -182,7 +182,7 @@ def records_checked(metrics: str) -> Finding:
         return Finding("records", "note", "the gateway checked no record of a node", "docs/security.md, Nodes")
     if counts["refused"]:
         told = f"{counts['refused']:.0f} of {total:.0f} records of nodes were not authentic since the gateway began"
-        return Finding("records", "note", told, "chart lab status; an agent that starts writes a few without a key")
+        return Finding("records", "note", told, "chart node records shows of which nodes, and why")
     return Finding("records", "ok", f"all of {total:.0f} records of nodes are authentic")
 
 

@@ -13,6 +13,7 @@ from chart_client.commands.common import (
     Rate,
     ServerOption,
     TokenOption,
+    dump,
     local_time,
     print_json,
     print_table,
@@ -79,6 +80,24 @@ def keys(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json
         "no agent has reported yet",
         as_json=as_json,
     )
+
+
+@node.command("records")
+def records(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
+    """Show whether records in the nodes' names are authentic, as the gateway checked them."""
+    with session(server, token, as_json=as_json) as client:
+        found = client.node_keys.record_checks()
+    if as_json:
+        print_json(dump(found))
+        return
+    if found.since is None:
+        typer.echo("records of nodes are not checked: CHART_RECORD_AUTHENTICATION is off")
+        return
+    refused = sum(one.count for one in found.items)
+    what = "dropped" if found.authentication == "require" else "accepted all the same"
+    typer.echo(f"since {local_time(found.since)}: {found.good} authentic, {refused} not ({what})")
+    rows = [(one.topic, one.reason, one.count, one.node, local_time(one.at), one.detail) for one in found.items]
+    print_table(("stream", "reason", "records", "newest about", "at", "why"), rows, "none refused")
 
 
 @link.command("set")

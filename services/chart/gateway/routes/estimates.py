@@ -111,6 +111,6 @@ async def _pod(gateway: Gateway, node: str, *, field: str) -> sensor_pod_pb2_grp
         if not message.sensor_pod_target:
             words = f"Node {node} has no sensor pod."
             raise ProblemError(404, "Not found", words, field=field, suggestions=["Set its sensor_pod_target."])
-        channel = gateway.backends.reach(message.sensor_pod_target)
+        channel = gateway.backends.reach_pod(node, message.sensor_pod_target)
         return sensor_pod_pb2_grpc.SensorPodStub(channel)
     raise ProblemError(404, "Not found", f"Node {node} does not exist.", field=field)

@@ -1,4 +1,4 @@
-"""/v1/audit, /v1/flows, /v1/node-keys and the history of a request: what passed by lately."""
+"""/v1/audit, /v1/flows, /v1/node-keys, /v1/record-checks and the history of a request: what passed by lately."""
 
 from __future__ import annotations
 
@@ -94,6 +94,31 @@ async def list_node_keys(gateway: Context, _principal: Operator) -> observed.Nod
             )
         )
     return observed.NodeKeys(items=items)
+
+
+@router.get("/record-checks", tags=["authorisations"], summary="Authentication of the nodes' records")
+async def get_record_checks(gateway: Context, _principal: Operator) -> observed.RecordChecks:
+    """Records of nodes that were not authentic, by stream and reason. Each service checks what it reads; this gateway
+    reads all that agents and sensor pods write.
+    """
+    check = gateway.broker.record_check
+    if check is None:
+        return observed.RecordChecks(authentication="off", since=None, good=0, items=[])
+    items = [
+        observed.RecordRefusal(
+            topic=one.topic,
+            reason=one.reason,
+            count=check.refused[kind],
+            at=timestamp(one.at_us),
+            node=one.node,
+            key=one.key,
+            detail=one.detail,
+        )
+        for kind, one in sorted(check.newest.items(), key=lambda found: -found[1].at_us)
+    ]
+    return observed.RecordChecks(
+        authentication=check.mode, since=timestamp(check.since_us), good=check.good.total(), items=items
+    )
 
 
 def _audit(record: audit_pb2.AuditRecord) -> observed.AuditRecord:

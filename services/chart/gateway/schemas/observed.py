@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -79,3 +79,28 @@ class NodeKeys(Output):
     """By node."""
 
     items: list[NodeKey]
+
+
+class RecordRefusal(Output):
+    """Records of one stream that were not authentic for one reason; the newest of them in full."""
+
+    topic: str
+    reason: str = Field(
+        description="unsigned, unreadable-code, another-node, unknown-key or wrong-code.", examples=["unsigned"]
+    )
+    count: int
+    at: Timestamp = Field(description="When the newest was read.")
+    node: str = Field(description="Node that the newest is about; anybody may have written it.")
+    key: str
+    detail: str
+
+
+class RecordChecks(Output):
+    """Authentication of the records that nodes write, as this gateway checked them since it began."""
+
+    authentication: Literal["off", "observe", "require"] = Field(
+        description="off: not checked; observe: checked, and all accepted; require: what fails is dropped."
+    )
+    since: Timestamp | None = Field(description="null: nothing is checked.")
+    good: int = Field(description="Authentic records.")
+    items: list[RecordRefusal] = Field(description="Refused ones, the newest first.")

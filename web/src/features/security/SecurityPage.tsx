@@ -16,6 +16,7 @@ import { detailWords } from "../audit/detail";
 import { Neighbours } from "./Neighbours";
 import { Nodes } from "./Nodes";
 import { Policies } from "./Policies";
+import { Records } from "./Records";
 import {
   certificatesOf,
   type Held,
@@ -48,6 +49,7 @@ export function SecurityPage() {
           <Nodes />
           <Neighbours />
           <Policies />
+          <Records />
           <Trust />
         </>
       ) : null}

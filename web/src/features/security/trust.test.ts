@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { AuditRecord, Identity, NewEnrolment, NodeKey } from "../../api/types";
+import type { AuditRecord, Identity, NewEnrolment, NodeKey, RecordChecks } from "../../api/types";
 import {
   certificatesOf,
   commandOf,
@@ -9,6 +9,8 @@ import {
   pairsOf,
   pairsText,
   reasonWords,
+  recordReasonWords,
+  recordsInWords,
   refusalsOf,
   refusedSignalsOf,
 } from "./trust";
@@ -46,6 +48,24 @@ describe("keys and certificates from the audit", () => {
       "certificate.revoke",
       "next-hop.report-refused",
     ]);
+  });
+});
+
+describe("records of nodes", () => {
+  const refusal = (count: number) => ({ count }) as RecordChecks["items"][number];
+  const said = (authentication: RecordChecks["authentication"], counts: number[]) =>
+    recordsInWords({ authentication, since: null, good: 40, items: counts.map(refusal) });
+
+  it("says what became of those that are not authentic", () => {
+    expect(said("off", [])).toBe("Records of nodes are not checked.");
+    expect(said("require", [2, 1])).toContain("40 authentic");
+    expect(said("require", [2, 1])).toContain("3 were not, and were dropped");
+    expect(said("observe", [1])).toContain("accepted all the same");
+  });
+
+  it("has words for a reason, and passes on one that it does not know", () => {
+    expect(recordReasonWords("unsigned")).toBe("without its node's code");
+    expect(recordReasonWords("new")).toBe("new");
   });
 });
 

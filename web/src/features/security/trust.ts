@@ -1,5 +1,5 @@
 /** Keys and certificates from the authority's audit: the newest of each, and how old they are. Pure. */
-import type { AuditRecord, Identity, NewEnrolment, NodeKey } from "../../api/types";
+import type { AuditRecord, Identity, NewEnrolment, NodeKey, RecordChecks } from "../../api/types";
 
 export interface Held {
   subject: string;
@@ -68,6 +68,23 @@ const REASONS: Record<string, string> = {
   bad_shim: "wrong version or length of the UDP shim",
 };
 export const reasonWords = (reason: string): string => REASONS[reason] ?? reason.replaceAll("_", " ");
+
+const RECORD_REASONS: Record<string, string> = {
+  unsigned: "without its node's code",
+  "unreadable-code": "with a code that is none",
+  "another-node": "written in another node's name",
+  "unknown-key": "key ended, or its node is revoked",
+  "wrong-code": "altered, or not written by its node",
+};
+export const recordReasonWords = (reason: string): string => RECORD_REASONS[reason] ?? reason;
+
+/** What the gateway found of the records that nodes write, as a sentence. */
+export function recordsInWords({ authentication, good, items }: RecordChecks): string {
+  if (authentication === "off") return "Records of nodes are not checked.";
+  const refused = items.reduce((total, { count }) => total + count, 0);
+  const what = authentication === "require" ? "dropped" : "accepted all the same";
+  return `${String(good)} authentic records since the gateway started; ${String(refused)} were not, and were ${what}.`;
+}
 
 /** Refused signals of every node, the most frequent first. */
 export const refusedSignalsOf = (nodes: NodeKey[]): RefusedSignals[] =>

@@ -1,19 +1,20 @@
-/* See authority_https.h. */
-#include "authority/authority_https.h"
+/* See https.h. */
+#include "lib/authority/https.h"
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-
-#include "core/agent.h"
-#include "core/log.h"
+#include <time.h>
 
 #define ANSWER_MAX (4u << 20)
 #define CONNECT_LIMIT_S 5L
 #define URL_LEN 512
+#define CLOCK_FAULT_LEN 160
+#define MOMENT_LEN 24
 
 struct exchange {
     struct exchange *next;
@@ -30,7 +31,7 @@ struct exchange {
 };
 
 struct authority_https {
-    struct agent *agent;
+    struct authority_loop loop;
     CURLM *multi;
     struct exchange *running;
     char bases[AUTHORITY_REPLICAS_MAX][AUTHORITY_URL_LEN];
@@ -39,6 +40,8 @@ struct authority_https {
     const char *ca_file;
     const char *certificate_file;
     const char *key_file;
+    /* What is wrong with the time of the certificate that an authority presented last; "": nothing. */
+    char clock_fault[CLOCK_FAULT_LEN];
 };
 
 static void wipe(char *text, size_t length) {
@@ -70,6 +73,39 @@ static size_t on_data(char *data, size_t size, size_t n, void *context) {
     return more;
 }
 
+static void in_words(const struct tm *utc, char ret[MOMENT_LEN]) {
+    strftime(ret, MOMENT_LEN, "%Y-%m-%dT%H:%M:%SZ", utc);
+}
+
+/* A clock that is off is told with both times: curl's own words have neither. */
+static int on_certificate(int good, X509_STORE_CTX *store) {
+    const SSL *connection = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+    struct authority_https *https = SSL_CTX_get_app_data(SSL_get_SSL_CTX(connection));
+    const X509 *certificate = X509_STORE_CTX_get_current_cert(store);
+    int error = X509_STORE_CTX_get_error(store);
+    char limit[MOMENT_LEN], here[MOMENT_LEN];
+    struct tm utc;
+    time_t now = time(NULL);
+    if (good || !certificate || (error != X509_V_ERR_CERT_NOT_YET_VALID && error != X509_V_ERR_CERT_HAS_EXPIRED))
+        return good;
+    bool early = error == X509_V_ERR_CERT_NOT_YET_VALID;
+    if (ASN1_TIME_to_tm(early ? X509_get0_notBefore(certificate) : X509_get0_notAfter(certificate), &utc) != 1)
+        return good;
+    in_words(&utc, limit);
+    in_words(gmtime_r(&now, &utc), here);
+    snprintf(https->clock_fault, sizeof(https->clock_fault),
+             "the authority's certificate %s %s, and it is %s here: a clock is off, set them right",
+             early ? "is not valid before" : "expired at", limit, here);
+    return good;
+}
+
+static CURLcode on_tls(CURL *easy, void *tls, void *context) {
+    (void)easy;
+    SSL_CTX_set_app_data((SSL_CTX *)tls, context);
+    SSL_CTX_set_verify((SSL_CTX *)tls, SSL_VERIFY_PEER, on_certificate);
+    return CURLE_OK;
+}
+
 /* This replica is gone, or has lost its database or its key store: the next one is asked from now on. */
 static void move_on(struct authority_https *https, const struct exchange *exchange, long status) {
     /* Several questions may have failed at the same replica. */
@@ -90,6 +126,8 @@ static void finish(struct authority_https *https, struct exchange *exchange, CUR
     move_on(https, exchange, status);
     if (status)
         exchange->answer(exchange->context, status, exchange->text ? exchange->text : "");
+    else if (result == CURLE_PEER_FAILED_VERIFICATION && *https->clock_fault)
+        exchange->answer(exchange->context, 0, https->clock_fault);
     else
         exchange->answer(exchange->context, 0, *exchange->error ? exchange->error : curl_easy_strerror(result));
     curl_easy_cleanup(exchange->easy);
@@ -124,27 +162,26 @@ static int watch(CURL *easy, curl_socket_t socket, int what, void *context, void
     struct authority_https *https = context;
     (void)easy;
     if (socket_context)
-        agent_remove_fd(https->agent, socket);
+        https->loop.forget(https->loop.context, socket);
     curl_multi_assign(https->multi, socket, NULL);
     if (what == CURL_POLL_REMOVE)
         return 0;
     uint32_t events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
-    if (agent_add_fd(https->agent, socket, events, on_socket, https) == 0)
+    if (https->loop.watch(https->loop.context, socket, events, on_socket, https) == 0)
         curl_multi_assign(https->multi, socket, https);
     return 0;
 }
 
-int authority_https_open(struct agent *agent, const char *urls, const char *ca_file, struct authority_https **ret) {
+int authority_https_open(const struct authority_loop *loop, const char *urls, const char *ca_file,
+                         struct authority_https **ret) {
     struct authority_https *https = calloc(1, sizeof(*https));
     int n;
     if (!https)
         return -ENOMEM;
-    https->agent = agent;
+    https->loop = *loop;
     https->ca_file = ca_file;
     n = authority_replicas(urls, https->bases);
     if (n < 0) {
-        log_error("authority: --authority wants https://HOST:PORT[,https://HOST:PORT], at most %d of them",
-                  AUTHORITY_REPLICAS_MAX);
         free(https);
         return n;
     }
@@ -155,8 +192,10 @@ int authority_https_open(struct agent *agent, const char *urls, const char *ca_f
         free(https);
         return -ENOMEM;
     }
-    curl_multi_setopt(https->multi, CURLMOPT_SOCKETFUNCTION, watch);
-    curl_multi_setopt(https->multi, CURLMOPT_SOCKETDATA, https);
+    if (loop->watch) {
+        curl_multi_setopt(https->multi, CURLMOPT_SOCKETFUNCTION, watch);
+        curl_multi_setopt(https->multi, CURLMOPT_SOCKETDATA, https);
+    }
     curl_multi_setopt(https->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, 8L);
     *ret = https;
     return 0;
@@ -177,7 +216,7 @@ void authority_https_identity(struct authority_https *https, const char *certifi
     https->key_file = key_file;
 }
 
-static void set_options(const struct authority_https *https, struct exchange *exchange, const char *url, long limit_s) {
+static void set_options(struct authority_https *https, struct exchange *exchange, const char *url, long limit_s) {
     CURL *easy = exchange->easy;
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https");
@@ -185,6 +224,8 @@ static void set_options(const struct authority_https *https, struct exchange *ex
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_CAINFO, https->ca_file);
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_tls);
+    curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, https);
     if (https->certificate_file) {
         curl_easy_setopt(easy, CURLOPT_SSLCERT, https->certificate_file);
         curl_easy_setopt(easy, CURLOPT_SSLKEY, https->key_file);
@@ -214,6 +255,7 @@ int authority_https_ask(struct authority_https *https, const char *path, const c
     }
     exchange->answer = answer;
     exchange->context = context;
+    https->clock_fault[0] = '\0';
     set_options(https, exchange, url, limit_s);
     if (body) {
         exchange->headers = curl_slist_append(NULL, "Content-Type: application/json");

@@ -1,5 +1,5 @@
-/* See authority_replicas.h. */
-#include "authority/authority_replicas.h"
+/* See replicas.h. */
+#include "lib/authority/replicas.h"
 
 #include <errno.h>
 #include <stdio.h>
