@@ -19,6 +19,7 @@ from chart_client.commands import (
     receipt,
     request,
     sensing,
+    session_rule,
     stated,
     trust,
     tunnels,
@@ -72,6 +73,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
     app.add_typer(admission.quota, name="quota")
@@ -110,7 +112,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             "callback",
         ),
         *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
-        *("enrolment", "identity", "peer", "next-hop"),
+        *("enrolment", "identity", "peer", "next-hop", "session-rule"),
         *("explain", "run", "doctor", "token", "version"),
     }
     if first not in own:

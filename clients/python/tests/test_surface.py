@@ -131,6 +131,11 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: list(chart.policies.list()),
     lambda chart: chart.policies.get("x"),
     lambda chart: chart.policies.put("x", enforcement="off"),
+    lambda chart: list(chart.session_rules.list()),
+    lambda chart: chart.session_rules.get("x"),
+    lambda chart: chart.session_rules.put("x"),
+    lambda chart: chart.session_rules.enable("x"),
+    lambda chart: chart.session_rules.delete("x"),
     lambda chart: list(chart.sensing_configurations.list()),
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
@@ -226,6 +231,12 @@ path a b
 policy show
 policy show x
 policy set --enforcement off
+session-rule list
+session-rule show x
+session-rule set x --match protocol=udp,remote-ports=5004 --rate 82k
+session-rule enable x
+session-rule disable x
+session-rule delete x
 sensing list
 sensing put x --from a --to b --address 10.0.0.1
 sensing delete x
