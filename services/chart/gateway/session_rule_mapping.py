@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from chart.gateway.mapping import suffix
-from chart.gateway.schemas.session_rules import NodeSessionRule, SessionRule, SessionRuleBody, SessionSelector
+from chart.gateway.schemas.session_rules import (
+    NodeSessionRule,
+    SessionRule,
+    SessionRuleBody,
+    SessionSelector,
+    SessionSelectorBody,
+)
 from chart.v1 import flow_grant_pb2, node_state_pb2, session_rule_pb2
 
 _PROTOCOLS = {None: 0, "tcp": 6, "udp": 17}
@@ -102,7 +108,7 @@ def _range(ports: session_rule_pb2.PortRange) -> str | None:
     return str(ports.first) if ports.first == ports.last else f"{ports.first}-{ports.last}"
 
 
-def _selector_message(selector: SessionSelector) -> session_rule_pb2.SessionSelector:
+def _selector_message(selector: SessionSelectorBody) -> session_rule_pb2.SessionSelector:
     return session_rule_pb2.SessionSelector(
         protocol=_PROTOCOLS[selector.protocol],
         local_ports=_range_message(selector.local_ports),

@@ -39,7 +39,7 @@ Ports = Annotated[
 Prefix = Annotated[str, Field(min_length=1, max_length=64, examples=["10.1.0.0/16"]), AfterValidator(_prefix_reads)]
 
 
-class SessionSelector(Input):
+class SessionSelectorBody(Input):
     """Sessions of one kind, as the node that sends sees them; every field that is set must match."""
 
     protocol: Literal["tcp", "udp"] | None = Field(default=None, description="null: both.")
@@ -74,7 +74,7 @@ class SessionRuleBody(Input):
 
     name: str = Field(default="", max_length=200)
     session_class: SessionClass
-    selectors: list[SessionSelector] = Field(
+    selectors: list[SessionSelectorBody] = Field(
         min_length=1, max_length=16, description="The rule is for sessions that one of them matches."
     )
     service: Service
@@ -94,6 +94,17 @@ class SessionRuleBody(Input):
         default=True,
         description="Matching sessions may have what the rule asks without an authorisation of their addresses.",
     )
+
+
+class SessionSelector(Output):
+    """Sessions of one kind, as the node that sends sees them; null: any."""
+
+    protocol: Literal["tcp", "udp"] | None
+    local_ports: str | None
+    remote_ports: str | None
+    local_prefix: str | None
+    remote_prefix: str | None
+    dscp: int | None
 
 
 class NodeSessionRule(Output):

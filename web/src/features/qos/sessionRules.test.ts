@@ -42,7 +42,7 @@ describe("session rules", () => {
     const text = "protocol=udp,dscp=46\nremote-ports=16384-32767,local=10.0.0.0/8";
     const read = selectorsOf(text);
     expect(read?.[0]).toEqual({ ...NOTHING, protocol: "udp", dscp: 46 });
-    expect(read?.map(selectorText).join("\n")).toBe(text.replace("remote-ports=16384-32767,local=10.0.0.0/8", "remote-ports=16384-32767,local=10.0.0.0/8"));
+    expect(read?.map(selectorText).join("\n")).toBe(text);
     for (const wrong of ["", "udp", "protocol=", "dscp=EF", "protocol=udp\nport=5"]) expect(selectorsOf(wrong)).toBeNull();
     expect(tagsOf([...tagTexts({ site: "lab" }), "broken"])).toEqual({ site: "lab" });
   });
