@@ -166,7 +166,7 @@ static size_t add_asks(struct session_rules *rules, struct rule *rule, int64_t n
     bool here = is_for_this_node(rules, rule);
     bool asks = here && now_us >= rule->asks_from_us;
     rule->asks = false;
-    snprintf(rule->fault, sizeof(rule->fault), "%s", rule->stated.fault);
+    memcpy(rule->fault, rule->stated.fault, sizeof(rule->fault));
     if (*rule->fault)
         return 0;
     if (here && !asks && rule->asks_from_us < *next_us)

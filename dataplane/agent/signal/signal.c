@@ -295,8 +295,8 @@ static size_t add_asks(struct signal_ask *asks, size_t n, const struct signal_as
     return n + n_more;
 }
 
-/* The asks of the file, those of session rules, and without streams the built-in ones that come with the authority (with
- * streams operators decide): the first that fits counts. */
+/* The asks of the file, those of session rules, and without streams the built-in ones that come with the authority
+ * (with streams operators decide): the first that fits counts. */
 static int apply_asks(struct state *state) {
     struct signal_ask *asks = calloc(CHART_SIGNAL_ASKS_MAX, sizeof(*asks));
     size_t n;

@@ -107,8 +107,8 @@ int signal_source_node_tags(const char *const *tags, size_t n) {
 
 size_t signal_source_rules(struct signal_rule_report *ret, size_t room) {
     struct session_rule_state states[SESSION_RULES_MAX];
-    size_t n = present ? session_rules_list(present->stated, states, room < SESSION_RULES_MAX ? room : SESSION_RULES_MAX)
-                       : 0;
+    size_t n =
+        present ? session_rules_list(present->stated, states, room < SESSION_RULES_MAX ? room : SESSION_RULES_MAX) : 0;
     for (size_t i = 0; i < n; i++) {
         struct session_count count = {0};
         if (present->walk)

@@ -136,15 +136,17 @@ static int take_policy(const struct messages_intake *intake, const struct stream
 
 static int take_own_node(const struct messages_intake *intake, const struct streams_record *record) {
     Chart__V1__TopologyEntity *message;
-    int status;
+    int status = 0;
 
-    if (!record->value)
-        return messages_take_tags(intake, NULL);
+    if (!record->value) {
+        status = messages_take_tags(intake, NULL);
+        return status < 0 ? status : 0;
+    }
     message = chart__v1__topology_entity__unpack(NULL, record->length, record->value);
     if (!message)
         return -EBADMSG;
-    status = message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE ? messages_take_tags(intake, message->node)
-                                                                              : -EBADMSG;
+    if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE)
+        status = messages_take_tags(intake, message->node);
     chart__v1__topology_entity__free_unpacked(message, NULL);
     return status < 0 ? status : 0;
 }

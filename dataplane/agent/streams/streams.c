@@ -22,10 +22,8 @@
 #define ANSWER_TIMEOUT_MS 500
 
 static const char *const in_names[STREAMS_IN_COUNT] = {
-    [STREAMS_TOPOLOGY] = "chart.topology.v1",
-    [STREAMS_POLICY] = "chart.policy.v1",
-    [STREAMS_LINK_RATE] = "chart.link-rate.v1",
-    [STREAMS_FLOW_GRANT] = "chart.flow-grant.v1",
+    [STREAMS_TOPOLOGY] = "chart.topology.v1",         [STREAMS_POLICY] = "chart.policy.v1",
+    [STREAMS_LINK_RATE] = "chart.link-rate.v1",       [STREAMS_FLOW_GRANT] = "chart.flow-grant.v1",
     [STREAMS_SESSION_RULE] = "chart.session-rule.v1",
 };
 

@@ -8,6 +8,7 @@
 // clang-format on
 
 #include <errno.h>
+#include <linux/bpf.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>

@@ -24,10 +24,9 @@ BODY: dict[str, Any] = {
 
 
 async def put(place: World, body: dict[str, Any], rule: str = "calls", **headers: str) -> Any:
-    answer = await place.client.put(
+    return await place.client.put(
         f"/v1/session-rules/{rule}", json=body, headers={**place.headers("operator"), **headers}
     )
-    return answer
 
 
 async def test_a_rule_is_stated_changed_listed_and_removed(place: World) -> None:

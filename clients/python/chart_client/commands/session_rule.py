@@ -59,7 +59,7 @@ def selector_of(text: str) -> dict[str, Any]:
         field = _SELECTOR_FIELDS.get(name)
         if field is None or not value or (field == "dscp" and not value.isdecimal()):
             known = ", ".join(_SELECTOR_FIELDS)
-            raise typer.BadParameter(f"{part!r} must be FIELD=VALUE with one of {known}: protocol=udp,remote-ports=5004")
+            raise typer.BadParameter(f"{part!r} must be FIELD=VALUE, with one of {known}")
         selector[field] = int(value) if field == "dscp" else value
     return selector
 
@@ -202,9 +202,7 @@ def set_rule(
         if known is None and not match:
             raise typer.BadParameter(f"{rule_id} is new: state --match, which sessions it is for")
         before = known.stated() if known else {"session_class": "data", "service": _service_of(stated)}
-        stored = client.session_rules.put(
-            rule_id, revision=known.revision if known else None, **{**before, **stated}
-        )
+        stored = client.session_rules.put(rule_id, revision=known.revision if known else None, **{**before, **stated})
     told(stored, f"{stored.id}: {_state(stored)}, each session asks {_rates(stored)}", as_json=as_json)
 
 

@@ -89,9 +89,7 @@ async def put_rule(
     return _shown(gateway, answer.rule)
 
 
-@router.delete(
-    "/session-rules/{id}", status_code=204, summary="Remove a session rule", responses=responses(404, 409)
-)
+@router.delete("/session-rules/{id}", status_code=204, summary="Remove a session rule", responses=responses(404, 409))
 async def delete_rule(rule_id: RuleId, gateway: Context, principal: Operator) -> None:
     """Its sessions give their rates back. Built-in rules can only be disabled."""
     call = registry_pb2.DeleteSessionRuleRequest(id=rule_id)
