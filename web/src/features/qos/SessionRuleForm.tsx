@@ -86,8 +86,7 @@ export function SessionRuleForm({ rule, onDone }: { rule: SessionRule | null; on
         label="Sessions with"
         description="One selector a line, of protocol, local-ports, remote-ports, local, remote, dscp"
         required
-        autosize
-        minRows={2}
+        rows={4}
         {...form.getInputProps("selectors")}
       />
       <Select label="Service" data={SERVICES} allowDeselect={false} {...form.getInputProps("service")} />

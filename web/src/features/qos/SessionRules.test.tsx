@@ -33,7 +33,7 @@ function stub(roles: string[], answers: Answers = {}) {
     "fetch",
     vi.fn(
       stubGateway({
-        "GET /v1/session": () => ({ status: 200, body: { subject: "ann", roles } }),
+        "GET /auth/me": () => ({ status: 200, body: { subject: "ann", roles } }),
         "GET /v1/session-rules": () => ({ status: 200, body: { items: [RULE] } }),
         ...answers,
       }),
@@ -84,7 +84,12 @@ describe("session rules in the console", () => {
     await user.type(rate, "100");
     await user.click(within(form).getByRole("button", { name: "Save" }));
     await waitFor(() => {
-      expect(sent).toMatchObject({ guaranteed_bps: 100_000, available_bps: 0, delay_class: 6, enabled: false });
+      expect(sent).toMatchObject({
+        guaranteed_bps: 100_000,
+        available_bps: 0,
+        delay_class: 6,
+        enabled: false,
+      });
     });
   });
 

@@ -85,8 +85,8 @@ export function SessionRules() {
         Sessions in band
       </Title>
       <Text size="sm" c="dimmed">
-        Every session that such a rule matches asks the nodes on its path for a rate of its own, within one round
-        trip. Expedited sessions go before all others, up to their guaranteed rate.
+        Every session that such a rule matches asks the nodes on its path for a rate of its own, within one
+        round trip. Expedited sessions go before all others, up to their guaranteed rate.
       </Text>
       {put.isError ? <Failed error={put.error} /> : null}
       {mayChange ? (

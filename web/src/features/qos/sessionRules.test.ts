@@ -43,7 +43,8 @@ describe("session rules", () => {
     const read = selectorsOf(text);
     expect(read?.[0]).toEqual({ ...NOTHING, protocol: "udp", dscp: 46 });
     expect(read?.map(selectorText).join("\n")).toBe(text);
-    for (const wrong of ["", "udp", "protocol=", "dscp=EF", "protocol=udp\nport=5"]) expect(selectorsOf(wrong)).toBeNull();
+    for (const wrong of ["", "udp", "protocol=", "dscp=EF", "protocol=udp\nport=5"])
+      expect(selectorsOf(wrong)).toBeNull();
     expect(tagsOf([...tagTexts({ site: "lab" }), "broken"])).toEqual({ site: "lab" });
   });
 
@@ -52,8 +53,23 @@ describe("session rules", () => {
     expect(whichNodes(RULE)).toBe("alpha, site=lab");
     expect(whichNodes({ ...RULE, nodes: [], node_tags: {} })).toBe("all");
     expect(faults(RULE)).toBeNull();
-    const report = { node: "alpha", current: true, asks: true, sessions: 1, expedited_sessions: 0, guaranteed_bps: 1 };
-    expect(faults({ ...RULE, reported_by: [{ ...report, fault: "no room" }, { ...report, fault: "" }] })).toBe("alpha: no room");
+    const report = {
+      node: "alpha",
+      current: true,
+      asks: true,
+      sessions: 1,
+      expedited_sessions: 0,
+      guaranteed_bps: 1,
+    };
+    expect(
+      faults({
+        ...RULE,
+        reported_by: [
+          { ...report, fault: "no room" },
+          { ...report, fault: "" },
+        ],
+      }),
+    ).toBe("alpha: no room");
   });
 
   it("are expedited by one switch, and lose only their precedence by it", () => {
@@ -63,6 +79,10 @@ describe("session rules", () => {
     const shown = { ...RULE, ...on, expedited: true } as SessionRule;
     expect(isExpedited(shown)).toBe(true);
     expect(isExpedited({ ...shown, enabled: false })).toBe(false);
-    expect(withExpedited(shown, false)).toMatchObject({ enabled: true, delay_class: 3, guaranteed_bps: 82_000 });
+    expect(withExpedited(shown, false)).toMatchObject({
+      enabled: true,
+      delay_class: 3,
+      guaranteed_bps: 82_000,
+    });
   });
 });

@@ -30,7 +30,7 @@ export const NOTHING: SessionSelector = {
 export function selectorText(selector: SessionSelector): string {
   return Object.entries(FIELDS)
     .map(([name, field]) => [name, selector[field]] as const)
-    .filter(([, value]) => value !== null && value !== undefined)
+    .filter(([, value]) => value !== null)
     .map(([name, value]) => `${name}=${value}`)
     .join(",");
 }

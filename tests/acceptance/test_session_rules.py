@@ -1,0 +1,152 @@
+"""The built-in rule of telephony on a platform with enrolled nodes: enabled over REST, every call has its own rate in
+band and goes before others on every link of its path, though no address is authorised (Brassil et al., The CHART
+System, section 4: a rule asks for flows whose program does not).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from chart_lab import enrolment
+from chart_lab.network import Lab
+from chart_lab.programs import program
+from support.calls import EXPEDITED, PACKETS_PER_S, Call
+from support.waiting import until
+
+pytestmark = pytest.mark.lab
+
+ENROLLED_LIMIT_S = 20.0
+RTP_PORT, MARKED_PORT = 5004, 17_000
+CALL_BPS = 82_000
+# A call is judged while it runs; long enough for a machine that is busy with other things.
+CALL_S = 120.0
+JUDGED_S = 3
+# A close that the lossy link drops is made up for by the end of the commitment.
+RELEASED_LIMIT_S = 40.0
+PATH = {"alpha": "to-bravo", "bravo": "to-charlie", "charlie": "to-delta"}
+REPORTED = ("id", "revision", "built_in", "expedited", "sessions", "expedited_sessions", "reported_by")
+HTB_EXPEDITED = "1:10"
+
+
+def put(rest: httpx.Client, **changes: Any) -> dict[str, Any]:
+    """Change the rule, of the revision that it has."""
+    before = rest.get("/v1/session-rules/telephony").raise_for_status()
+    body = {name: value for name, value in before.json().items() if name not in REPORTED}
+    headers = {"If-Match": before.headers["ETag"]}
+    answer = rest.put("/v1/session-rules/telephony", json={**body, **changes}, headers=headers)
+    stored: dict[str, Any] = answer.raise_for_status().json()
+    return stored
+
+
+def shown(rest: httpx.Client) -> dict[str, Any]:
+    """The rule with what nodes report."""
+    found: dict[str, Any] = rest.get("/v1/session-rules/telephony").raise_for_status().json()
+    return found
+
+
+def status(lab: Lab, node: str) -> dict[str, Any]:
+    """What a node's agent says."""
+    command = [str(program("dataplane/chart-agent")), "--state-dir", str(lab.node_directory(node))]
+    told: dict[str, Any] = json.loads(lab.exec(node, [*command, "--status", "--json"]).stdout)
+    return told
+
+
+def held_bps(lab: Lab, node: str) -> int:
+    """What the node's link on the path guarantees in band."""
+    links = status(lab, node)["signalling"]["links"]
+    return next(int(link["held_bps"]) for link in links if link["interface"] == PATH[node])
+
+
+def expedited_packets(lab: Lab, node: str) -> int:
+    """Packets that left in the class of expedited traffic; signals are among them."""
+    text = lab.exec(node, ["tc", "-s", "class", "show", "dev", PATH[node]]).stdout
+    found = re.search(rf"class htb {HTB_EXPEDITED} .*?Sent \d+ bytes (\d+) pkt", text, re.DOTALL)
+    assert found is not None, text
+    return int(found[1])
+
+
+@contextlib.contextmanager
+def two_calls(lab: Lab) -> Iterator[None]:
+    """One by RTP's port, one by its code point; ended with the block."""
+    with contextlib.ExitStack() as ends:
+        for port, dscp in ((RTP_PORT, 0), (MARKED_PORT, EXPEDITED)):
+            ends.callback(Call(lab, "alpha", "delta", port, dscp=dscp, seconds=CALL_S).close)
+        yield
+
+
+def expedited_while(lab: Lab, seconds: int) -> dict[str, int]:
+    """Packets that left expedited on every link of the path while two calls sent so many seconds' worth."""
+    before = {node: expedited_packets(lab, node) for node in PATH}
+    carried = int(lab.ground_truth("alpha-bravo")["forward"]["carried"]["packets"])
+    until(
+        lambda: (
+            int(lab.ground_truth("alpha-bravo")["forward"]["carried"]["packets"])
+            >= carried + 2 * seconds * PACKETS_PER_S
+        ),
+        "the calls send",
+        30,
+    )
+    return {node: expedited_packets(lab, node) - before[node] for node in PATH}
+
+
+def test_a_rule_expedites_every_call_by_itself(rest: httpx.Client, lab: Lab) -> None:
+    enrolment.wait_enrolled(lab, ENROLLED_LIMIT_S)
+    # Nobody's address may ask for anything: what calls get is by the rule alone.
+    for found in rest.get("/v1/authorisations").raise_for_status().json()["items"]:
+        rest.delete(f"/v1/authorisations/{found['id']}").raise_for_status()
+    until(lambda: all(enrolment.of_node(lab, node).authorisations == 0 for node in (*PATH, "delta")), "no address")
+    assert shown(rest)["enabled"] is False
+    rule = put(rest, enabled=True)
+    assert (rule["expedited"], rule["authorised"], rule["guaranteed_bps"]) == (True, True, CALL_BPS)
+    until(
+        lambda: (
+            [one["node"] for one in shown(rest)["reported_by"] if one["asks"] and one["current"]]
+            == ["alpha", "bravo", "charlie", "delta"]
+        ),
+        "every node asks by the rule",
+        20,
+    )
+    assert all(not one["fault"] for one in shown(rest)["reported_by"])
+    with two_calls(lab):
+        for node in PATH:
+            until(lambda node=node: held_bps(lab, node) >= 1.99 * CALL_BPS, f"two grants on {node}", 20)
+            assert held_bps(lab, node) == pytest.approx(2 * CALL_BPS, rel=0.01)
+        until(lambda: shown(rest)["expedited_sessions"] == 2, "two expedited sessions are reported", 20)
+        (own,) = [one for one in status(lab, "alpha")["session_rules"] if one["id"] == "telephony"]
+        assert (own["sessions"], own["expedited_sessions"]) == (2, 2)
+        assert own["guaranteed_bps"] == pytest.approx(2 * CALL_BPS, rel=0.01)
+        packets = expedited_while(lab, JUDGED_S)
+        assert all(count >= 1.8 * JUDGED_S * PACKETS_PER_S for count in packets.values()), packets
+        put(rest, enabled=False)
+        for node in PATH:
+            until(lambda node=node: held_bps(lab, node) == 0, f"nothing is held on {node}", RELEASED_LIMIT_S)
+        until(lambda: shown(rest)["sessions"] == 0, "no session is reported", 20)
+        packets = expedited_while(lab, JUDGED_S)
+        assert all(count <= 0.2 * JUDGED_S * PACKETS_PER_S for count in packets.values()), packets
+
+
+def test_nothing_is_asked_under_observe(rest: httpx.Client, lab: Lab) -> None:
+    enrolment.wait_enrolled(lab, ENROLLED_LIMIT_S)
+    rest.put("/v1/policies/default", json={"enforcement": "observe"}).raise_for_status()
+    try:
+        put(rest, enabled=True)
+        until(lambda: any(one["asks"] for one in status(lab, "alpha")["session_rules"]), "the rule is known", 20)
+        before = status(lab, "alpha")["signalling"]["counters"]
+        with two_calls(lab):
+            until(
+                lambda: status(lab, "alpha")["signalling"]["counters"]["would_ask"] >= before["would_ask"] + 2,
+                "both calls are noticed",
+                20,
+            )
+            after = status(lab, "alpha")["signalling"]["counters"]
+            assert (after["sent"], held_bps(lab, "alpha")) == (before["sent"], 0)
+    finally:
+        put(rest, enabled=False)
+        rest.put("/v1/policies/default", json={"enforcement": "enforce"}).raise_for_status()
