@@ -190,7 +190,7 @@ static size_t add_asks(struct session_rules *rules, struct rule *rule, int64_t n
 
 size_t session_rules_asks(struct session_rules *rules, int64_t now_us, struct signal_ask *ret, size_t room,
                           int64_t *ret_next_us) {
-    const struct rule *ordered[SESSION_RULES_MAX];
+    const struct rule *ordered[SESSION_RULES_MAX] = {0};
     size_t n_rules = collect(rules, ordered, order), n = 0;
     *ret_next_us = INT64_MAX;
     for (size_t i = 0; i < n_rules; i++) {
@@ -201,7 +201,7 @@ size_t session_rules_asks(struct session_rules *rules, int64_t now_us, struct si
 }
 
 size_t session_rules_list(const struct session_rules *rules, struct session_rule_state *ret, size_t room) {
-    const struct rule *ordered[SESSION_RULES_MAX];
+    const struct rule *ordered[SESSION_RULES_MAX] = {0};
     size_t n = collect(rules, ordered, order_by_id);
     n = n < room ? n : room;
     for (size_t i = 0; i < n; i++)

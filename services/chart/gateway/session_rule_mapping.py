@@ -52,7 +52,7 @@ def rule_message(rule_id: str, body: SessionRuleBody) -> session_rule_pb2.Sessio
 
 
 def rule(message: session_rule_pb2.SessionRule, states: Iterable[node_state_pb2.NodeState]) -> SessionRule:
-    """A rule with its revision and what current states of nodes say of it."""
+    """A rule with its revision and what nodes report of it in their current states."""
     reported = [
         NodeSessionRule(
             node=state.node,

@@ -128,7 +128,7 @@ def _normalise(selector: SessionSelector, place: str) -> None:
             message = f"must be ports from 1 to {MAX_PORT}, the first before the last"
             raise invalid(f"{place}.{name}", message, "5004", "16384-32767")
         if not ports.last:
-            selector.ClearField(name)  # type: ignore[arg-type]  # one of the two names above
+            selector.ClearField(name)
     families = set()
     for name in ("local_prefix", "remote_prefix"):
         prefix = getattr(selector, name)

@@ -29,6 +29,8 @@ app = typer.Typer(help="What nodes ask in band for every session of a kind.", no
 
 RuleId = Annotated[str, typer.Argument(metavar="RULE", help="telephony, video, or one of your own.")]
 
+SessionClass = StrEnum("SessionClass", ["voice", "video", "data"])
+
 _SELECTOR_FIELDS = {
     "protocol": "protocol",
     "local-ports": "local_ports",
@@ -37,14 +39,6 @@ _SELECTOR_FIELDS = {
     "remote": "remote_prefix",
     "dscp": "dscp",
 }
-
-
-class SessionClass(StrEnum):
-    """Kinds of sessions."""
-
-    voice = "voice"
-    video = "video"
-    data = "data"
 
 
 def selector_of(text: str) -> dict[str, Any]:
