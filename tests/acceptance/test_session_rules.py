@@ -141,6 +141,7 @@ def test_nothing_is_asked_under_observe(rest: httpx.Client, lab: Lab) -> None:
     enrolment.wait_enrolled(lab, ENROLLED_LIMIT_S)
     rest.put("/v1/policies/default", json={"enforcement": "observe"}).raise_for_status()
     try:
+        until(lambda: rest.get("/v1/nodes/alpha").json()["state"]["enforcement"] == "observe", "alpha observes")
         put(rest, enabled=True)
         until(lambda: any(one["asks"] for one in status(lab, "alpha")["session_rules"]), "the rule is known", 20)
         before = status(lab, "alpha")["signalling"]["counters"]
