@@ -73,6 +73,12 @@ bool session_walk_step(struct session_walk *walk, uint64_t now_ns, int *ret_erro
     return false;
 }
 
+void session_walk_forget(struct session_walk *walk, uint16_t rule) {
+    if (rule > SESSION_RULES_MAX)
+        return;
+    walk->now[rule] = walk->last[rule] = (struct session_count){0};
+}
+
 struct session_count session_walk_count(const struct session_walk *walk, uint16_t rule) {
     return rule && rule <= SESSION_RULES_MAX ? walk->last[rule] : (struct session_count){0};
 }

@@ -92,14 +92,18 @@ int session_rules_put(struct session_rules *rules, const struct session_rule *ru
     return 1;
 }
 
-bool session_rules_remove(struct session_rules *rules, const char *id) {
+static uint16_t number_of(const struct session_rules *rules, const struct rule *rule) {
+    return (uint16_t)(rule - rules->places + 1);
+}
+
+uint16_t session_rules_remove(struct session_rules *rules, const char *id) {
     struct rule *place = *id ? find(rules, id) : NULL;
     if (!place)
-        return false;
+        return 0;
     free(place->tags);
     *place = (struct rule){0};
     rules->left_out = 0;
-    return true;
+    return number_of(rules, place);
 }
 
 int session_rules_set_tags(struct session_rules *rules, const char *const *tags, size_t n) {
@@ -154,10 +158,6 @@ static size_t collect(const struct session_rules *rules, const struct rule *ret[
             ret[n++] = &rules->places[i];
     qsort(ret, n, sizeof(*ret), by);
     return n;
-}
-
-static uint16_t number_of(const struct session_rules *rules, const struct rule *rule) {
-    return (uint16_t)(rule - rules->places + 1);
 }
 
 /* The asks of one rule; how many. */

@@ -52,8 +52,8 @@ void session_rules_free(struct session_rules *rules);
 
 /* 1: changed, 0: as before, -ENOSPC: more rules than there is room for, -EINVAL, -ENOMEM. */
 int session_rules_put(struct session_rules *rules, const struct session_rule *rule, int64_t now_us);
-/* Whether there was one. */
-bool session_rules_remove(struct session_rules *rules, const char *id);
+/* The number that it had; 0: there was none. */
+uint16_t session_rules_remove(struct session_rules *rules, const char *id);
 /* The tags of this node, "name=value". Returns whether they are others than before, or -ENOMEM. */
 int session_rules_set_tags(struct session_rules *rules, const char *const *tags, size_t n);
 

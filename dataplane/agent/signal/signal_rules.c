@@ -92,8 +92,11 @@ int signal_source_rule(const struct session_rule *rule, int64_t now_us) {
 }
 
 void signal_source_no_rule(const char *id) {
-    if (!present || !session_rules_remove(present->stated, id))
+    uint16_t number = present ? session_rules_remove(present->stated, id) : 0;
+    if (!number)
         return;
+    if (present->walk)
+        session_walk_forget(present->walk, number);
     present->changed = true;
     log_info("session rule %s is no longer in force", id);
 }
