@@ -288,7 +288,7 @@ SIGNAL_FUNCTION int take_forward(struct __sk_buff *skb, struct signal_scratch *s
     if (qos->status == CHART_REQUEST || qos->status == CHART_RENEGOTIATE) {
         __u32 ifindex = way_ahead(skb, &scratch->parsed.flow);
 
-        if (last && !signal_authorise(qos, &ends, now_ns))
+        if (last && !signal_authorise(qos, &scratch->seen, now_ns))
             return false;
         if (ifindex)
             signal_link_offer(ifindex, half, qos, &ends, signal_keep_ns(qos, config));
@@ -456,6 +456,29 @@ failed:
     return TC_DROP;
 }
 
+/* What session rules look at, of the flow that a signal speaks of: its packets have the signal's code point. */
+SIGNAL_FUNCTION int see_flow(struct signal_scratch *scratch) {
+    const struct chart_flow *flow;
+    struct signal_packet *seen;
+    const __u8 *packet;
+
+    if (!scratch)
+        return 0;
+    flow = &scratch->parsed.flow;
+    seen = &scratch->seen;
+    packet = scratch->packet;
+    signal_ends_of(&seen->ends, flow);
+    seen->protocol = flow->protocol;
+    seen->dscp = flow->family == 4 ? packet[1] >> 2 : (__u8)((packet[0] & 15) << 2 | packet[1] >> 6);
+    seen->source_port = 0;
+    seen->destination_port = 0;
+    if (flow->protocol == PROTOCOL_TCP || flow->protocol == PROTOCOL_UDP) {
+        __builtin_memcpy(&seen->source_port, flow->selector, 2);
+        __builtin_memcpy(&seen->destination_port, flow->selector + 2, 2);
+    }
+    return 0;
+}
+
 /* A verified signal. */
 static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *scratch,
                                 const struct chart_signal_config *config, bool shim) {
@@ -475,7 +498,7 @@ static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *sc
         signal_count(CHART_QOS_BAD_STATUS);
         return TC_DROP;
     }
-    signal_ends_of(&seen->ends, flow);
+    see_flow(scratch);
     hop = signal_next_hop(seen->ends.destination);
     entry = find_flow(&seen->key, !backward && qos->status != CHART_CLOSE);
     if (backward) {

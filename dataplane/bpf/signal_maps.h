@@ -10,7 +10,7 @@
 #define CHART_SIGNAL_PREFIXES_MAX 16384
 /* An authorised prefix has a place for each service and one for all. */
 #define CHART_SIGNAL_CLIENTS_MAX (5 * CHART_SIGNAL_PREFIXES_MAX)
-#define CHART_SIGNAL_ASKS_MAX 64
+#define CHART_SIGNAL_ASKS_MAX 256
 #define CHART_SIGNAL_LINKS_MAX 64
 #define CHART_SIGNAL_USERS_MAX 16384
 
@@ -94,7 +94,9 @@ struct chart_signal_half {
     __u8 carrier; /* enum chart_signal_carrier; origin */
     __u8 closed;
     __u8 preemption; /* class in which it wants */
-    __u8 unused[7];
+    __u8 unused;
+    __u16 rule; /* origin: number of the session rule by which it asks; 0: none */
+    __u8 unused2[4];
     struct chart_qos asked;  /* origin: what is asked; last: what came */
     struct chart_qos agreed; /* origin: the answer */
 };
@@ -175,6 +177,10 @@ struct chart_signal_authorisation {
     struct chart_signal_limit limits[CHART_LIMITS_MAX];
 };
 
+/* What an ask is besides: */
+#define CHART_ASK_PERMITS 1u   /* flows that it matches may have as much, whatever their addresses may ask */
+#define CHART_ASK_ELSEWHERE 2u /* other nodes ask by it; this one only permits */
+
 /* Map `signal_asks` (array of CHART_SIGNAL_ASKS_MAX): what is asked for flows whose program does not ask. Writer: the
  * agent; config.n_asks are in use, the first match counts. */
 struct chart_signal_ask {
@@ -182,11 +188,16 @@ struct chart_signal_ask {
     __u8 source_mask[16];
     __u8 destination[16];
     __u8 destination_mask[16];
-    __u16 source_port; /* 0: any */
-    __u16 destination_port;
+    /* Host order, both ends included; 0 to 65535: any. */
+    __u16 source_port_first;
+    __u16 source_port_last;
+    __u16 destination_port_first;
+    __u16 destination_port_last;
+    __u16 rule;         /* number of the session rule that it comes from; 0: of none */
     __u8 protocol;      /* 0: TCP and UDP */
     __u8 dscp_plus_one; /* of the packet by which the flow is judged, its first; 0: any */
-    __u8 unused[2];
+    __u8 flags;         /* CHART_ASK_... */
+    __u8 unused[3];
     struct chart_qos qos;
 };
 

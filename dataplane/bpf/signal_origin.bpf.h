@@ -11,6 +11,7 @@ SIGNAL_FUNCTION int signal_judge(struct chart_signal_half *half, const struct si
                                  const struct chart_socket_request *request, __u64 now_ns) {
     const struct chart_signal_config *config = signal_configuration();
     struct chart_qos qos;
+    __u16 rule;
     bool asks;
 
     if (!half || !packet || !config)
@@ -18,7 +19,7 @@ SIGNAL_FUNCTION int signal_judge(struct chart_signal_half *half, const struct si
     half->generation = config->generation;
     if (half->role == CHART_ROLE_TRANSIT || half->role == CHART_ROLE_LAST)
         return 0;
-    asks = signal_find_ask(packet, config, request, &qos) && signal_authorise(&qos, &packet->ends, now_ns);
+    asks = signal_find_ask(packet, config, request, &qos, &rule) && signal_authorise(&qos, packet, now_ns);
     if (asks && config->mode == CHART_SIGNALLING_OBSERVE)
         signal_count(CHART_COUNT_WOULD_ASK);
     if (asks) {
@@ -29,6 +30,7 @@ SIGNAL_FUNCTION int signal_judge(struct chart_signal_half *half, const struct si
         half->role = CHART_ROLE_ORIGIN;
         qos.lowered = 0;
         half->asked = qos;
+        half->rule = rule;
     } else if (half->role == CHART_ROLE_ORIGIN && half->state != CHART_SOCKET_NONE) {
         half->closed = 1; /* withdrawn: say so with the next packet */
     } else {

@@ -169,33 +169,6 @@ static __always_inline const __u8 *signal_user_of(const struct signal_ends *ends
     return ends->source;
 }
 
-/* Lower what is asked to what the client may ask, who is the sender or the receiver of the flow (Brassil et al.,
- * section 3: both ends enforce). False: nothing may be asked. */
-SIGNAL_FUNCTION int signal_authorise(struct chart_qos *qos, const struct signal_ends *ends, __u64 now_ns) {
-    const struct chart_signal_config *config = signal_configuration();
-    struct chart_signal_limit limit = {};
-
-    if (!qos || !ends || !config)
-        return false;
-    if (signal_limit_of(ends, false, qos->service & 3, now_ns, &limit) ||
-        signal_limit_of(ends, true, qos->service & 3, now_ns, &limit)) {
-        chart_qos_lower(qos, (__u16)signal_rate_word(limit.guaranteed_bps),
-                        (__u16)signal_rate_word(limit.available_bps));
-        if (qos->preemption_priority > limit.preemption_priority)
-            qos->preemption_priority = limit.preemption_priority;
-        if (qos->delay_priority > limit.delay_priority)
-            qos->delay_priority = limit.delay_priority;
-        return true;
-    }
-    signal_count(CHART_COUNT_UNAUTHORISED);
-    if (config->drop_unauthorised)
-        return false;
-    chart_qos_lower(qos, 0, (__u16)signal_rate_word(config->free_bps));
-    qos->preemption_priority = 0;
-    qos->delay_priority = 0;
-    return true;
-}
-
 static __always_inline bool signal_within(const __u8 *address, const __u8 *prefix, const __u8 *mask) {
     __u64 a[2], p[2], m[2];
 
@@ -205,6 +178,17 @@ static __always_inline bool signal_within(const __u8 *address, const __u8 *prefi
     return (a[0] & m[0]) == p[0] && (a[1] & m[1]) == p[1];
 }
 
+static __always_inline bool signal_fits(const struct chart_signal_ask *ask, const struct signal_packet *packet) {
+    __u16 source_port = bpf_ntohs(packet->source_port), destination_port = bpf_ntohs(packet->destination_port);
+
+    return !((ask->protocol && ask->protocol != packet->protocol) ||
+             (ask->dscp_plus_one && ask->dscp_plus_one != packet->dscp + 1) || source_port < ask->source_port_first ||
+             source_port > ask->source_port_last || destination_port < ask->destination_port_first ||
+             destination_port > ask->destination_port_last ||
+             !signal_within(packet->ends.source, ask->source, ask->source_mask) ||
+             !signal_within(packet->ends.destination, ask->destination, ask->destination_mask));
+}
+
 struct signal_match {
     const struct signal_packet *packet;
     const struct chart_signal_ask *found;
@@ -212,20 +196,109 @@ struct signal_match {
 };
 
 static long signal_match_one(__u32 index, struct signal_match *match) {
-    const struct signal_packet *packet = match->packet;
     const struct chart_signal_ask *ask = bpf_map_lookup_elem(&signal_asks, &index);
 
     if (!ask)
         return 1;
-    if ((ask->protocol && ask->protocol != packet->protocol) ||
-        (ask->dscp_plus_one && ask->dscp_plus_one != packet->dscp + 1) ||
-        (ask->source_port && ask->source_port != packet->source_port) ||
-        (ask->destination_port && ask->destination_port != packet->destination_port) ||
-        !signal_within(packet->ends.source, ask->source, ask->source_mask) ||
-        !signal_within(packet->ends.destination, ask->destination, ask->destination_mask))
+    if ((ask->flags & CHART_ASK_ELSEWHERE) || !signal_fits(ask, match->packet))
         return 0;
     match->found = ask;
     return 1;
+}
+
+static __always_inline __u32 signal_asks_in_use(const struct chart_signal_config *config) {
+    return config->n_asks < CHART_SIGNAL_ASKS_MAX ? config->n_asks : CHART_SIGNAL_ASKS_MAX;
+}
+
+static __always_inline bool signal_rates_within(const struct chart_qos *qos, __u16 guaranteed_rate,
+                                                __u16 available_rate) {
+    return chart_rate_order(qos->guaranteed_rate) <= chart_rate_order(guaranteed_rate) &&
+           chart_rate_order(qos->available_rate) <= chart_rate_order(available_rate);
+}
+
+struct signal_permit {
+    const struct signal_packet *packet;
+    const struct chart_qos *asked;
+    const struct chart_signal_ask *found;
+};
+
+/* Whoever may ask for a service may ask for the available rate too. */
+static long signal_permit_one(__u32 index, struct signal_permit *permit) {
+    const struct chart_signal_ask *ask = bpf_map_lookup_elem(&signal_asks, &index);
+    __u8 service = permit->asked->service & 3;
+
+    if (!ask)
+        return 1;
+    if (!(ask->flags & CHART_ASK_PERMITS) || (service != ask->qos.service && service != CHART_AVAILABLE) ||
+        !signal_fits(ask, permit->packet))
+        return 0;
+    if (signal_rates_within(permit->asked, ask->qos.guaranteed_rate, ask->qos.available_rate)) {
+        permit->found = ask;
+        return 1;
+    }
+    if (!permit->found)
+        permit->found = ask;
+    return 0;
+}
+
+/* Lower rates and priorities to no more than these. */
+static __always_inline void signal_limit(struct chart_qos *qos, __u16 guaranteed_rate, __u16 available_rate,
+                                         __u8 preemption_priority, __u8 delay_priority) {
+    chart_qos_lower(qos, guaranteed_rate, available_rate);
+    if (qos->preemption_priority > preemption_priority)
+        qos->preemption_priority = preemption_priority;
+    if (qos->delay_priority > delay_priority)
+        qos->delay_priority = delay_priority;
+}
+
+/* Lower what is asked to what a session rule permits for this flow. False: none does, or the rates are above it while
+ * only those within it are wanted. */
+SIGNAL_FUNCTION int signal_permit_by_rule(struct chart_qos *qos, const struct signal_packet *packet, __u32 within) {
+    const struct chart_signal_config *config = signal_configuration();
+    struct signal_permit permit = {.packet = packet, .asked = qos};
+    struct chart_qos allowed;
+
+    if (!qos || !packet || !config || !config->n_asks)
+        return false;
+    bpf_loop(signal_asks_in_use(config), signal_permit_one, &permit, 0);
+    if (!permit.found)
+        return false;
+    allowed = permit.found->qos;
+    if (within && !signal_rates_within(qos, allowed.guaranteed_rate, allowed.available_rate))
+        return false;
+    signal_limit(qos, allowed.guaranteed_rate, allowed.available_rate, allowed.preemption_priority,
+                 allowed.delay_priority);
+    return true;
+}
+
+/* Lower what is asked to what may be asked: by the authorisation of the flow's sender or receiver (Brassil et al.,
+ * section 3: both ends enforce), or by that of a session rule where the first does not give everything and the rule
+ * covers the rates. False: nothing may be asked. */
+SIGNAL_FUNCTION int signal_authorise(struct chart_qos *qos, const struct signal_packet *packet, __u64 now_ns) {
+    const struct chart_signal_config *config = signal_configuration();
+    struct chart_signal_limit limit = {};
+
+    if (!qos || !packet || !config)
+        return false;
+    if (signal_limit_of(&packet->ends, false, qos->service & 3, now_ns, &limit) ||
+        signal_limit_of(&packet->ends, true, qos->service & 3, now_ns, &limit)) {
+        __u16 guaranteed_rate = (__u16)signal_rate_word(limit.guaranteed_bps);
+        __u16 available_rate = (__u16)signal_rate_word(limit.available_bps);
+        bool whole = signal_rates_within(qos, guaranteed_rate, available_rate) &&
+                     qos->preemption_priority <= limit.preemption_priority &&
+                     qos->delay_priority <= limit.delay_priority;
+
+        if (!whole && !signal_permit_by_rule(qos, packet, true))
+            signal_limit(qos, guaranteed_rate, available_rate, limit.preemption_priority, limit.delay_priority);
+        return true;
+    }
+    if (signal_permit_by_rule(qos, packet, false))
+        return true;
+    signal_count(CHART_COUNT_UNAUTHORISED);
+    if (config->drop_unauthorised)
+        return false;
+    signal_limit(qos, 0, (__u16)signal_rate_word(config->free_bps), 0, 0);
+    return true;
 }
 
 /* What a program asked for its socket, as the structure that travels. */
@@ -238,24 +311,24 @@ static __always_inline void signal_from_request(struct chart_qos *ret, const str
     ret->service = request->service & 3;
 }
 
-/* What shall be asked for the flow of this packet: its program's own request, else the first ask that matches. False:
- * nothing. */
+/* What shall be asked for the flow of this packet: its program's own request, else the first ask that matches; and the
+ * number of the session rule that says so. False: nothing. */
 static __always_inline bool signal_find_ask(const struct signal_packet *packet,
                                             const struct chart_signal_config *config,
-                                            const struct chart_socket_request *request, struct chart_qos *ret) {
+                                            const struct chart_socket_request *request, struct chart_qos *ret,
+                                            __u16 *ret_rule) {
     struct signal_match match = {.packet = packet};
 
     __builtin_memset(ret, 0, sizeof(*ret));
+    *ret_rule = 0;
     if (request && (request->guaranteed_bps || request->available_bps)) {
         signal_from_request(ret, request);
     } else if (!request && config->n_asks) {
-        __u32 count = config->n_asks;
-        if (count > CHART_SIGNAL_ASKS_MAX)
-            count = CHART_SIGNAL_ASKS_MAX;
-        bpf_loop(count, signal_match_one, &match, 0);
+        bpf_loop(signal_asks_in_use(config), signal_match_one, &match, 0);
         if (!match.found)
             return false;
         *ret = match.found->qos;
+        *ret_rule = match.found->rule;
     } else {
         return false;
     }

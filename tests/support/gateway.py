@@ -23,6 +23,7 @@ from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
 from chart.registry import service as registry_service
+from chart.registry import session_rules
 from chart.reservations.decisions import validation
 from chart.v1 import (
     archive_pb2,
@@ -46,11 +47,11 @@ CAPACITY_BPS = 100_000_000
 
 @dataclass
 class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
-    """Nodes, links, policies, sensing configurations in dictionaries: id -> (message, revision)."""
+    """Nodes, links, policies, sensing configurations, session rules in dictionaries: id -> (message, revision)."""
 
     broker: LocalBroker
     tables: dict[str, dict[str, tuple[Any, int]]] = field(
-        default_factory=lambda: {"node": {}, "link": {}, "policy": {}, "configuration": {}}
+        default_factory=lambda: {"node": {}, "link": {}, "policy": {}, "configuration": {}, "session rule": {}}
     )
 
     def _put(self, table: str, message: Any, expected: int) -> tuple[Any, int, bool]:
@@ -119,6 +120,22 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
         rows = [row[0] for row in self.tables["configuration"].values()]
         found = [row for row in rows if request.source_node in ("", row.source_node)]
         return registry_pb2.ListSensingConfigurationsResponse(configurations=found)
+
+    async def PutSessionRule(self, request: Any, context: Any) -> Any:  # noqa: N802
+        stated = session_rules.session_rule(request.rule)
+        rule, _, created = self._put("session rule", stated, request.expected_revision)
+        return registry_pb2.PutSessionRuleResponse(rule=rule, created=created)
+
+    async def DeleteSessionRule(self, request: Any, context: Any) -> Any:  # noqa: N802
+        refusal = session_rules.built_in_stays(request.id)
+        if refusal is not None:
+            raise refusal
+        self._delete("session rule", request.id)
+        return registry_pb2.DeleteSessionRuleResponse()
+
+    async def ListSessionRules(self, request: Any, context: Any) -> Any:  # noqa: N802
+        rows = self.tables["session rule"].values()
+        return registry_pb2.ListSessionRulesResponse(rules=[row[0] for row in rows])
 
 
 @dataclass

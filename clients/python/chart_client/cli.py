@@ -20,6 +20,7 @@ from chart_client.commands import (
     receipt,
     request,
     sensing,
+    session_rule,
     stated,
     trust,
     tunnels,
@@ -73,6 +74,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
     app.add_typer(admission.quota, name="quota")
@@ -113,7 +115,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             "callback",
         ),
         *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
-        *("enrolment", "identity", "peer", "next-hop"),
+        *("enrolment", "identity", "peer", "next-hop", "session-rule"),
         *("apply", "export"),
         *("explain", "run", "doctor", "token", "version"),
     }

@@ -277,3 +277,25 @@ def test_node_here() -> None:
         node_here(nodes(), {"192.0.2.1"}, None)
     with pytest.raises(NotPossibleError, match="no report from the agent"):
         node_here(nodes(stale=True), set(), "alpha")
+
+
+def test_session_rules(gateway: Running) -> None:
+    words = ("--match", "protocol=udp,remote-ports=16384-32767", "--match", "protocol=udp,dscp=46", "--rate", "82k")
+    made = as_json(
+        "session-rule", "set", "calls", *words, "--delay-class", "6", "--node-tag", "site=lab", "--class", "voice"
+    )
+    assert made["selectors"][1]["dscp"] == 46
+    assert (made["service"], made["guaranteed_bps"], made["expedited"]) == ("guaranteed", 82_000, True)
+    assert as_json("session-rule", "disable", "calls")["enabled"] is False
+    assert as_json("session-rule", "set", "calls", "--priority", "9", "--all-nodes")["node_tags"] == {}
+    enabled = as_json("session-rule", "enable", "calls")
+    assert (enabled["enabled"], enabled["priority"], enabled["delay_class"]) == (True, 9, 6)
+    shown = chart("session-rule", "show", "calls").stdout
+    assert "protocol=udp,remote-ports=16384-32767" in shown
+    assert "enabled, expedited" in shown
+    assert "calls" in chart("session-rule", "list").stdout
+    wrong = chart("session-rule", "set", "calls", "--match", "port=5")
+    assert wrong.exit_code == 2
+    assert chart("session-rule", "set", "new", "--rate", "1M").exit_code == 2
+    assert as_json("session-rule", "delete", "calls") == {"deleted": "calls"}
+    assert chart("session-rule", "show", "calls").exit_code == 1

@@ -133,6 +133,11 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.policies.get("x"),
     lambda chart: chart.policies.put("x", enforcement="off"),
     lambda chart: chart.policies.delete("x"),
+    lambda chart: list(chart.session_rules.list()),
+    lambda chart: chart.session_rules.get("x"),
+    lambda chart: chart.session_rules.put("x"),
+    lambda chart: chart.session_rules.enable("x"),
+    lambda chart: chart.session_rules.delete("x"),
     lambda chart: list(chart.sensing_configurations.list()),
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
@@ -231,6 +236,12 @@ policy show x
 policy set --enforcement off
 policy delete x
 export
+session-rule list
+session-rule show x
+session-rule set x --match protocol=udp,remote-ports=5004 --rate 82k
+session-rule enable x
+session-rule disable x
+session-rule delete x
 sensing list
 sensing put x --from a --to b --address 10.0.0.1
 sensing delete x

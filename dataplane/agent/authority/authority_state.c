@@ -10,9 +10,6 @@
 #include <sys/socket.h>
 
 #define RATE_MAX_BPS 10000000000000ull
-/* Delay classes 0 to 7 are spread evenly over the delay priorities of signals: 7 is 255, and from 4 on (145) flows may
- * be expedited (docs/signalling.md, "Queues"). */
-#define DELAY_CLASS_MAX 7
 
 void authority_state_init(struct authority_state *state, const char *node) {
     memset(state, 0, sizeof(*state));
@@ -180,7 +177,7 @@ static int take_authorisation(struct authority_state *state, const cJSON *item) 
         decide_parse_prefix(address, &one.value.prefix) || !get_text(item, "service", service, sizeof(service)) ||
         !authority_number(item, "max_guaranteed_bps", (double)RATE_MAX_BPS, &rate) ||
         !authority_number(item, "max_priority", UINT8_MAX, &priority) ||
-        !authority_number(item, "delay_class", DELAY_CLASS_MAX, &delay) ||
+        !authority_number(item, "delay_class", SIGNAL_DELAY_CLASS_MAX, &delay) ||
         !authority_number(item, "expires_at_us", AUTHORITY_MOMENT_MAX, &until))
         return -EINVAL;
     /* Whoever may ask for a service may ask for the available rate too. */
@@ -190,7 +187,7 @@ static int take_authorisation(struct authority_state *state, const cJSON *item) 
             one.value.services |= (uint8_t)(1u << s);
     one.value.guaranteed_bps = (uint64_t)rate;
     one.value.preemption_priority = (uint8_t)priority;
-    one.value.delay_priority = (uint8_t)(delay * UINT8_MAX / DELAY_CLASS_MAX);
+    one.value.delay_priority = signal_delay_priority((uint32_t)delay);
     one.value.until_us = until;
     if (i == state->n_authorisations && !more((void **)&state->authorisations, &state->n_authorisations, sizeof(one)))
         return -ENOMEM;

@@ -120,12 +120,30 @@ static void act(struct node *node) {
     decide_statuses(node->decide, now_us, send_status, node);
 }
 
+static int on_rule(const struct session_rule *rule, void *context) {
+    (void)context;
+    return signal_source_rule(rule, agent_now_us());
+}
+
+static void on_no_rule(const char *id, void *context) {
+    (void)context;
+    signal_source_no_rule(id);
+}
+
+static int on_tags(const char *const *tags, size_t n, void *context) {
+    (void)context;
+    return signal_source_node_tags(tags, n);
+}
+
 static void on_record(const struct streams_record *record, void *context) {
     struct node *node = context;
     const struct messages_intake intake = {.decide = node->decide,
                                            .node = node->options->node,
                                            .now_us = agent_now_us(),
                                            .link = node_links_stated,
+                                           .rule = on_rule,
+                                           .no_rule = on_no_rule,
+                                           .tags = on_tags,
                                            .context = node};
     int changed = messages_take(&intake, record);
 

@@ -104,7 +104,9 @@ struct node {
     uint64_t state_hash;
     int64_t state_at_us;
     bool state_resend;
-    uint64_t refused_signals; /* as told last */
+    /* As told last. */
+    uint64_t refused_signals;
+    uint64_t sessions_hash;
 
     /* Counted for metrics. */
     uint64_t applies;

@@ -10,8 +10,8 @@
 #include "core/options.h"
 
 #define STATE_REFRESH_US 30000000ll
-/* More refused signals are told of this often at most. */
-#define REFUSED_REFRESH_US 2000000ll
+/* More refused signals, and sessions that came or went, are told of this often at most. */
+#define COUNTS_REFRESH_US 2000000ll
 /* Reading the counts of this many grants ten times a second costs more than it tells. */
 #define MANY_GRANTS 500
 #define MANY_GRANTS_INTERVAL_US 1000000ll
@@ -201,7 +201,36 @@ static uint64_t hash_state(const struct messages_node_state *state) {
         hash = hash_text(hash, state->capabilities[i]);
     for (size_t i = 0; i < state->n_faults; i++)
         hash = hash_text(hash, state->faults[i]);
+    for (size_t i = 0; i < state->n_rules; i++) {
+        const struct signal_rule_report *rule = &state->rules[i];
+
+        hash = hash_text(hash_text(hash, rule->id), rule->fault);
+        hash = hash_bytes(hash, &rule->revision, sizeof(rule->revision));
+        hash = hash_bytes(hash, &rule->asks, sizeof(rule->asks));
+    }
     return hash;
+}
+
+static uint64_t hash_sessions(const struct messages_node_state *state) {
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < state->n_rules; i++) {
+        const uint64_t numbers[] = {state->rules[i].sessions, state->rules[i].expedited_sessions,
+                                    state->rules[i].guaranteed_bps};
+
+        hash = hash_bytes(hash, numbers, sizeof(numbers));
+    }
+    return hash;
+}
+
+/* Session rules that this node has no room for. */
+static void add_left_out(struct messages_node_state *state, const char **faults, char *text, size_t size) {
+    size_t left_out = signal_source_rules_left_out();
+
+    if (!left_out || state->n_faults == NODE_MAX_FAULTS)
+        return;
+    snprintf(text, size, "%zu session rules are left out: there is room for %d", left_out, SESSION_RULES_MAX);
+    faults[state->n_faults++] = text;
 }
 
 static void add_links(struct node *node, struct messages_node_state *state, struct messages_interface *interfaces,
@@ -228,7 +257,9 @@ void node_report_state(struct node *node, int64_t now_us) {
     struct messages_interface interfaces[AGENT_LINKS_MAX];
     const char *capabilities[5], *faults[NODE_MAX_FAULTS];
     struct signal_refused refused[SIGNAL_REFUSED_MAX];
-    uint64_t refused_signals = 0;
+    struct signal_rule_report rules[SESSION_RULES_MAX];
+    char left_out[NODE_REASON_LEN];
+    uint64_t refused_signals = 0, sessions;
     struct messages_node_state state = {.node = node->options->node,
                                         .agent_version = NODE_VERSION,
                                         .kernel_release = node->kernel_release,
@@ -238,6 +269,8 @@ void node_report_state(struct node *node, int64_t now_us) {
                                         .faults = faults,
                                         .refused = refused,
                                         .n_refused = signal_source_refused(refused),
+                                        .rules = rules,
+                                        .n_rules = signal_source_rules(rules, SESSION_RULES_MAX),
                                         .reported_at_us = now_us};
     bool classified = false, shaped = false;
     uint64_t hash;
@@ -248,6 +281,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     if (*authority_fault())
         faults[state.n_faults++] = authority_fault();
     add_links(node, &state, interfaces, faults, &classified, &shaped);
+    add_left_out(&state, faults, left_out, sizeof(left_out));
     capabilities[state.n_capabilities++] = "trinity";
     capabilities[state.n_capabilities++] = "attach";
     if (classified)
@@ -259,8 +293,11 @@ void node_report_state(struct node *node, int64_t now_us) {
     hash = hash_state(&state);
     for (size_t i = 0; i < state.n_refused; i++)
         refused_signals += refused[i].count;
+    sessions = hash_sessions(&state);
     if (hash == node->state_hash && !node->state_resend &&
-        now_us < node->state_at_us + (refused_signals == node->refused_signals ? STATE_REFRESH_US : REFUSED_REFRESH_US))
+        now_us < node->state_at_us + (refused_signals == node->refused_signals && sessions == node->sessions_hash
+                                          ? STATE_REFRESH_US
+                                          : COUNTS_REFRESH_US))
         return;
     /* While the broker is away one state waits in the queue; the present one is sent when it is back. */
     if (!streams_connected(node->streams) && node->state_at_us) {
@@ -271,6 +308,7 @@ void node_report_state(struct node *node, int64_t now_us) {
         return;
     node->state_hash = hash;
     node->refused_signals = refused_signals;
+    node->sessions_hash = sessions;
     node->state_at_us = now_us;
     node->state_resend = false;
 }

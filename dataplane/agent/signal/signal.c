@@ -25,10 +25,11 @@
 #include "signal/shim_address.h"
 #include "signal/signal_file.h"
 #include "signal/signal_keys.h"
+#include "signal/signal_rules.h"
 #include "signal/signal_source.h"
 
 #define LOOK_US 50000u
-#define MODE_US 100000u
+#define TICK_US 100000u
 #define SECOND_US 1000000u
 /* Of a link's capacity: what explicit rates may fill, and what of it may be guaranteed by an agent without streams
  * (allocation leaves the rest to queues that drain and to traffic without a rate). With streams the link's lease
@@ -62,6 +63,7 @@ struct state {
     /* What the authority said: in place of the file's keys, next hops and authorisations. */
     struct signal_file told;
     bool is_told;
+    struct signal_rules *rules;
     /* The node's links by command line and topology; those that are there. */
     struct wanted_link wanted[AGENT_LINKS_MAX];
     size_t n_wanted;
@@ -285,18 +287,27 @@ static void apply(struct state *state) {
         log_error("signalling: keys or authorisations could not be applied: %s", strerror(-error));
 }
 
-/* The asks of the file, then those that come with the authority: the first that fits counts. */
+static size_t add_asks(struct signal_ask *asks, size_t n, const struct signal_ask *more, size_t n_more) {
+    size_t room = CHART_SIGNAL_ASKS_MAX - n;
+    n_more = n_more < room ? n_more : room;
+    if (n_more)
+        memcpy(asks + n, more, n_more * sizeof(*asks));
+    return n + n_more;
+}
+
+/* The asks of the file, those of session rules, and without streams the built-in ones that come with the authority
+ * (with streams operators decide): the first that fits counts. */
 static int apply_asks(struct state *state) {
-    size_t n = state->file.n_asks + state->told.n_asks;
-    struct signal_ask *asks = calloc(n + 1, sizeof(*asks));
+    struct signal_ask *asks = calloc(CHART_SIGNAL_ASKS_MAX, sizeof(*asks));
+    size_t n;
     int error;
     if (!asks)
         return -ENOMEM;
-    if (state->file.n_asks)
-        memcpy(asks, state->file.asks, state->file.n_asks * sizeof(*asks));
-    if (state->told.n_asks)
-        memcpy(asks + state->file.n_asks, state->told.asks, state->told.n_asks * sizeof(*asks));
-    error = signal_tables_asks(state->tables, asks, n < CHART_SIGNAL_ASKS_MAX ? n : CHART_SIGNAL_ASKS_MAX);
+    n = add_asks(asks, 0, state->file.asks, state->file.n_asks);
+    n += signal_rules_asks(state->rules, agent_now_us(), asks + n, CHART_SIGNAL_ASKS_MAX - n);
+    if (!agent_options(state->agent)->bootstrap)
+        n = add_asks(asks, n, state->told.asks, state->told.n_asks);
+    error = signal_tables_asks(state->tables, asks, n);
     free(asks);
     return error;
 }
@@ -377,10 +388,16 @@ static void on_second(void *context) {
 }
 
 /* Whoever changes the mode (policy, rate file, local switch) says so to the datapath alone. */
-static void follow_mode(void *context) {
+static void on_tick(void *context) {
     struct state *state = context;
+    int error = 0;
     if (datapath_mode(datapath_of(state->agent)) != state->mode)
         apply(state);
+    if (signal_rules_due(state->rules, agent_now_us()))
+        error = apply_asks(state);
+    if (error)
+        log_error("signalling: the asks could not be applied: %s", strerror(-error));
+    signal_rules_tick(state->rules);
 }
 
 /* The one that runs; the authority's client hands over to it. */
@@ -474,6 +491,7 @@ static void close_module(void *context) {
     chart_signal_program__destroy(state->program);
     signal_file_free(&state->file);
     signal_file_free(&state->told);
+    signal_rules_free(state->rules);
     free(state);
 }
 
@@ -483,12 +501,18 @@ static int open_module(struct agent *agent, void **ret_state) {
         return -ENOMEM;
     state->agent = agent;
     state->cgroup_fds[0] = state->cgroup_fds[1] = -1;
+    state->rules = signal_rules_new();
+    if (!state->rules) {
+        free(state);
+        return -ENOMEM;
+    }
     *ret_state = state;
     if (!agent_options(agent)->signal_file && !agent_options(agent)->authority_url)
         return 0;
     int error = load_program(state);
     error = error ? error : make_tables(state);
     error = error ? error : attach_sockets(state);
+    error = error ? error : signal_rules_run(state->rules, bpf_map__fd(state->program->maps.signal_flows));
     if (error) {
         log_error("in-band signalling cannot start, flows go on without it: %s", strerror(-error));
         snprintf(state->error, sizeof(state->error), "cannot start: %s", strerror(-error));
@@ -502,7 +526,7 @@ static int open_module(struct agent *agent, void **ret_state) {
         want_link(state, agent_options(agent)->links[i].interface, agent_options(agent)->links[i].capacity_bps);
     follow_links(state);
     error = agent_options(agent)->signal_file ? agent_add_timer(agent, LOOK_US, look, state) : 0;
-    error = error ? error : agent_add_timer(agent, MODE_US, follow_mode, state);
+    error = error ? error : agent_add_timer(agent, TICK_US, on_tick, state);
     return error ? error : agent_add_timer(agent, SECOND_US, on_second, state);
 }
 
@@ -523,6 +547,7 @@ static void add_links(const struct state *state, struct cJSON *array) {
 
 static void status(void *context, struct cJSON *object) {
     const struct state *state = context;
+    signal_rules_status(state->rules, object);
     if (!agent_options(state->agent)->signal_file && !agent_options(state->agent)->authority_url)
         return;
     struct cJSON *signalling = cJSON_AddObjectToObject(object, "signalling");

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct session_rule;
 struct signal_file;
 struct signal_load;
 
@@ -32,5 +33,25 @@ struct signal_refused {
 };
 #define SIGNAL_REFUSED_MAX 24
 size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]);
+/* An enabled session rule of the streams (session_rules.h), one that is none any more, and this node's tags
+ * ("name=value"), by which rules find it. Taken up within 100 ms; asked by after a second. 1: changed, 0: as before or
+ * no room, or a negative errno. */
+int signal_source_rule(const struct session_rule *rule, int64_t now_us);
+void signal_source_no_rule(const char *id);
+int signal_source_node_tags(const char *const *tags, size_t n);
+/* The rules as this node follows them, by id, also when signalling does not run; pointers live until the next change.
+ * Returns how many. */
+struct signal_rule_report {
+    const char *id;
+    uint64_t revision;
+    bool asks;
+    const char *fault; /* why it is not followed; "" */
+    uint32_t sessions;
+    uint32_t expedited_sessions;
+    uint64_t guaranteed_bps;
+};
+size_t signal_source_rules(struct signal_rule_report *ret, size_t room);
+/* Rules for which there was no room. */
+size_t signal_source_rules_left_out(void);
 /* The ring `signal_reports`, of signals that failed here: its descriptor; negative when signalling does not run. */
 int signal_source_reports(void);

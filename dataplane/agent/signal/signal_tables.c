@@ -116,14 +116,25 @@ static int write_config(struct signal_tables *tables) {
     return bpf_map_update_elem(tables->fds.config, &zero, &tables->config, BPF_ANY) ? -errno : 0;
 }
 
+/* Of a range that begins with `first`; 0: any port. */
+static uint16_t last_port(uint16_t first, uint16_t stated) {
+    if (!first)
+        return UINT16_MAX;
+    return stated > first ? stated : first;
+}
+
 static int ask_to_kernel(const struct signal_ask *from, struct chart_signal_ask *ret) {
     struct chart_selector selector;
     int error = selector_to_kernel(&from->selector, &selector);
     if (error)
         return error;
     *ret = (struct chart_signal_ask){
-        .source_port = htobe16(selector.source_port),
-        .destination_port = htobe16(selector.destination_port),
+        .source_port_first = selector.source_port,
+        .source_port_last = last_port(selector.source_port, from->source_port_last),
+        .destination_port_first = selector.destination_port,
+        .destination_port_last = last_port(selector.destination_port, from->destination_port_last),
+        .rule = from->rule,
+        .flags = (uint8_t)((from->permits ? CHART_ASK_PERMITS : 0) | (from->elsewhere ? CHART_ASK_ELSEWHERE : 0)),
         .protocol = selector.protocol,
         .dscp_plus_one = selector.dscp_plus_one,
         .qos =

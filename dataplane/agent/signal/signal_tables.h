@@ -54,9 +54,15 @@ struct signal_authorisation {
     int64_t until_us;
 };
 
-/* What is asked for flows whose program does not ask; the cgroup of the selector is not looked at. */
+/* What is asked for flows whose program does not ask; the cgroup of the selector is not looked at. Its ports begin
+ * ranges where a last port is stated. */
 struct signal_ask {
     struct decide_selector selector;
+    uint16_t source_port_last; /* 0: the selector's port alone */
+    uint16_t destination_port_last;
+    uint16_t rule;  /* number of the session rule that it comes from; 0: of none */
+    bool permits;   /* flows that it matches may have as much, whatever their addresses may ask */
+    bool elsewhere; /* other nodes ask by it; this one only permits */
     uint64_t guaranteed_bps;
     uint64_t available_bps;
     uint8_t preemption_priority;
@@ -64,6 +70,14 @@ struct signal_ask {
     uint8_t burst_tolerance;
     uint8_t service; /* enum chart_service */
 };
+
+/* Delay classes 0 to 7 are spread evenly over the delay priorities of signals: 7 is 255, and from 4 on (145) flows may
+ * be expedited (docs/signalling.md, "Queues"). */
+#define SIGNAL_DELAY_CLASS_MAX 7
+static inline uint8_t signal_delay_priority(uint32_t delay_class) {
+    return (uint8_t)(delay_class >= SIGNAL_DELAY_CLASS_MAX ? UINT8_MAX
+                                                           : delay_class * UINT8_MAX / SIGNAL_DELAY_CLASS_MAX);
+}
 
 /* explicit_bps 0: the link lowers nothing. rate_bps: the controller's common rate, for rate_lease_us from now. leased:
  * guaranteed_bps is a lease that ends lease_us from now; nothing new is guaranteed, and nothing renewed, from one

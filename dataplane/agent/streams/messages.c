@@ -10,6 +10,7 @@
 #include "chart/v1/link_rate.pb-c.h"
 #include "chart/v1/policy.pb-c.h"
 #include "chart/v1/topology.pb-c.h"
+#include "streams/messages_rules.h"
 
 #define MAX_PORT 65535
 
@@ -169,12 +170,31 @@ static int take_policy(const struct messages_intake *intake, const struct stream
     return changed == -EINVAL ? -EBADMSG : changed;
 }
 
+static int take_own_node(const struct messages_intake *intake, const struct streams_record *record) {
+    Chart__V1__TopologyEntity *message;
+    int status = 0;
+
+    if (!record->value) {
+        status = messages_take_tags(intake, NULL);
+        return status < 0 ? status : 0;
+    }
+    message = chart__v1__topology_entity__unpack(NULL, record->length, record->value);
+    if (!message)
+        return -EBADMSG;
+    if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE)
+        status = messages_take_tags(intake, message->node);
+    chart__v1__topology_entity__free_unpacked(message, NULL);
+    return status < 0 ? status : 0;
+}
+
 static int take_topology(const struct messages_intake *intake, const struct streams_record *record) {
     const char *colon = strchr(record->key, ':');
     struct messages_link link = {.id = record->key, .interface = ""};
     Chart__V1__TopologyEntity *message;
 
-    /* Only links that leave from here matter; a node's key has no colon. */
+    if (strcmp(record->key, intake->node) == 0)
+        return take_own_node(intake, record);
+    /* Else only links that leave from here matter; a node's key has no colon. */
     if (!colon || strncmp(record->key, intake->node, (size_t)(colon - record->key)) != 0 ||
         intake->node[colon - record->key] != '\0')
         return 0;
@@ -204,6 +224,8 @@ int messages_take(const struct messages_intake *intake, const struct streams_rec
         return take_link_rates(intake, record);
     case STREAMS_FLOW_GRANT:
         return take_grant(intake, record);
+    case STREAMS_SESSION_RULE:
+        return messages_take_rule(intake, record);
     default:
         return -EINVAL;
     }

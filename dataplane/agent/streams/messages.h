@@ -4,6 +4,7 @@
 #include "export/records.h"
 #include "grants/decide.h"
 #include "links/load.h"
+#include "signal/session_rules.h"
 #include "signal/signal_source.h"
 #include "streams/streams.h"
 
@@ -20,6 +21,11 @@ struct messages_intake {
     int64_t now_us;
     /* A link of this node appeared, changed or was removed. */
     void (*link)(const struct messages_link *link, void *context);
+    /* A session rule was enabled or changed (1: taken, 0: as before, negative errno); `id` is none any more. */
+    int (*rule)(const struct session_rule *rule, void *context);
+    void (*no_rule)(const char *id, void *context);
+    /* The tags of this node, "name=value". */
+    int (*tags)(const char *const *tags, size_t n, void *context);
     void *context;
 };
 
@@ -61,6 +67,8 @@ struct messages_node_state {
     size_t n_faults;
     const struct signal_refused *refused;
     size_t n_refused;
+    const struct signal_rule_report *rules;
+    size_t n_rules;
     enum decide_mode enforcement;
     int64_t reported_at_us;
 };

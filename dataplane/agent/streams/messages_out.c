@@ -97,15 +97,44 @@ int messages_send_loads(struct streams *streams, const struct messages_load_repo
     return err;
 }
 
+/* The rules of a node state, which points to them; NULL: no memory. Free when it is sent. */
+static void *add_rules(Chart__V1__NodeState *message, const struct messages_node_state *state) {
+    struct {
+        Chart__V1__NodeSessionRule rules[SESSION_RULES_MAX];
+        Chart__V1__NodeSessionRule *pointers[SESSION_RULES_MAX];
+    } *room = malloc(sizeof(*room));
+    size_t n = state->n_rules < SESSION_RULES_MAX ? state->n_rules : SESSION_RULES_MAX;
+
+    for (size_t i = 0; room && i < n; i++) {
+        const struct signal_rule_report *from = &state->rules[i];
+
+        chart__v1__node_session_rule__init(&room->rules[i]);
+        room->rules[i].rule_id = (char *)from->id;
+        room->rules[i].revision = from->revision;
+        room->rules[i].asks = from->asks;
+        room->rules[i].fault = (char *)from->fault;
+        room->rules[i].sessions = from->sessions;
+        room->rules[i].expedited_sessions = from->expedited_sessions;
+        room->rules[i].guaranteed_bps = from->guaranteed_bps;
+        room->pointers[i] = &room->rules[i];
+    }
+    if (room) {
+        message->n_session_rules = n;
+        message->session_rules = room->pointers;
+    }
+    return room;
+}
+
 int messages_send_node_state(struct streams *streams, const struct messages_node_state *state) {
     Chart__V1__NodeState message = CHART__V1__NODE_STATE__INIT;
     size_t n = state->n_interfaces;
     Chart__V1__NodeInterface *interfaces = calloc(n ? n : 1, sizeof(*interfaces));
     Chart__V1__NodeInterface **pointers = calloc(n ? n : 1, sizeof(Chart__V1__NodeInterface *));
     Chart__V1__RefusedSignals refused[SIGNAL_REFUSED_MAX], *refused_pointers[SIGNAL_REFUSED_MAX];
+    void *rules = add_rules(&message, state);
     int err = -ENOMEM;
 
-    if (interfaces && pointers) {
+    if (interfaces && pointers && rules) {
         for (size_t i = 0; i < n; i++) {
             chart__v1__node_interface__init(&interfaces[i]);
             interfaces[i].link_id = (char *)state->interfaces[i].link_id;
@@ -138,6 +167,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
         message.reported_at_us = state->reported_at_us;
         err = send_message(streams, STREAMS_NODE_STATE, state->node, &message.base, NULL);
     }
+    free(rules);
     free(pointers);
     free(interfaces);
     return err;

@@ -23,10 +23,9 @@
 #define ANSWER_TIMEOUT_MS 500
 
 static const char *const in_names[STREAMS_IN_COUNT] = {
-    [STREAMS_TOPOLOGY] = "chart.topology.v1",
-    [STREAMS_POLICY] = "chart.policy.v1",
-    [STREAMS_LINK_RATE] = "chart.link-rate.v1",
-    [STREAMS_FLOW_GRANT] = "chart.flow-grant.v1",
+    [STREAMS_TOPOLOGY] = "chart.topology.v1",         [STREAMS_POLICY] = "chart.policy.v1",
+    [STREAMS_LINK_RATE] = "chart.link-rate.v1",       [STREAMS_FLOW_GRANT] = "chart.flow-grant.v1",
+    [STREAMS_SESSION_RULE] = "chart.session-rule.v1",
 };
 
 /* message.timeout.ms 0: keep until delivered. A link load is worth nothing once the next ones are there. */

@@ -1,4 +1,4 @@
-/* The agent's end of the streams (architecture.md, "Streams"): reads four compacted topics from their beginning,
+/* The agent's end of the streams (architecture.md, "Streams"): reads five compacted topics from their beginning,
  * without a group, and writes node states, link loads, grant statuses and flow records. One descriptor for epoll; no
  * thread of its own.
  *
@@ -11,7 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum streams_in { STREAMS_TOPOLOGY, STREAMS_POLICY, STREAMS_LINK_RATE, STREAMS_FLOW_GRANT, STREAMS_IN_COUNT };
+enum streams_in {
+    STREAMS_TOPOLOGY,
+    STREAMS_POLICY,
+    STREAMS_LINK_RATE,
+    STREAMS_FLOW_GRANT,
+    STREAMS_SESSION_RULE,
+    STREAMS_IN_COUNT
+};
 enum streams_out {
     STREAMS_NODE_STATE,
     STREAMS_LINK_LOAD,

@@ -95,8 +95,9 @@ struct world {
 };
 
 static int world_setup(void **state) {
-    static const char *const topics[] = {"chart.topology.v1",   "chart.policy.v1",       "chart.link-rate.v1",
-                                         "chart.flow-grant.v1", "chart.grant-status.v1", "chart.link-load.v1"};
+    static const char *const topics[] = {"chart.topology.v1",    "chart.policy.v1",       "chart.link-rate.v1",
+                                         "chart.flow-grant.v1",  "chart.grant-status.v1", "chart.link-load.v1",
+                                         "chart.session-rule.v1"};
     struct world *world = calloc(1, sizeof(*world));
     char error[256];
 

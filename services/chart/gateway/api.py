@@ -28,6 +28,7 @@ from chart.gateway.routes import (
     quotas,
     rate_requests,
     session,
+    session_rules,
     tunnels,
 )
 from chart.gateway.settings import GatewaySettings
@@ -47,6 +48,7 @@ _TAGS = [
     {"name": "authorisations", "description": "In-band authorisations and signed receipts."},
     {"name": "identities", "description": "Enrolment and revocation of identities, neighbouring domains, next hops."},
     {"name": "policy", "description": "Enforcement mode, link rate controller, limits."},
+    {"name": "session rules", "description": "What nodes ask in band for sessions of a kind."},
     {"name": "sensing", "description": "Sensing configurations, runs, estimates."},
     {"name": "tunnels", "description": "Elastic tunnels: a target rate over ordinary TCP connections."},
     {"name": "history", "description": "Measurements over time."},
@@ -73,7 +75,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, quotas, tunnels, history),
+        *(rate_requests, callbacks, nodes, links, paths, policies, session_rules, quotas, tunnels, history),
         *(observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]

@@ -234,6 +234,10 @@ class LiveState:
             return None
         return mapping.node_state(message, stale=now_us - message.reported_at_us > self.staleness.node_us)
 
+    def current_states(self, now_us: int) -> list[node_state_pb2.NodeState]:
+        """States of the nodes whose agents reported lately."""
+        return [one for one in self.node_states.values() if now_us - one.reported_at_us <= self.staleness.node_us]
+
     def node(self, message: topology_pb2.Node, revision: int, now_us: int) -> network.Node:
         """A node as REST shows it."""
         return mapping.node(message, revision, self.state_of(message.id, now_us))

@@ -1,1 +1,1 @@
-"""Registry: nodes, links, policies and sensing configurations, as operators state them."""
+"""Registry: nodes, links, policies, sensing configurations and session rules, as operators state them."""

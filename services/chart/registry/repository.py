@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from chart.common.database import Connection
-from chart.v1 import policy_pb2, sensing_configuration_pb2, topology_pb2
+from chart.v1 import policy_pb2, sensing_configuration_pb2, session_rule_pb2, topology_pb2
 
 M = TypeVar("M", bound=Message)
 
@@ -37,6 +37,9 @@ SENSING_CONFIGURATION: Kind[sensing_configuration_pb2.SensingConfiguration] = Ki
     "sensing_configuration",
     sensing_configuration_pb2.SensingConfiguration,
     lambda configuration: {"source_node": configuration.source_node},
+)
+SESSION_RULE: Kind[session_rule_pb2.SessionRule] = Kind(
+    "session rule", "session_rule", session_rule_pb2.SessionRule, lambda _: {}
 )
 
 

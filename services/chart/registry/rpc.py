@@ -11,11 +11,12 @@ from google.protobuf.message import Message
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.registry import repository, service, streams
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, Kind, Stored
+from chart.registry import repository, service, session_rules, streams
+from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
 from chart.v1 import registry_pb2, registry_pb2_grpc
 from chart.v1.policy_pb2 import Policy
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
+from chart.v1.session_rule_pb2 import SessionRule
 
 M = TypeVar("M", bound=Message)
 
@@ -26,12 +27,17 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def ensure_default_policy(self) -> None:
-        """Make the policy "default" if there is none."""
+    async def ensure_built_in(self) -> None:
+        """Make what exists from the start and is not there: the policy "default", the built-in session rules."""
+        await self._ensure(POLICY, service.default_policy())
+        for rule in session_rules.BUILT_IN:
+            await self._ensure(SESSION_RULE, rule)
+
+    async def _ensure(self, kind: Kind[Any], message: Any) -> None:
         async with self._pool.connection() as connection, connection.transaction():
-            await repository.lock(connection, POLICY, service.DEFAULT_POLICY_ID)
-            if await repository.get(connection, POLICY, service.DEFAULT_POLICY_ID) is None:
-                await _write(connection, POLICY, service.DEFAULT_POLICY_ID, service.default_policy(), None, "registry")
+            await repository.lock(connection, kind, message.id)
+            if await repository.get(connection, kind, message.id) is None:
+                await _write(connection, kind, message.id, message, None, "registry")
 
     async def PutNode(  # noqa: N802 - the names that gRPC generated
         self, request: registry_pb2.PutNodeRequest, context: Any
@@ -136,6 +142,31 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         rows = await self._list(SENSING_CONFIGURATION, request.source_node)
         return registry_pb2.ListSensingConfigurationsResponse(configurations=[_numbered(row) for row in rows])
 
+    async def PutSessionRule(  # noqa: N802
+        self, request: registry_pb2.PutSessionRuleRequest, context: Any
+    ) -> registry_pb2.PutSessionRuleResponse:
+        """Create or change a session rule."""
+        rule = session_rules.session_rule(request.rule)
+        actor = rpc.actor(context)
+        stored, created = await self._put(SESSION_RULE, rule.id, rule, request.expected_revision, {}, actor)
+        return registry_pb2.PutSessionRuleResponse(rule=_numbered(stored), created=created)
+
+    async def DeleteSessionRule(  # noqa: N802
+        self, request: registry_pb2.DeleteSessionRuleRequest, context: Any
+    ) -> registry_pb2.DeleteSessionRuleResponse:
+        """Delete a session rule that is not built in."""
+        refusal = session_rules.built_in_stays(request.id)
+        if refusal is not None:
+            raise refusal
+        await self._delete(SESSION_RULE, request.id, rpc.actor(context))
+        return registry_pb2.DeleteSessionRuleResponse()
+
+    async def ListSessionRules(  # noqa: N802
+        self, request: registry_pb2.ListSessionRulesRequest, context: Any
+    ) -> registry_pb2.ListSessionRulesResponse:
+        """Every session rule."""
+        return registry_pb2.ListSessionRulesResponse(rules=[_numbered(row) for row in await self._list(SESSION_RULE)])
+
     async def remove_over(self, before_us: int, most: int = 1000) -> int:
         """Delete sensing configurations whose validity ended before then; returns how many."""
         async with self._pool.connection() as connection:
@@ -228,7 +259,7 @@ def _json(stored: Stored[M] | None) -> dict[str, Any] | None:
     }
 
 
-P = TypeVar("P", Policy, SensingConfiguration)
+P = TypeVar("P", Policy, SensingConfiguration, SessionRule)
 
 
 def _numbered(stored: Stored[P]) -> P:

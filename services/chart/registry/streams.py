@@ -14,18 +14,20 @@ from chart.common import outbox
 from chart.common.database import Connection, Pool
 from chart.common.streams import Broker
 from chart.registry import repository
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, Kind, Stored
-from chart.v1 import policy_pb2, sensing_configuration_pb2, topology_pb2
+from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
+from chart.v1 import policy_pb2, sensing_configuration_pb2, session_rule_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
 POLICIES = "chart.policy.v1"
 SENSING_CONFIGURATIONS = "chart.sensing-configuration.v1"
+SESSION_RULES = "chart.session-rule.v1"
 
 # Stream -> kinds of entities in it.
 CONTENTS: dict[str, tuple[Kind[Any], ...]] = {
     TOPOLOGY: (NODE, LINK),
     POLICIES: (POLICY,),
     SENSING_CONFIGURATIONS: (SENSING_CONFIGURATION,),
+    SESSION_RULES: (SESSION_RULE,),
 }
 
 _log = structlog.get_logger("chart.registry.streams")
@@ -42,7 +44,9 @@ def value_of(message: Message, revision: int) -> Message:
         return topology_pb2.TopologyEntity(revision=revision, node=message)
     if isinstance(message, topology_pb2.Link):
         return topology_pb2.TopologyEntity(revision=revision, link=message)
-    assert isinstance(message, (policy_pb2.Policy, sensing_configuration_pb2.SensingConfiguration))
+    assert isinstance(
+        message, (policy_pb2.Policy, sensing_configuration_pb2.SensingConfiguration, session_rule_pb2.SessionRule)
+    )
     numbered = type(message)()
     numbered.CopyFrom(message)  # type: ignore[arg-type]  # the same type
     numbered.revision = revision

@@ -21,7 +21,14 @@ from chart.common.rpc import RefusalError
 from chart.common.streams import CompactedState, KafkaBroker
 from chart.registry.main import serve
 from chart.registry.settings import RegistrySettings
-from chart.v1 import policy_pb2, registry_pb2, registry_pb2_grpc, sensing_configuration_pb2, topology_pb2
+from chart.v1 import (
+    policy_pb2,
+    registry_pb2,
+    registry_pb2_grpc,
+    sensing_configuration_pb2,
+    session_rule_pb2,
+    topology_pb2,
+)
 from support.postgres import PostgresServer
 from support.processes import free_ports
 from support.waiting import eventually
@@ -215,6 +222,35 @@ async def test_sensing_configurations_are_published_and_removed(registry: Regist
     assert not (await registry.stub.ListSensingConfigurations(of_charlie)).configurations
     await registry.stub.DeleteSensingConfiguration(registry_pb2.DeleteSensingConfigurationRequest(id="c1"))
     await eventually(lambda: "c1" not in registry.configurations)
+
+
+async def test_session_rules_are_there_from_the_start_and_published(registry: Registry) -> None:
+    rules = await registry.broker.compacted("chart.session-rule.v1")
+    listing = registry_pb2.ListSessionRulesRequest()
+    built_in = {one.id: one for one in (await registry.stub.ListSessionRules(listing)).rules}
+    assert sorted(built_in) == ["telephony", "video"]
+    await eventually(lambda: dict(rules.items()) == built_in)
+    telephony = session_rule_pb2.SessionRule()
+    telephony.CopyFrom(built_in["telephony"])
+    telephony.enabled = True
+    call = registry_pb2.PutSessionRuleRequest(rule=telephony, expected_revision=telephony.revision)
+    changed = (await registry.stub.PutSessionRule(call)).rule
+    assert changed.revision > telephony.revision
+    await eventually(lambda: rules.get("telephony") == changed)
+    telephony.delay_class = 7
+    with pytest.raises(RefusalError) as late, rpc.refusals():
+        await registry.stub.PutSessionRule(registry_pb2.PutSessionRuleRequest(rule=telephony, expected_revision=1))
+    assert late.value.status is grpc.StatusCode.ABORTED
+    own = session_rule_pb2.SessionRule()
+    own.CopyFrom(telephony)
+    own.id = "calls"
+    assert (await registry.stub.PutSessionRule(registry_pb2.PutSessionRuleRequest(rule=own))).created
+    await eventually(lambda: "calls" in rules)
+    await registry.stub.DeleteSessionRule(registry_pb2.DeleteSessionRuleRequest(id="calls"))
+    await eventually(lambda: "calls" not in rules)
+    with pytest.raises(RefusalError) as kept, rpc.refusals():
+        await registry.stub.DeleteSessionRule(registry_pb2.DeleteSessionRuleRequest(id="telephony"))
+    assert kept.value.refusal.code == "built-in-rule"
 
 
 async def test_configurations_that_have_long_been_over_are_removed(registry: Registry) -> None:

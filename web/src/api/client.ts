@@ -17,6 +17,7 @@ import type {
   RateRequestBody,
   RateRequestChange,
   RevocationBody,
+  SessionRuleBody,
 } from "./types";
 
 export class ApiError extends Error {
@@ -208,6 +209,19 @@ export const api = {
         body,
       }),
     ),
+  sessionRules: () =>
+    unwrap(client.GET("/v1/session-rules", { params: { query: { limit: 1000 } } })).then(
+      (page) => page.items,
+    ),
+  putSessionRule: (id: string, body: SessionRuleBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/session-rules/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  deleteSessionRule: (id: string) =>
+    unwrap(client.DELETE("/v1/session-rules/{id}", { params: { path: { id } } })),
   releaseRateRequest: (id: string) =>
     unwrap(client.POST("/v1/rate-requests/{id}/release", { params: { path: { id } } })),
   series: (

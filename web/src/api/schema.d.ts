@@ -782,6 +782,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/session-rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List session rules
+         * @description By id, with the sessions that run under each.
+         */
+        get: operations["list_rules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session-rules/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One session rule
+         * @description With what nodes report of it.
+         */
+        get: operations["get_rule"];
+        /**
+         * Set a session rule
+         * @description Reaches the nodes within 2 s: running sessions ask by it with their next packet, or cease to.
+         */
+        put: operations["put_rule"];
+        post?: never;
+        /**
+         * Remove a session rule
+         * @description Its sessions give their rates back. Built-in rules can only be disabled.
+         */
+        delete: operations["delete_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/quotas": {
         parameters: {
             query?: never;
@@ -2896,6 +2944,41 @@ export interface components {
             items: components["schemas"]["Node"][];
         };
         /**
+         * NodeSessionRule
+         * @description A rule as a node reported it.
+         */
+        NodeSessionRule: {
+            /** Node */
+            node: string;
+            /**
+             * Current
+             * @description Whether the node has this revision of the rule.
+             */
+            current: boolean;
+            /**
+             * Asks
+             * @description Whether this node asks for sessions that the rule matches.
+             */
+            asks: boolean;
+            /**
+             * Fault
+             * @description Why the node cannot follow the rule; empty: it does.
+             */
+            fault: string;
+            /**
+             * Sessions
+             * @description Sessions from this node whose rate is agreed.
+             */
+            sessions: number;
+            /** Expedited Sessions */
+            expedited_sessions: number;
+            /**
+             * Guaranteed Bps
+             * @description What they are guaranteed together.
+             */
+            guaranteed_bps: number;
+        };
+        /**
          * NodeState
          * @description State that the node's agent reported.
          */
@@ -4282,6 +4365,241 @@ export interface components {
              * @description Seconds since the epoch.
              */
             expires_at: number;
+        };
+        /**
+         * SessionRule
+         * @description A session rule with its revision, and what nodes report of it.
+         */
+        SessionRule: {
+            /** Id */
+            id: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /** Name */
+            name: string;
+            /**
+             * Session Class
+             * @enum {string}
+             */
+            session_class: "voice" | "video" | "data";
+            /** Selectors */
+            selectors: components["schemas"]["SessionSelector"][];
+            /**
+             * Service
+             * @enum {string}
+             */
+            service: "available" | "guaranteed" | "maximum" | "variable";
+            /** Guaranteed Bps */
+            guaranteed_bps: number;
+            /** Available Bps */
+            available_bps: number;
+            /** Delay Class */
+            delay_class: number;
+            /** Priority */
+            priority: number;
+            /** Burst Tolerance */
+            burst_tolerance: number;
+            /** Nodes */
+            nodes: string[];
+            /** Node Tags */
+            node_tags: {
+                [key: string]: string;
+            };
+            /** Enabled */
+            enabled: boolean;
+            /** Authorised */
+            authorised: boolean;
+            /**
+             * Built In
+             * @description It exists from the start and cannot be deleted.
+             */
+            built_in: boolean;
+            /**
+             * Expedited
+             * @description Whether its sessions go before others, up to their guaranteed rate.
+             */
+            expedited: boolean;
+            /**
+             * Sessions
+             * @description Sessions whose rate is agreed, of all nodes.
+             */
+            sessions: number;
+            /** Expedited Sessions */
+            expedited_sessions: number;
+            /**
+             * Reported By
+             * @description Nodes that have the rule, by name.
+             */
+            reported_by: components["schemas"]["NodeSessionRule"][];
+        };
+        /**
+         * SessionRuleBody
+         * @description A session rule: which sessions it is for, and what each of them asks in band for itself.
+         * @example {
+         *       "available_bps": 6000000,
+         *       "delay_class": 3,
+         *       "enabled": true,
+         *       "guaranteed_bps": 2000000,
+         *       "name": "Video conferences",
+         *       "selectors": [
+         *         {
+         *           "protocol": "udp",
+         *           "remote_ports": "16384-32767"
+         *         }
+         *       ],
+         *       "service": "variable",
+         *       "session_class": "video"
+         *     }
+         */
+        SessionRuleBody: {
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+            /**
+             * Session Class
+             * @enum {string}
+             */
+            session_class: "voice" | "video" | "data";
+            /**
+             * Selectors
+             * @description The rule is for sessions that one of them matches.
+             */
+            selectors: components["schemas"]["SessionSelectorBody"][];
+            /**
+             * Service
+             * @enum {string}
+             */
+            service: "available" | "guaranteed" | "maximum" | "variable";
+            /**
+             * Guaranteed Bps
+             * @description Of the services guaranteed and variable.
+             * @default 0
+             */
+            guaranteed_bps: number;
+            /**
+             * Available Bps
+             * @description Of the services available, maximum and variable: at most this.
+             * @default 0
+             */
+            available_bps: number;
+            /**
+             * Delay Class
+             * @description 7 waits least; from 4 on sessions with a guaranteed rate are expedited.
+             * @default 0
+             */
+            delay_class: number;
+            /**
+             * Priority
+             * @description Pre-emption priority; 255 the highest.
+             * @default 0
+             */
+            priority: number;
+            /**
+             * Burst Tolerance
+             * @description (n + 1)/4 round trips; expedited: at most 3.
+             * @default 0
+             */
+            burst_tolerance: number;
+            /**
+             * Nodes
+             * @description Nodes that ask, by id.
+             */
+            nodes?: string[];
+            /**
+             * Node Tags
+             * @description Nodes with all these tags ask too. No nodes and no tags: every node asks.
+             * @example {
+             *       "site": "lab"
+             *     }
+             */
+            node_tags?: {
+                [key: string]: string;
+            };
+            /**
+             * Enabled
+             * @description false: no session asks by it.
+             * @default true
+             */
+            enabled: boolean;
+            /**
+             * Authorised
+             * @description Matching sessions may have what the rule asks without an authorisation of their addresses.
+             * @default true
+             */
+            authorised: boolean;
+        };
+        /**
+         * SessionRulePage
+         * @description Session rules by id.
+         */
+        SessionRulePage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["SessionRule"][];
+        };
+        /**
+         * SessionSelector
+         * @description Sessions of one kind, as the node that sends sees them; null: any.
+         */
+        SessionSelector: {
+            /** Protocol */
+            protocol: ("tcp" | "udp") | null;
+            /** Local Ports */
+            local_ports: string | null;
+            /** Remote Ports */
+            remote_ports: string | null;
+            /** Local Prefix */
+            local_prefix: string | null;
+            /** Remote Prefix */
+            remote_prefix: string | null;
+            /** Dscp */
+            dscp: number | null;
+        };
+        /**
+         * SessionSelectorBody
+         * @description Sessions of one kind, as the node that sends sees them; every field that is set must match.
+         */
+        SessionSelectorBody: {
+            /**
+             * Protocol
+             * @description null: both.
+             */
+            protocol?: ("tcp" | "udp") | null;
+            /**
+             * Local Ports
+             * @description Of the node's own end; null: any.
+             */
+            local_ports?: string | null;
+            /**
+             * Remote Ports
+             * @description Of the other end; null: any.
+             */
+            remote_ports?: string | null;
+            /**
+             * Local Prefix
+             * @description null: any address.
+             */
+            local_prefix?: string | null;
+            /**
+             * Remote Prefix
+             * @description null: any address.
+             */
+            remote_prefix?: string | null;
+            /**
+             * Dscp
+             * @description Of the session's first packet; null: any.
+             * @example 46
+             */
+            dscp?: number | null;
         };
         /**
          * SignIn
@@ -10080,6 +10398,417 @@ export interface operations {
             header?: never;
             path: {
                 /** @description Chosen by the caller. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_rules: {
+        parameters: {
+            query?: {
+                /** @description Most items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRulePage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller; `telephony` and `video` exist from the start. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRule"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description Chosen by the caller; `telephony` and `video` exist from the start. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionRuleBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRule"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRule"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The revision of the resource differs from If-Match. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller; `telephony` and `video` exist from the start. */
                 id: string;
             };
             cookie?: never;

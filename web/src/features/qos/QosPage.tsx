@@ -16,6 +16,7 @@ import { Release } from "../requests/Release";
 import { isOpen, stateOf } from "../requests/state";
 import { Enforcement } from "./Enforcement";
 import { RuleForm } from "./RuleForm";
+import { SessionRules } from "./SessionRules";
 
 const port = (value: number | null) => (value === null ? "any" : String(value));
 
@@ -87,6 +88,7 @@ export function QosPage() {
         A rule gives the packets of an application, a code point or a port a rate that the network keeps.
       </PageHeader>
       <Enforcement />
+      <SessionRules />
       <Fetched query={requests} what="the rules">
         {({ items }) => (
           <DataTable

@@ -63,6 +63,7 @@ function PolicyForm({ policy, onDone }: { policy: AuthorisationPolicy | null; on
       services: policy?.services ?? SERVICES,
       rate_mbit: ((policy?.max_guaranteed_bps ?? 100_000_000) / 1e6) as number | string,
       max_priority: (policy?.max_priority ?? 127) as number | string,
+      max_delay_class: (policy?.max_delay_class ?? 3) as number | string,
       duration_min: ((policy?.max_duration_s ?? 8 * 3600) / 60) as number | string,
       any_address: policy?.any_address ?? false,
     },
@@ -75,13 +76,13 @@ function PolicyForm({ policy, onDone }: { policy: AuthorisationPolicy | null; on
   return (
     <Stated
       form={form}
-      put={({ id, rate_mbit, duration_min, max_priority, ...stated }) =>
+      put={({ id, rate_mbit, duration_min, max_priority, max_delay_class, ...stated }) =>
         api.putAuthorisationPolicy(id, {
           ...stated,
           max_guaranteed_bps: Math.round(Number(rate_mbit) * 1e6),
           max_priority: Number(max_priority),
           max_duration_s: Math.round(Number(duration_min) * 60),
-          max_delay_class: policy?.max_delay_class ?? 3,
+          max_delay_class: Number(max_delay_class),
           charging: policy?.charging ?? 0,
         })
       }
@@ -97,6 +98,13 @@ function PolicyForm({ policy, onDone }: { policy: AuthorisationPolicy | null; on
       <MultiSelect label="Services" data={SERVICES} required {...form.getInputProps("services")} />
       <NumberInput label="Up to" suffix=" Mb/s" min={0} {...form.getInputProps("rate_mbit")} />
       <NumberInput label="Priority" min={0} max={255} {...form.getInputProps("max_priority")} />
+      <NumberInput
+        label="Delay class"
+        description="From 4 on, flows with a guaranteed rate may be expedited"
+        min={0}
+        max={7}
+        {...form.getInputProps("max_delay_class")}
+      />
       <NumberInput label="For at most" suffix=" min" min={1} {...form.getInputProps("duration_min")} />
       <Checkbox
         label="Also for other addresses than the asker's own"
