@@ -1369,6 +1369,8 @@ export interface paths {
          *     With `together=true` several `link-load`, `link-rate` or `measurement` that are sent at one moment are one event whose
          *     data is a list: a large network says thousands of them a second.
          *
+         *     The stream ends with its token: with `closed` when that expires, and a few seconds after it was signed out or revoked.
+         *
          *     An application gets `grant-status` and `rate-request` of its own requests only.
          */
         get: operations["events"];
@@ -1491,7 +1493,7 @@ export interface paths {
         put?: never;
         /**
          * Sign out
-         * @description Forgets the session, here and at the provider.
+         * @description Ends the session, here and at the provider; event streams of it close.
          */
         post: operations["logout"];
         delete?: never;
