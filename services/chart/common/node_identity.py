@@ -34,7 +34,7 @@ _log = structlog.get_logger("chart.identity")
 
 
 class NodeSettings(Protocol):
-    """What the settings of a process that serves a node say of its identity."""
+    """Settings of a process that serves a node, as far as its identity goes."""
 
     node: str
     state_dir: Path
