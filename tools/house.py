@@ -37,8 +37,8 @@ AGENT = Path("dataplane/agent")
 # The guaranteed rate of a request on its way from POST to the BPF map: files of these folders whose code (not its
 # comments or strings) says one of its names. It is `guaranteed_bps` in the body, the messages and the grant,
 # `granted_bps` where it is decided, `gr_bps` in the map. Not on the way is what only tells of rates that are in force
-# (states, statuses, records, callbacks), and the other ways of a rate into the kernel: in band and the session rules that
-# ask there, rate files, offload.
+# (states, statuses, records, callbacks), and the other ways of a rate into the kernel: in band and the session rules
+# that ask there, rate files, offload.
 RATE_WAY = ("services/chart/gateway", "services/chart/reservations", "dataplane/agent", "dataplane/bpf")
 RATE_FILES_MOST = 22
 RATE_NAMES = frozenset({"guaranteed_bps", "granted_bps", "gr_bps"})
