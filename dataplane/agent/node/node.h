@@ -105,6 +105,11 @@ struct node {
     int64_t state_at_us;
     bool state_resend;
     uint64_t refused_signals; /* as told last */
+    /* Flows that are signalled in band, when they were looked for, how many were told last. */
+    struct signal_flow in_band[MESSAGES_IN_BAND_MAX];
+    size_t n_in_band;
+    size_t in_band_told;
+    int64_t in_band_at_us;
 
     /* Counted for metrics. */
     uint64_t applies;

@@ -197,6 +197,15 @@ int signal_tables_sequence(const struct signal_tables *tables, uint16_t element,
     return 0;
 }
 
+uint8_t signal_tables_key_epoch(const struct signal_tables *tables) {
+    uint8_t highest = 0, epoch;
+    uint32_t sequence;
+    for (size_t i = 0; i < tables->n_out; i++)
+        if (signal_tables_sequence(tables, (uint16_t)tables->out[i], &epoch, &sequence) == 0 && epoch > highest)
+            highest = epoch;
+    return highest;
+}
+
 static int write_sequences(const struct signal_tables *tables, FILE *file) {
     struct chart_signal_in in;
     for (size_t i = 0; i < tables->n_out; i++) {

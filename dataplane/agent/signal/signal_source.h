@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct signal_file;
+struct signal_flow;
 struct signal_load;
 
 /* Take the tables over, also when signalling does not run; asks and links of --signal-file stay as they are. */
@@ -22,6 +23,9 @@ void signal_source_no_link(const char *interface);
 /* The lease of a link's free guaranteed rate and when it ends, microseconds since the epoch. An agent that follows the
  * streams guarantees nothing in band on a link that it has not heard a lease of; rate 0: there is none. */
 void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us);
+/* The common rate of a link's controller, which an available rate in band does not exceed, and when it ends,
+ * microseconds since the epoch; 0: there is none, flows share equally. */
+void signal_source_rate(uint32_t ifindex, uint64_t rate_bps, int64_t until_us);
 /* What a link has promised in band; zeros when signalling does not run. */
 void signal_source_load(uint32_t ifindex, struct signal_load *ret);
 /* Signals that were not taken, by reason, since the start; reasons that did not occur are left out. Returns how many.
@@ -32,5 +36,13 @@ struct signal_refused {
 };
 #define SIGNAL_REFUSED_MAX 24
 size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]);
+/* Flows that ask for their rates in band and were signalled lately (signal_flows.h), at most `max`; returns how many. */
+size_t signal_source_flows(struct signal_flow *ret, size_t max);
+/* This node as an element, and the epoch of the newest key that it signs with; zeros when it is or has none. */
+struct signal_identity {
+    uint16_t element;
+    uint8_t key_epoch;
+};
+struct signal_identity signal_source_identity(void);
 /* The ring `signal_reports`, of signals that failed here: its descriptor; negative when signalling does not run. */
 int signal_source_reports(void);
