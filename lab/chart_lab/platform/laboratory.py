@@ -20,6 +20,8 @@ from chart_lab.platform.stack import Platform
 Progress = Callable[[str], None]
 
 READY_LIMIT_S = 60.0
+# Tables of the command are not broken into more lines than they have rows.
+OUTPUT_COLUMNS = 110
 
 
 class LaboratoryError(RuntimeError):
@@ -43,8 +45,8 @@ def fetch(rest: httpx.Client, path: str, **parameters: str) -> Any:
     return answer.json()
 
 
-def chart(settings: PlatformSettings, *arguments: str) -> None:
-    """Run the `chart` command of this environment against the platform of these settings.
+def chart(settings: PlatformSettings, *arguments: str) -> str:
+    """Run the `chart` command of this environment against the platform of these settings; what it prints.
 
     Raises:
         LaboratoryError: it failed; its own words are in the message.
@@ -57,11 +59,13 @@ def chart(settings: PlatformSettings, *arguments: str) -> None:
         "CHART_GATEWAY_URL": settings.gateway_url,
         "CHART_KAFKA_NODE_PORT": str(settings.kafka_node_port),
         "CHART_SERVICE_PORT_BASE": str(settings.service_port_base),
+        "COLUMNS": str(OUTPUT_COLUMNS),
     }
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)
     if done.returncode != 0:
         msg = f"`chart {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()}"
         raise LaboratoryError(msg)
+    return done.stdout
 
 
 def wait_ready(rest: httpx.Client, limit_s: float = READY_LIMIT_S) -> None:
