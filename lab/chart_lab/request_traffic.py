@@ -93,11 +93,14 @@ class _Datagrams(asyncio.DatagramProtocol):
 async def serve(address: str, port: int) -> None:
     """Answers until the process is ended; says `listening` when it does."""
     loop = asyncio.get_running_loop()
-    await loop.create_datagram_endpoint(_Datagrams, local_addr=(address, port))
-    server = await asyncio.start_server(_serve_connection, address, port, backlog=1024)
-    sys.stdout.write("listening\n")
-    sys.stdout.flush()
-    await server.serve_forever()
+    datagrams, _ = await loop.create_datagram_endpoint(_Datagrams, local_addr=(address, port))
+    try:
+        async with await asyncio.start_server(_serve_connection, address, port, backlog=1024) as server:
+            sys.stdout.write("listening\n")
+            sys.stdout.flush()
+            await server.serve_forever()
+    finally:
+        datagrams.close()
 
 
 async def _over_tcp(address: str, port: int, sent: bytes) -> bytes:

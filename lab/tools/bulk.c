@@ -5,10 +5,10 @@
  *   bulk send|receive --connect ADDRESS:PORT | --listen ADDRESS:PORT [--bind ADDRESS] [--duration-s 10]
  *        [--congestion NAME] [--sample-ms 10] [--available]
  *
- * --available asks inside the flow's own packets for all the rate that the path may give (signal_socket.h), as a program
- * of a node with CHART does. A sender stops duration-s after its SYN (connecting) or after accepting (listening) and resets the connection; a
- * receiver stops at the end of the stream or at SIGTERM. Both print one JSON object; exit status 1 with a sentence on
- * failure, 2 on wrong usage. */
+ * --available asks inside the flow's own packets for all the rate that the path may give (signal_socket.h), as a
+ * program of a node with CHART does. A sender stops duration-s after its SYN (connecting) or after accepting
+ * (listening) and resets the connection; a receiver stops at the end of the stream or at SIGTERM. Both print one JSON
+ * object; exit status 1 with a sentence on failure, 2 on wrong usage. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -14,12 +14,12 @@ struct signal_flow {
     const char *role;  /* origin (asks), transit, last (answers) */
     const char *state; /* origin: asked, agreed, expired, refused, legacy; others: kept, idle */
     const char *carrier;
-    uint16_t element;     /* neighbour that signals are signed for: towards the destination, last: back; 0: none */
-    uint8_t key_epoch;    /* of the key they are signed with; 0: no key */
-    uint64_t kept_bps;    /* guaranteed rate that this element's link keeps */
-    uint64_t agreed_bps;  /* origin: rate of the flow; others: what was asked when it passed here */
-    uint32_t age_ms;      /* since the last request or renewal */
-    uint32_t lease_ms;    /* origin: until the rate ends unless it is renewed */
+    uint16_t element;    /* neighbour that signals are signed for: towards the destination, last: back; 0: none */
+    uint8_t key_epoch;   /* of the key they are signed with; 0: no key */
+    uint64_t kept_bps;   /* guaranteed rate that this element's link keeps */
+    uint64_t agreed_bps; /* origin: rate of the flow; others: what was asked when it passed here */
+    uint32_t age_ms;     /* since the last request or renewal */
+    uint32_t lease_ms;   /* origin: until the rate ends unless it is renewed */
 };
 
 /* The flows that were signalled lately, at most `max` of them; returns how many. */

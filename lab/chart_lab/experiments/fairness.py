@@ -4,8 +4,8 @@
 Figure 7: one flow beside one other on a clean link: legacy beside legacy, CHART beside legacy, CHART beside CHART.
 Figure 8: a set of legacy flows beside a set of legacy or CHART flows, at six points of loss and delay. Nobody states a
 rate: the allocator measures what legacy flows take and gives the rest to the explicit ones. `fair-share` is the same
-with rates that are stated. With `--installed` the flows under `chart` ask for their rates in band, on the platform as it
-is installed.
+with rates that are stated. With `--installed` the flows under `chart` ask for their rates in band, on the platform as
+it is installed.
 """
 
 from __future__ import annotations

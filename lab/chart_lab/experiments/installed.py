@@ -1,6 +1,7 @@
 """The product as it is installed, under an experiment (`--installed`): the platform with its authority as `make up`
 starts it, and networks as `chart lab up --platform` leaves them: nodes registered and enrolled, agent and sensor pod on
-each, mode `enforce`. No rate comes from a file: programs ask inside their own packets (`traffic.Transfer(in_band=True)`).
+each, mode `enforce`. No rate comes from a file: programs ask inside their own packets (`Transfer(in_band=True)` of
+traffic.py), and for ordinary programs, which do not, a request over REST does (`Installation.rates`).
 
 An experiment opens one installation and as many networks on it as it needs, one after the other:
 
@@ -17,7 +18,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from chart_lab.experiments.closed_loop import Flow, LoopRun, Watch
 from chart_lab.experiments.framework import Report
 from chart_lab.network import Lab
 from chart_lab.platform.kafka import KafkaUnavailableError
-from chart_lab.platform.laboratory import LaboratoryError, chart, client, wait_ready
+from chart_lab.platform.laboratory import LaboratoryError, chart, client, request_rate, wait_ready
 from chart_lab.platform.settings import PlatformSettings
 from chart_lab.platform.stack import Platform
 from chart_lab.platform.supervisor import SupervisorError
@@ -45,6 +46,7 @@ ENROLLED_LIMIT_S = 60.0
 ENFORCING_LIMIT_S = 30.0
 # What the dashboard and the control loops of an idle network need before it is as quiet as it gets.
 SETTLING_S = 1.0
+REST_S = 3.0
 FAILURES = (LaboratoryError, SupervisorError, KafkaUnavailableError, PostgresUnavailableError, httpx.HTTPError)
 
 
@@ -62,7 +64,7 @@ class Installation:
     def cpu_s(self) -> float:
         """Processor time that the platform's processes have used; those of nodes are the lab's own."""
         pid_file = self.platform.supervisor.directory / "supervisord.pid"
-        return _tree_cpu_s(int(pid_file.read_text())) if pid_file.exists() else 0.0
+        return tree_cpu_s(int(pid_file.read_text())) if pid_file.exists() else 0.0
 
     @contextlib.contextmanager
     def network(self, topology: Topology, seed: int) -> Iterator[Lab]:
@@ -89,6 +91,23 @@ class Installation:
                 file.unlink(missing_ok=True)
                 with contextlib.suppress(LaboratoryError):
                     chart(self.settings, "lab", "down", "--lab", name)
+
+    @contextlib.contextmanager
+    def rates(self, bodies: Iterable[Mapping[str, Any]]) -> Iterator[None]:
+        """Rate requests over REST, enforced by every node of their paths while the block runs.
+
+        Raises LabError when one is refused or not enforced; says why.
+        """
+        with _in_sentences(), client(self.settings) as rest:
+            made: list[str] = []
+            try:
+                for body in bodies:
+                    request, _ = request_rate(rest, body)
+                    made.append(request["id"])
+                yield
+            finally:
+                for identity in made:
+                    rest.post(f"/v1/rate-requests/{identity}/release")
 
     def run_flows(self, topology: Topology, flows: Sequence[Flow], bottleneck: str, seed: int) -> LoopRun:
         """The flows on a network of their own, those under `chart` at the rates that their programs ask for in band;
@@ -144,7 +163,8 @@ def agent_status(lab: Lab, node: str) -> dict[str, Any]:
     return told
 
 
-def _signals(status: dict[str, Any]) -> bool:
+def signals(status: dict[str, Any]) -> bool:
+    """Whether a node takes part in signalling, by its agent's status: it enforces and knows elements and clients."""
     signalling, authority = status.get("signalling", {}), status.get("authority", {})
     return bool(
         status.get("enforcement") == "enforce"
@@ -158,20 +178,26 @@ def _signals(status: dict[str, Any]) -> bool:
 def _await_signalling(lab: Lab, node: str) -> None:
     """Until a node takes part in signalling. Raises LabError with its own account when it does not."""
     deadline = time.monotonic() + ENFORCING_LIMIT_S
-    while not _signals(status := agent_status(lab, node)):
+    while not signals(status := agent_status(lab, node)):
         if time.monotonic() > deadline:
             told = {name: status.get(name) for name in ("enforcement", "authority", "signalling")}
             raise LabError(f"{node} does not signal in band after {ENFORCING_LIMIT_S:.0f} s: {json.dumps(told)[:600]}")
         time.sleep(0.1)
 
 
-def _tree_cpu_s(root: int) -> float:
+def rest(product: Installation | None) -> None:
+    """Between two flows on one network: its controllers forget the one before, and no queue is left of it."""
+    if product is not None:
+        time.sleep(REST_S)
+
+
+def tree_cpu_s(root: int) -> float:
     """Processor time of a process and all below it, those that ended and were waited for included."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # Behind the name in parentheses come the state, the parent and nine numbers, then utime, stime, cutime, cstime.
+            # Behind the name in parentheses: state, parent, nine numbers, then utime, stime, cutime and cstime.
             fields = path.read_text().rsplit(")", 1)[1].split()
             pid = int(path.parent.name)
             parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))

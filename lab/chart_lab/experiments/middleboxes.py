@@ -238,12 +238,12 @@ def table(results: Sequence[Result]) -> str:
         "| box | traffic | tried | failed | late | median without, with, ms | slowest without, with, ms |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for one in results:
-        lines.append(
-            f"| {one.box} | {one.protocol}, IPv{one.family} | {one.tried} | {one.failed} | {one.late}"
-            f" | {one.median_without_ms:.1f}, {one.median_with_ms:.1f}"
-            f" | {one.slowest_without_ms:.1f}, {one.slowest_with_ms:.1f} |"
-        )
+    lines += [
+        f"| {one.box} | {one.protocol}, IPv{one.family} | {one.tried} | {one.failed} | {one.late}"
+        f" | {one.median_without_ms:.1f}, {one.median_with_ms:.1f}"
+        f" | {one.slowest_without_ms:.1f}, {one.slowest_with_ms:.1f} |"
+        for one in results
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -254,7 +254,10 @@ def run(settings: Settings, report: Report) -> Outcome:
     for place, (box, shares) in enumerate(zip(BOXES, shares_of(settings.connections or CONNECTIONS), strict=True)):
         share = place / len(BOXES)
         found, counters[box.name] = through(
-            box, shares, settings.seed + place, lambda words, box=box, share=share: report(f"{box.name}: {words}", share)
+            box,
+            shares,
+            settings.seed + place,
+            lambda words, box=box, share=share: report(f"{box.name}: {words}", share),
         )
         results += found
     details = {"results": [asdict(one) for one in results], "signals": counters}

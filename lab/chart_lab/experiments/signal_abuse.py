@@ -181,9 +181,7 @@ def inject(lab: Lab, packets: Sequence[bytes], node: str = "alpha", interface: s
     """
     data = b"".join(len(packet).to_bytes(2, "big") + packet for packet in packets)
     command = ["/usr/bin/python3", "-c", INJECT, interface, str(PACKETS_PER_S)]
-    result = subprocess.run(
-        lab.command_line(node, command), input=data, capture_output=True, timeout=300, check=False
-    )
+    result = subprocess.run(lab.command_line(node, command), input=data, capture_output=True, timeout=300, check=False)
     if result.returncode != 0:
         raise LabError(f"the forgeries could not be sent: {result.stderr.decode()[-300:]}")
     return int(result.stdout)

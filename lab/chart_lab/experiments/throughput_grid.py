@@ -93,18 +93,19 @@ def rate_source(lab: Lab, cell: Cell, duration_s: float, *, in_band: bool) -> Ab
 
 def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: float, *, in_band: bool = False) -> Run:
     """One transfer in a lab of its own, so that all controls meet the same losses."""
-    with temporary_lab(cell_topology(base, cell), seed) as lab:
-        with rate_source(lab, cell, duration_s, in_band=in_band) if control == "chart" else nullcontext():
-            return measure(lab, cell, control, duration_s)
+    with (
+        temporary_lab(cell_topology(base, cell), seed) as lab,
+        rate_source(lab, cell, duration_s, in_band=in_band) if control == "chart" else nullcontext(),
+    ):
+        return measure(lab, cell, control, duration_s)
 
 
-def measure(
-    lab: Lab, cell: Cell, control: str, duration_s: float, product: Installation | None = None
-) -> Run:
+def measure(lab: Lab, cell: Cell, control: str, duration_s: float, product: Installation | None = None) -> Run:
     """One transfer in a lab where the flow under `chart` gets its rate: by itself, or in band on a product.
 
     Raises LabError when it fails or does not end at its rate.
     """
+    installed.rest(product)
     lab.reset_ground_truth(LINK)
     before = noise.cpu_times(lab, product.cpu_s() if product else 0.0)
     transfer = traffic.Transfer(

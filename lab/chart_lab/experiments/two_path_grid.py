@@ -123,6 +123,7 @@ def measure(lab: Lab, point: Point, control: str, duration_s: float, product: In
 
     Raises LabError when it fails or does not end at its rate.
     """
+    installed.rest(product)
     lab.reset_ground_truth(WIDE_AREA[0])
     before = noise.cpu_times(lab, product.cpu_s() if product else 0.0)
     account = traffic.Transfer(

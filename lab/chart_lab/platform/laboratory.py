@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from chart_lab.platform.stack import Platform
 Progress = Callable[[str], None]
 
 READY_LIMIT_S = 60.0
+ENFORCED_LIMIT_S = 10.0
 # Tables of the command are not broken into more lines than they have rows.
 OUTPUT_COLUMNS = 110
 
@@ -66,6 +67,28 @@ def chart(settings: PlatformSettings, *arguments: str) -> str:
         msg = f"`chart {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()}"
         raise LaboratoryError(msg)
     return done.stdout
+
+
+def request_rate(rest: httpx.Client, body: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """A rate request, and how long it took until every node of its path enforced it (milliseconds).
+
+    Raises:
+        LaboratoryError: refused, or not enforced in time; says why.
+    """
+    started = time.monotonic()
+    answer = rest.post("/v1/rate-requests", json=dict(body))
+    if answer.status_code != httpx.codes.CREATED:
+        msg = f"the rate was refused: {answer.text}"
+        raise LaboratoryError(msg)
+    request: dict[str, Any] = answer.json()
+    while request["enforcement"] != "ENFORCED":
+        if time.monotonic() - started > ENFORCED_LIMIT_S:
+            why = f"{request['enforcement']} {request['reason']} {request['confirmations']}"
+            msg = f"not enforced after {ENFORCED_LIMIT_S:.0f} s: {why}"
+            raise LaboratoryError(msg)
+        time.sleep(0.005)
+        request = fetch(rest, f"/v1/rate-requests/{request['id']}")
+    return request, (time.monotonic() - started) * 1000
 
 
 def wait_ready(rest: httpx.Client, limit_s: float = READY_LIMIT_S) -> None:

@@ -43,7 +43,7 @@ def flows(states: Mapping[str, node_state_pb2.NodeState], wanted: str, limit: in
 
 
 def along_the_path(hops: Iterable[Hop]) -> list[Hop]:
-    """The hops from the origin on, each followed by the neighbour it signs for; the others behind, the last node last."""
+    """The hops from the origin on, each followed by the neighbour it signs for; those that fit nowhere by role."""
     left = sorted(hops, key=lambda hop: ("origin", "transit", "last").index(hop.flow.role))
     ordered: list[Hop] = []
     while left:

@@ -12,7 +12,16 @@ from typing import Annotated, Any
 import typer
 
 from chart_client.client import Client
-from chart_client.commands.common import JsonOption, ServerOption, TokenOption, console, out, print_json, print_table, session
+from chart_client.commands.common import (
+    JsonOption,
+    ServerOption,
+    TokenOption,
+    console,
+    out,
+    print_json,
+    print_table,
+    session,
+)
 from chart_client.commands.completion import requests
 from chart_client.models import Confirmation, Link, RateRequest
 from chart_client.observed import InBandFlow, InBandHop
@@ -143,8 +152,8 @@ def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
 
 
 def is_flow(text: str) -> bool:
-    """Whether a flow is meant: it has a port, or two ends. Ids of requests have neither colons nor hyphens."""
-    return ":" in text or "-" in text
+    """Whether a flow is meant: it has a port, and ids of requests have no colon."""
+    return ":" in text
 
 
 def hop_words(hop: InBandHop) -> tuple[str, ...]:
@@ -165,7 +174,9 @@ def show_in_band(flow: InBandFlow) -> None:
         out.print(f"rate        {format_bps(origin.agreed_bps)} by {origin.carrier}, {left}", highlight=False)
     else:
         out.print(f"rate        none: {origin.state}", highlight=False)
-    print_table(("hop", "role", "state", "key", "guarantee kept", "signalled"), [hop_words(one) for one in flow.hops], "")
+    print_table(
+        ("hop", "role", "state", "key", "guarantee kept", "signalled"), [hop_words(one) for one in flow.hops], ""
+    )
 
 
 def explain_flow(wanted: str, server: str, token: str, *, as_json: bool) -> None:
