@@ -158,16 +158,17 @@ def _in_band(settings: PlatformSettings, lab: Lab, progress: Callable[[str], Non
     """Flows that ask inside their own packets, and who forges what they say."""
     ends = (demonstration.SENDER, demonstration.RECEIVER)
     progress("flows that ask for their rate inside their own packets")
-    with signals.capturing(lab, *ends) as capture:
-        known = demonstration.in_band(lab)
+    known = demonstration.in_band(lab)
     progress(f"  the rate is known after {known.value or float('nan'):.2f} round trips")
-    progress("playing their signals again, and altered in every way")
+    with signals.capturing(lab, *ends) as capture:
+        explained = signals.explain(settings, lab, *ends)
+    progress(f"chart explain of one of them:\n{explained}")
+    progress("playing its signals again, and altered in every way")
     genuine = [packet.octets for packet in capture.packets() if packet.signal is not None]
     tried, accepted = signals.forge(lab, *ends, genuine)
     progress(f"  {accepted.value} of {tried.value} forged signals were taken by an element")
     free = signals.unauthorised(lab, *ends)
     progress(f"an ask without an authorisation got {(free.value or 0) / 1e6:.1f} Mb/s, the free level")
-    progress(f"chart explain FLOW:\n{signals.explain(settings, lab, *ends)}")
     return [known, tried, accepted, free]
 
 

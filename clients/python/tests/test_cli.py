@@ -122,9 +122,12 @@ def test_explain(gateway: Running) -> None:
 
 
 def test_explain_of_an_in_band_flow(gateway: Running) -> None:
-    ends = {"source": "10.0.0.1:40000", "destination": "10.0.0.4:5001", "protocol": 6}
-    origin = {"state": "agreed", "carrier": "option", "element": 2, "key_epoch": 3, "agreed_bps": 97_000_000}
-    hops = {"alpha": (1, {"role": "origin", **origin}), "delta": (2, {"role": "last", "state": "idle", "element": 1})}
+    ends: dict[str, Any] = {"source": "10.0.0.1:40000", "destination": "10.0.0.4:5001", "protocol": 6}
+    origin: dict[str, Any] = {"carrier": "option", "element": 2, "key_epoch": 3, "agreed_bps": 97_000_000}
+    hops: dict[str, tuple[int, dict[str, Any]]] = {
+        "alpha": (1, {"role": "origin", "state": "agreed", **origin}),
+        "delta": (2, {"role": "last", "state": "answered", "element": 1}),
+    }
     for node, (element, hop) in hops.items():
         flow = node_state_pb2.InBandFlow(**ends, **hop)
         state = node_state_pb2.NodeState(

@@ -45,8 +45,10 @@ static uint16_t element_towards(const struct signal_tables *tables, const uint64
 }
 
 static const char *state_of(const struct chart_signal_half *half, uint64_t now_ns) {
+    if (half->role != CHART_ROLE_ORIGIN && half->slot > now_ns / CHART_SLOT_NS)
+        return "kept";
     if (half->role != CHART_ROLE_ORIGIN)
-        return half->slot > now_ns / CHART_SLOT_NS ? "kept" : "idle";
+        return half->role == CHART_ROLE_LAST ? "answered" : "idle";
     if (half->state == CHART_SOCKET_AGREED && half->expires_ns <= now_ns)
         return "expired";
     return half->state < sizeof(state_names) / sizeof(state_names[0]) ? state_names[half->state] : "unknown";

@@ -12,7 +12,7 @@ struct signal_flow {
     char destination[64];
     uint8_t protocol;
     const char *role;  /* origin (asks), transit, last (answers) */
-    const char *state; /* origin: asked, agreed, expired, refused, legacy; others: kept, idle */
+    const char *state; /* origin: asked, agreed, expired, refused, legacy; transit: kept, idle; last: answered */
     const char *carrier;
     uint16_t element;    /* neighbour that signals are signed for: towards the destination, last: back; 0: none */
     uint8_t key_epoch;   /* of the key they are signed with; 0: no key */

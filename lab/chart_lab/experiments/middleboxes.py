@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from chart.common.processes import end_process
@@ -126,8 +127,8 @@ def add_ipv6(lab: Lab) -> None:
 def serving(lab: Lab, address: str) -> Iterator[None]:
     """The server of requests on one address. Raises LabError when it does not listen."""
     process = lab.popen(SERVER, [*TRAFFIC, "serve", address, str(PORT)], stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         if process.stdout.readline() != "listening\n":
             raise LabError(f"nothing serves requests on {address}")
         yield
@@ -247,18 +248,17 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _tell(report: Report, box: str, share: float, words: str) -> None:
+    report(f"{box}: {words}", share)
+
+
 def run(settings: Settings, report: Report) -> Outcome:
     """Box by box."""
     results: list[Result] = []
     counters: dict[str, dict[str, dict[str, int]]] = {}
     for place, (box, shares) in enumerate(zip(BOXES, shares_of(settings.connections or CONNECTIONS), strict=True)):
-        share = place / len(BOXES)
-        found, counters[box.name] = through(
-            box,
-            shares,
-            settings.seed + place,
-            lambda words, box=box, share=share: report(f"{box.name}: {words}", share),
-        )
+        told = partial(_tell, report, box.name, place / len(BOXES))
+        found, counters[box.name] = through(box, shares, settings.seed + place, told)
         results += found
     details = {"results": [asdict(one) for one in results], "signals": counters}
     return Outcome(evaluate(results), table(results), details)

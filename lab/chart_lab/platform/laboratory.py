@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 READY_LIMIT_S = 60.0
 ENFORCED_LIMIT_S = 10.0
 # Tables of the command are not broken into more lines than they have rows.
-OUTPUT_COLUMNS = 110
+OUTPUT_COLUMNS = 78
 
 
 class LaboratoryError(RuntimeError):

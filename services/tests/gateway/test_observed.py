@@ -118,7 +118,7 @@ async def test_an_in_band_flow_has_its_hops_in_the_order_of_the_path(place: Worl
         # The order of names is not that of the path.
         "bravo": (4, in_band("transit", element=7, key_epoch=5, kept_bps=1_000)),
         "yankee": (9, in_band("transit", element=4, key_epoch=4)),
-        "delta": (7, in_band("last", state="idle", element=4, key_epoch=6)),
+        "delta": (7, in_band("last", state="answered", element=4, key_epoch=6)),
     }
     for node, (element, flow_of_node) in hops.items():
         state = node_state_pb2.NodeState(

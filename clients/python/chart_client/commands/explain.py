@@ -170,8 +170,8 @@ def show_in_band(flow: InBandFlow) -> None:
     if origin is None:
         out.print("rate        its sender's node has not reported", highlight=False)
     elif origin.state == "agreed":
-        left = f"for {origin.lease_ms} ms more unless it is renewed"
-        out.print(f"rate        {format_bps(origin.agreed_bps)} by {origin.carrier}, {left}", highlight=False)
+        left = f"its lease ended {origin.lease_ms / 1000:.1f} s later unless renewed"
+        out.print(f"rate        {format_bps(origin.agreed_bps)} by {origin.carrier}; when reported, {left}")
     else:
         out.print(f"rate        none: {origin.state}", highlight=False)
     print_table(

@@ -87,7 +87,8 @@ class InBandHop(Output):
     node: str
     role: str = Field(description="origin (asks), transit, or last (answers).", examples=["transit"])
     state: str = Field(
-        description="Origin: asked, agreed, expired, refused, legacy. Others: kept (the link keeps a rate), idle.",
+        description="Origin: asked, agreed, expired, refused, legacy. Transit: kept (its link counts the flow), idle."
+        " Last: answered.",
         examples=["kept"],
     )
     carrier: str = Field(description="How the origin sends signals: option or shim.")
