@@ -1267,6 +1267,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/in-band-flows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Flows that ask for their rates in band
+         * @description State of every node on their paths, as its agent last reported it (every two seconds).
+         */
+        get: operations["list_in_band_flows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -2349,6 +2369,100 @@ export interface components {
              * @description Why it was revoked.
              */
             reason: string;
+        };
+        /**
+         * InBandFlow
+         * @description One direction of a flow that asks for its rate in band.
+         */
+        InBandFlow: {
+            /**
+             * Source
+             * @example 10.0.0.1:40000
+             */
+            source: string;
+            /**
+             * Destination
+             * @example 10.0.0.4:5001
+             */
+            destination: string;
+            /** Protocol */
+            protocol: string;
+            /**
+             * Hops
+             * @description Along the path.
+             */
+            hops: components["schemas"]["InBandHop"][];
+        };
+        /**
+         * InBandFlows
+         * @description By source.
+         */
+        InBandFlows: {
+            /** Items */
+            items: components["schemas"]["InBandFlow"][];
+        };
+        /**
+         * InBandHop
+         * @description A node's part in a flow that asks for its rate in band.
+         */
+        InBandHop: {
+            /** Node */
+            node: string;
+            /**
+             * Role
+             * @description origin (asks), transit, or last (answers).
+             * @example transit
+             */
+            role: string;
+            /**
+             * State
+             * @description Origin: asked, agreed, expired, refused, legacy. Transit: kept (its link counts the flow), idle. Last: answered.
+             * @example kept
+             */
+            state: string;
+            /**
+             * Carrier
+             * @description How the origin sends signals: option or shim.
+             */
+            carrier: string;
+            /**
+             * Neighbour
+             * @description Node that signals are signed for: the next one, of the last node the previous; null: none or not reported.
+             */
+            neighbour: string | null;
+            /**
+             * Key Epoch
+             * @description Epoch of the key that they are signed with; 0: no key.
+             */
+            key_epoch: number;
+            /**
+             * Kept Bps
+             * @description Guaranteed rate that its link keeps for the flow.
+             */
+            kept_bps: number;
+            /**
+             * Agreed Bps
+             * @description Of the origin: agreed rate; of others: rate of the last request.
+             */
+            agreed_bps: number;
+            /**
+             * Age Ms
+             * @description Since the last request or renewal, when reported.
+             */
+            age_ms: number;
+            /**
+             * Lease Ms
+             * @description Of the origin: until the rate ends without renewal, when reported.
+             */
+            lease_ms: number;
+            /**
+             * Reported At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            reported_at: string;
+            /** Stale */
+            stale: boolean;
         };
         /**
          * Link
@@ -12722,6 +12836,90 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeKeys"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_in_band_flows: {
+        parameters: {
+            query?: {
+                /** @description SOURCE-DESTINATION or a part of it. */
+                flow?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InBandFlows"];
                 };
             };
             /** @description No token, or one that is not accepted. */
