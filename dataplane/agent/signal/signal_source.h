@@ -36,7 +36,8 @@ struct signal_refused {
 };
 #define SIGNAL_REFUSED_MAX 24
 size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]);
-/* Flows that ask for their rates in band and were signalled lately (signal_flows.h), at most `max`; returns how many. */
+/* Flows that ask for their rates in band and were signalled lately (signal_flows.h), at most `max`; returns how many.
+ */
 size_t signal_source_flows(struct signal_flow *ret, size_t max);
 /* This node as an element, and the epoch of the newest key that it signs with; zeros when it is or has none. */
 struct signal_identity {
