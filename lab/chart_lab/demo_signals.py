@@ -1,5 +1,5 @@
 """What the demonstration shows of rates agreed in band: forged signals that no element takes, an ask without an
-authorisation that gets the free level, a flow explained hop by hop, and what the security page then says.
+authorisation that gets the free rate, a flow explained hop by hop, and what the security page then says.
 
 Brassil et al., The CHART System, section 3, on the packets between elements.
 """
@@ -133,7 +133,7 @@ def _link_address(lab: Lab, node: str) -> str:
     return str(next(end.address.ip for _, end in all_ends(lab.topology) if end.node == node))
 
 
-def free_level_bps(lab: Lab) -> int:
+def free_rate_bps(lab: Lab) -> int:
     """What the authority lets those have who ask without an authorisation.
 
     Raises LabError when it cannot be asked.
@@ -142,13 +142,13 @@ def free_level_bps(lab: Lab) -> int:
         try:
             told: dict[str, Any] = client.get("/v1/authorisations").raise_for_status().json()["unauthorised"]
         except httpx.HTTPError as error:
-            raise LabError(f"the authority does not tell its free level: {error}") from error
+            raise LabError(f"the authority does not tell its free rate: {error}") from error
     return int(told["available_bps"]) if told["action"] == "free" else 0
 
 
 def unauthorised(lab: Lab, sender: str, receiver: str) -> Figure:
     """The rate of a flow that asks for all there is, between addresses that no authorisation names."""
-    free_bps = free_level_bps(lab)
+    free_bps = free_rate_bps(lab)
     command = _blast(_link_address(lab, receiver), _link_address(lab, sender), UNAUTHORISED_S)
     with _receiving(lab, receiver):
         done = lab.exec(sender, command, check=False)
@@ -192,7 +192,7 @@ def _explained(settings: PlatformSettings, wanted: str, sender: str, nodes: set[
 
 
 def security_page(settings: PlatformSettings, rest: httpx.Client, refused: int) -> str:
-    """Where the security page is, and what it says of nodes and keys once it has heard of so many refused signals."""
+    """Where the security page is, and what it says of nodes and keys once so many refused signals are reported."""
     deadline = time.monotonic() + SECURITY_LIMIT_S
     while True:
         keys = fetch(rest, "/v1/node-keys")["items"]

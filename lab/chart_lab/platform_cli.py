@@ -168,7 +168,7 @@ def _in_band(settings: PlatformSettings, lab: Lab, progress: Callable[[str], Non
     tried, accepted = signals.forge(lab, *ends, genuine)
     progress(f"  {accepted.value} of {tried.value} forged signals were taken by an element")
     free = signals.unauthorised(lab, *ends)
-    progress(f"an ask without an authorisation got {(free.value or 0) / 1e6:.1f} Mb/s, the free level")
+    progress(f"an ask without an authorisation got {(free.value or 0) / 1e6:.1f} Mb/s, the free rate")
     return [known, tried, accepted, free]
 
 

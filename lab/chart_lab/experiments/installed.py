@@ -156,7 +156,7 @@ def _in_sentences() -> Iterator[None]:
 
 
 def agent_status(lab: Lab, node: str) -> dict[str, Any]:
-    """What a node's agent says of itself; empty when it does not answer."""
+    """Status of a node's agent; empty when it does not answer."""
     command = [str(program("dataplane/chart-agent")), "--state-dir", str(lab.node_directory(node)), "--status"]
     done = lab.exec(node, [*command, "--json"], check=False)
     told: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}

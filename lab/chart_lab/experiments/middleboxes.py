@@ -54,7 +54,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Asked:
-    """What came of a number of requests of one kind."""
+    """Outcome of a number of requests of one kind."""
 
     times_ms: tuple[float, ...]
     failures: tuple[str, ...]
