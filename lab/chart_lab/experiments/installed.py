@@ -42,6 +42,7 @@ from chart_lab.platform.supervisor import SupervisorError
 from chart_lab.programs import program
 from chart_lab.topology import Topology
 
+READY_LIMIT_S = 120.0
 ENROLLED_LIMIT_S = 60.0
 ENFORCING_LIMIT_S = 30.0
 # What the dashboard and the control loops of an idle network need before it is as quiet as it gets.
@@ -81,7 +82,7 @@ class Installation:
                 chart(self.settings, "lab", "up", str(file), "--lab", name, "--seed", str(seed), "--platform")
                 lab = Lab.load(name, state_dir=self.settings.state_dir / "lab")
                 with client(self.settings) as rest:
-                    wait_ready(rest)
+                    wait_ready(rest, READY_LIMIT_S)
                 enrolment.wait_enrolled(lab, ENROLLED_LIMIT_S)
                 for node in lab.topology.nodes:
                     _await_signalling(lab, node.name)
