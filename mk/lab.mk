@@ -2,10 +2,10 @@
 SETUP += lab
 LINT += lint-lab
 UNIT += unit-lab
-LONG += throughput-grid fair-share
+LONG += throughput-grid throughput-grid-installed fair-share middleboxes
 
 ##@ Lab
-.PHONY: lab lint-lab unit-lab throughput-grid fair-share
+.PHONY: lab lint-lab unit-lab throughput-grid throughput-grid-installed fair-share middleboxes
 lab: $(BUILD)/.packages ## build the link emulator and the traffic tools of the lab
 	@$(MAKE) -C lab/linkem BUILD=$(BUILD) all
 	@$(MAKE) -C lab/tools BUILD=$(BUILD) all
@@ -19,6 +19,12 @@ unit-lab: $(BUILD)/.packages
 
 throughput-grid: setup ## the full grid of loss and delay, both directions (1.7 hours); results in var/throughput-grid
 	@$(VENV)/bin/chart lab run throughput-grid --direction upload,download --out $(VAR)/throughput-grid
+
+throughput-grid-installed: setup ## the same on the platform as it is installed, uploads (65 minutes); var/throughput-grid-installed
+	@$(VENV)/bin/chart lab run throughput-grid --installed --out $(VAR)/throughput-grid-installed
+
+middleboxes: setup ## 10,000 short connections through firewall, NAT and dropped options; results in var/middleboxes
+	@$(VENV)/bin/chart lab run middleboxes --out $(VAR)/middleboxes
 
 fair-share: setup ## flows beside each other (7 minutes); results in var/fair-share
 	@$(VENV)/bin/chart lab run fair-share --out $(VAR)/fair-share

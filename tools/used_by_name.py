@@ -35,6 +35,7 @@ _ = (
 _ = (used.n_link_ids, used.selector_error)
 # What libraries call or read: uvicorn, grpc, OpenTelemetry, asyncio, selectors, io, psycopg, html.parser.
 _ = (used.capture_signals, used.should_exit)
+_ = (used.datagram_received, used.error_received)
 _ = (used.intercept_service, used.intercept_unary_unary, used.intercept_unary_stream)
 _ = (used.should_sample, used.parent_context, used.get_description)
 _ = (used.call_soon, used.run_in_executor, used.executor, used._timer_handle_cancelled)

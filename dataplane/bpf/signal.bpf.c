@@ -294,6 +294,7 @@ SIGNAL_FUNCTION int take_forward(struct __sk_buff *skb, struct signal_scratch *s
             signal_link_offer(ifindex, half, qos, &ends, signal_keep_ns(qos, config));
         half->role = last ? CHART_ROLE_LAST : CHART_ROLE_TRANSIT;
         half->asked = *qos;
+        half->last_ns = now_ns;
         if (last) {
             bool nothing = qos->service == CHART_GUARANTEED && !qos->guaranteed_rate;
             half->agreed = *qos;

@@ -72,8 +72,8 @@ enum chart_signal_role {
 
 /* One direction of data. */
 struct chart_signal_half {
+    __u64 last_ns; /* of the last request or renewal */
     /* Origin. */
-    __u64 last_ns;    /* of the last request or renewal */
     __u64 next_ns;    /* no request before this */
     __u64 expires_ns; /* of the agreed rate */
     __u32 packets;    /* segments since last_ns */

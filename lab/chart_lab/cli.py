@@ -427,6 +427,10 @@ def run(
     in_band: Annotated[
         bool, typer.Option("--in-band", help="throughput-grid: chart's rate is agreed by signals in the flow")
     ] = False,
+    installed: Annotated[
+        bool,
+        typer.Option("--installed", help="on the platform as it is installed: authority, pods, rates agreed in band"),
+    ] = False,
     rtt: Annotated[Path | None, typer.Option(help="inference-accuracy: matrix of round-trip times, ms")] = None,
     throughput: Annotated[
         Path | None, typer.Option(help="inference-accuracy: lines of source, destination, bit/s, RTT in ms")
@@ -456,6 +460,9 @@ def run(
         int | None, typer.Option("--bytes", min=1000, help="signal-cells: octets through each cell")
     ] = None,
     cell: Annotated[str | None, typer.Option(help="signal-cells: list of cells; all without it")] = None,
+    connections: Annotated[
+        int | None, typer.Option(min=100, help="middleboxes: connections through all of them together")
+    ] = None,
     elements: Annotated[
         str | None, typer.Option(help="er-overlay: the ends of the virtual link: hosts (default) or routers")
     ] = None,
@@ -467,6 +474,11 @@ def run(
 
     if experiment not in experiments.REGISTRY:
         raise LabError(f"there is no experiment {experiment}; there are {', '.join(experiments.REGISTRY)}")
+    if installed and not experiments.REGISTRY[experiment].installed:
+        able = ", ".join(name for name, one in experiments.REGISTRY.items() if one.installed)
+        raise LabError(f"{experiment} does not run on the platform as it is installed; --installed is for {able}")
+    if installed and in_band:
+        raise LabError("--installed has its rates in band: leave --in-band out")
     losses = numbers(loss, "--loss")
     if losses and max(losses) >= 1:
         raise LabError("--loss is a fraction below 1: 0.05 is 5 %")
@@ -491,6 +503,7 @@ def run(
         resume=resume,
         slice_s=slice_s,
         in_band=in_band,
+        installed=installed,
         rtt_file=rtt,
         throughput_file=throughput,
         fraction=fraction,
@@ -501,6 +514,7 @@ def run(
         load=loads,
         sensor=words(sensor, "--sensor", ("pathrate", "spruce", "pathchirp")),
         elements=None if elements is None else one_of(elements, "--elements", tuple(experiments.er_overlay.ELEMENTS)),
+        connections=connections,
         octets=octets,
         cells=words(cell, "--cell", tuple(each.name for each in experiments.signal_cells.CELLS)),
     )
@@ -511,7 +525,8 @@ def run(
         outcome = experiments.REGISTRY[experiment].run(
             settings, lambda text, share: bar.update(task, description=text, completed=share)
         )
-    framework.write(outcome, shlex.join(["chart", "lab", "run", *sys.argv[sys.argv.index("run") + 1 :]]), out)
+    command = shlex.join(["chart", "lab", "run", *sys.argv[sys.argv.index("run") + 1 :]])
+    framework.write(outcome, command, out, installed=installed)
     if as_json:
         sys.stdout.write((out / "result.json").read_text())
         return

@@ -19,7 +19,7 @@ from chart_lab import demo_in_band as flows_in_band
 from chart_lab.experiments.framework import Figure
 from chart_lab.experiments.traffic import PAYLOAD_SHARE, Account, Transfer
 from chart_lab.network import Lab
-from chart_lab.platform.laboratory import LaboratoryError, fetch
+from chart_lab.platform.laboratory import LaboratoryError, fetch, request_rate
 
 Progress = Callable[[str], None]
 
@@ -32,6 +32,15 @@ PEER_PORT = 5301
 GUARANTEED_BPS = 60_000_000
 ORDER = ("cubic", "bbr", "chart", "chart", "bbr", "cubic")
 SENSING_LIMIT_S = 90.0
+REQUEST = {
+    "source": SENDER,
+    "destination": RECEIVER,
+    "protocol": "tcp",
+    "destination_port": CHART_PORT,
+    "service": "variable",
+    "guaranteed_bps": GUARANTEED_BPS,
+    "description": "demonstration",
+}
 
 
 @dataclass(frozen=True)
@@ -104,30 +113,7 @@ def ask_for_rate(rest: httpx.Client) -> tuple[dict[str, Any], float]:
     Raises:
         LaboratoryError: refused, or not enforced in time; says why.
     """
-    started = time.monotonic()
-    answer = rest.post(
-        "/v1/rate-requests",
-        json={
-            "source": SENDER,
-            "destination": RECEIVER,
-            "protocol": "tcp",
-            "destination_port": CHART_PORT,
-            "service": "variable",
-            "guaranteed_bps": GUARANTEED_BPS,
-            "description": "demonstration",
-        },
-    )
-    if answer.status_code != 201:
-        msg = f"the rate was refused: {answer.text}"
-        raise LaboratoryError(msg)
-    request: dict[str, Any] = answer.json()
-    while request["enforcement"] != "ENFORCED":
-        if time.monotonic() - started > 10:
-            msg = f"not enforced after 10 s: {request['enforcement']} {request['reason']} {request['confirmations']}"
-            raise LaboratoryError(msg)
-        time.sleep(0.005)
-        request = fetch(rest, f"/v1/rate-requests/{request['id']}")
-    return request, (time.monotonic() - started) * 1000
+    return request_rate(rest, REQUEST)
 
 
 def take_turn(lab: Lab, control: str, duration_s: float) -> Turn:

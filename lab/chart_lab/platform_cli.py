@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from chart.maintenance.postgres_server import PostgresUnavailableError
 from chart_lab import demo as demonstration
+from chart_lab import demo_signals as signals
 from chart_lab import demo_trust as trust
 from chart_lab import enrolment
 from chart_lab.errors import LabError
@@ -113,7 +115,7 @@ def demo(
     duration: Annotated[float, typer.Option(help="Seconds of each transfer.")] = 25.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Sense, ask for a rate, move data with CUBIC, BBR and CHART, forge records; writes var/demo/report.json."""
+    """Sense, ask for a rate, move data with CUBIC, BBR and CHART, ask in band, forge; writes var/demo/report.json."""
     settings = PlatformSettings()
 
     def progress(message: str) -> None:
@@ -130,10 +132,13 @@ def demo(
             progress("every node is enrolled and has keys for its neighbours")
             before = trust.checks(settings)
             figures = demonstration.run(rest, settings.state_dir, duration, progress)
-            progress("flows that ask for their rate inside their own packets")
-            figures.append(demonstration.in_band(lab))
+            figures += _in_band(settings, lab, progress)
             progress("writing records in the names of nodes that did not write them")
             figures += trust.figures(settings, lab, before)
+            values = {figure.name: figure.value for figure in figures}
+            tried = values["forged_records_tried"]
+            progress(f"{values['forged_records_accepted']} of {tried} forged records were taken by a service")
+            progress(signals.security_page(settings, rest, round(values["forged_signals_tried"] or 0)))
     except FAILURES as error:
         raise _failed(error) from error
     report = {"command": command, "figures": [asdict(figure) for figure in figures]}
@@ -147,6 +152,24 @@ def demo(
         console.print(f"report: {path}")
     if keep:
         console.print(f"dashboard: [bold]{settings.gateway_url}[/bold]   (take it down: make down)")
+
+
+def _in_band(settings: PlatformSettings, lab: Lab, progress: Callable[[str], None]) -> list[Figure]:
+    """Flows that ask inside their own packets, and who forges what they say."""
+    ends = (demonstration.SENDER, demonstration.RECEIVER)
+    progress("flows that ask for their rate inside their own packets")
+    known = demonstration.in_band(lab)
+    progress(f"  the rate is known after {known.value or float('nan'):.2f} round trips")
+    with signals.capturing(lab, *ends) as capture:
+        explained = signals.explain(settings, lab, *ends)
+    progress(f"chart explain of one of them:\n{explained}")
+    progress("playing its signals again, and altered in every way")
+    genuine = [packet.octets for packet in capture.packets() if packet.signal is not None]
+    tried, accepted = signals.forge(lab, *ends, genuine)
+    progress(f"  {accepted.value} of {tried.value} forged signals were taken by an element")
+    free = signals.unauthorised(lab, *ends)
+    progress(f"an ask without an authorisation got {(free.value or 0) / 1e6:.1f} Mb/s, the free rate")
+    return [known, tried, accepted, free]
 
 
 def _print_figures(figures: list[Figure]) -> None:

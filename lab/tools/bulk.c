@@ -3,11 +3,12 @@
  * and the connecting side says when its SYN left, so that goodput counts from the first SYN.
  *
  *   bulk send|receive --connect ADDRESS:PORT | --listen ADDRESS:PORT [--bind ADDRESS] [--duration-s 10]
- *        [--congestion NAME] [--sample-ms 10]
+ *        [--congestion NAME] [--sample-ms 10] [--available]
  *
- * A sender stops duration-s after its SYN (connecting) or after accepting (listening) and resets the connection; a
- * receiver stops at the end of the stream or at SIGTERM. Both print one JSON object; exit status 1 with a sentence on
- * failure, 2 on wrong usage. */
+ * --available asks inside the flow's own packets for all the rate that the path may give (signal_socket.h), as a
+ * program of a node with CHART does. A sender stops duration-s after its SYN (connecting) or after accepting
+ * (listening) and resets the connection; a receiver stops at the end of the stream or at SIGTERM. Both print one JSON
+ * object; exit status 1 with a sentence on failure, 2 on wrong usage. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,13 +26,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "signal_socket.h"
+
 #define NS_PER_S 1000000000ULL
 #define NS_PER_MS 1000000ULL
 #define CHUNK_BYTES (256 * 1024)
 #define CONNECT_TIMEOUT_NS (60 * NS_PER_S)
 
 struct options {
-    bool send, listen;
+    bool send, listen, available;
     struct sockaddr_in peer, local;
     const char *congestion;
     double duration_s;
@@ -91,12 +94,22 @@ static int set_congestion(int descriptor, const char *name) {
     return 0;
 }
 
+static int ask_for_rate(int descriptor, const struct options *options) {
+    const struct chart_socket_request request = {.available_bps = UINT64_MAX};
+    if (!options->available)
+        return 0;
+    if (setsockopt(descriptor, CHART_SOL_SIGNAL, CHART_SO_REQUEST, &request, sizeof(request)))
+        return failed("asking for a rate");
+    return 0;
+}
+
 static int open_connection(const struct options *options, struct transfer *transfer) {
     int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (descriptor < 0)
         return failed("socket");
     transfer->socket = descriptor;
     int error = set_congestion(descriptor, options->congestion);
+    error = error ? error : ask_for_rate(descriptor, options);
     if (error)
         return error;
     if (options->local.sin_family && bind(descriptor, (const struct sockaddr *)&options->local, sizeof(options->local)))
@@ -140,7 +153,7 @@ static int accept_connection(const struct options *options, struct transfer *tra
     close(listener);
     transfer->socket = descriptor;
     transfer->established_ns = now();
-    return 0;
+    return ask_for_rate(descriptor, options);
 }
 
 static int take_sample(struct transfer *transfer, uint64_t now_ns) {
@@ -270,7 +283,7 @@ static int usage(const char *complaint) {
     fprintf(stderr,
             "bulk: %s\n"
             "usage: bulk send|receive --connect ADDRESS:PORT | --listen ADDRESS:PORT [--bind ADDRESS]\n"
-            "            [--duration-s 10] [--congestion NAME] [--sample-ms 10]\n",
+            "            [--duration-s 10] [--congestion NAME] [--sample-ms 10] [--available]\n",
             complaint);
     return 2;
 }
@@ -290,8 +303,8 @@ static int parse_address(const char *text, struct sockaddr_in *ret) {
 
 static int parse_options(int argc, char **argv, struct options *options) {
     static const struct option table[] = {
-        {"connect", 1, 0, 'c'},    {"listen", 1, 0, 'l'},    {"bind", 1, 0, 'b'}, {"duration-s", 1, 0, 'd'},
-        {"congestion", 1, 0, 'g'}, {"sample-ms", 1, 0, 's'}, {0, 0, 0, 0},
+        {"connect", 1, 0, 'c'},    {"listen", 1, 0, 'l'},    {"bind", 1, 0, 'b'},      {"duration-s", 1, 0, 'd'},
+        {"congestion", 1, 0, 'g'}, {"sample-ms", 1, 0, 's'}, {"available", 0, 0, 'a'}, {0, 0, 0, 0},
     };
     int choice, error = 0;
     bool peer = false;
@@ -315,6 +328,9 @@ static int parse_options(int argc, char **argv, struct options *options) {
             break;
         case 'g':
             options->congestion = optarg;
+            break;
+        case 'a':
+            options->available = true;
             break;
         case 's':
             options->sample_ns = strtoull(optarg, NULL, 10) * NS_PER_MS;

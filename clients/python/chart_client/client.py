@@ -27,7 +27,7 @@ from chart_client.models import (
     Series,
     Tunnel,
 )
-from chart_client.observed import Audit, Authorisations, Flows, NodeKeys
+from chart_client.observed import Audit, Authorisations, Flows, InBandFlows, NodeKeys
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
@@ -235,6 +235,7 @@ class Client:
         self.next_hops = NextHops(self._transport)
         self.audit = Audit(self._transport)
         self.flows = Flows(self._transport)
+        self.in_band_flows = InBandFlows(self._transport)
         self.node_keys = NodeKeys(self._transport)
 
     def paths(

@@ -1,4 +1,4 @@
-"""Observations and rights: authorisations, audit records, flows, keys of nodes."""
+"""Observations and rights: authorisations, audit records, flows, in-band flows, keys of nodes."""
 
 from __future__ import annotations
 
@@ -102,6 +102,32 @@ class RecordChecks(Model):
     items: list[RecordRefusal]
 
 
+class InBandHop(Model):
+    """A node's part in a flow that asks for its rate in band; neighbour: the node that signals are signed for."""
+
+    node: str
+    role: str
+    state: str
+    carrier: str
+    neighbour: str | None = None
+    key_epoch: int
+    kept_bps: int
+    agreed_bps: int
+    age_ms: int
+    lease_ms: int
+    reported_at: datetime
+    stale: bool
+
+
+class InBandFlow(Model):
+    """One direction of a flow that asks for its rate in band; hops along the path."""
+
+    source: str
+    destination: str
+    protocol: str
+    hops: list[InBandHop]
+
+
 class Authorisations(Resource):
     """Authorisations of addresses for in-band requests."""
 
@@ -157,6 +183,14 @@ class Flows(Resource):
     def list(self, *, node: str | None = None, running: bool = False, limit: int = 100) -> Iterator[Flow]:
         """Highest rate first; an application sees those of its own requests."""
         return self._all(Flow, path_of("flows"), node=node, running=running, limit=limit)
+
+
+class InBandFlows(Resource):
+    """Flows that ask for their rates in band."""
+
+    def list(self, flow: str = "", *, limit: int = 100) -> Iterator[InBandFlow]:
+        """Those whose SOURCE-DESTINATION contains ``flow``, such as `10.0.0.1:40000-10.0.0.4:5001`."""
+        return self._all(InBandFlow, path_of("in-band-flows"), flow=flow, limit=limit)
 
 
 class NodeKeys(Resource):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from chart.v1 import node_state_pb2
 from chart_client.cli import build, main
 from chart_client.client import Client
 from chart_client.commands.explain import bottleneck, first_cause
@@ -17,6 +19,7 @@ from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount, ow
 from chart_client.commands.run import destination_for, node_here
 from chart_client.models import Link, Node, RateRequest
 from support.gateway_thread import Running
+from support.waiting import until
 
 
 def chart(*arguments: str) -> Result:
@@ -147,6 +150,29 @@ def test_explain(gateway: Running) -> None:
     assert found["bottleneck"] == "alpha:to-delta"
     assert "cause" in chart("explain", request.id).stdout
     assert chart("explain", "nothing").exit_code == 1
+
+
+def test_explain_of_an_in_band_flow(gateway: Running) -> None:
+    ends: dict[str, Any] = {"source": "10.0.0.1:40000", "destination": "10.0.0.4:5001", "protocol": 6}
+    origin: dict[str, Any] = {"carrier": "option", "element": 2, "key_epoch": 3, "agreed_bps": 97_000_000}
+    hops: dict[str, tuple[int, dict[str, Any]]] = {
+        "alpha": (1, {"role": "origin", "state": "agreed", **origin}),
+        "delta": (2, {"role": "last", "state": "answered", "element": 1}),
+    }
+    for node, (element, hop) in hops.items():
+        flow = node_state_pb2.InBandFlow(**ends, **hop)
+        state = node_state_pb2.NodeState(
+            node=node, element=element, in_band_flows=[flow], reported_at_us=time.time_ns() // 1000
+        )
+        published = gateway.place.broker.publish("chart.node-state.v1", node, state)
+        asyncio.run_coroutine_threadsafe(published, gateway.loop).result(10)
+    until(lambda: len(gateway.place.gateway.live.node_states) == 2, "both nodes have reported")
+    (found,) = as_json("explain", "10.0.0.1:40000-10.0.0.4:5001")
+    assert [(hop["node"], hop["role"]) for hop in found["hops"]] == [("alpha", "origin"), ("delta", "last")]
+    told = chart("explain", ":5001").stdout
+    assert "97 Mbit/s by option" in told
+    assert "epoch 3 with delta" in told
+    assert chart("explain", "10.9.9.9:1").exit_code == 1
 
 
 def test_token_and_version(gateway: Running) -> None:

@@ -17,10 +17,13 @@
 #include "core/agent.h"
 #include "core/log.h"
 #include "grants/datapath.h"
+#include "signal/signal_flows.h"
+#include "signal/signal_source.h"
 
 #define REQUEST_BYTES_MAX 4096
 /* A client that neither asks nor reads must not hold the agent up. */
 #define CLIENT_TIMEOUT_US 200000
+#define IN_BAND_MAX 256
 
 struct control {
     struct agent *agent;
@@ -86,6 +89,8 @@ static void answer_status(struct control *control, struct cJSON *answer) {
 /* The first cause why a flow does not have its rate. */
 static const char *explain(struct control *control, const struct datapath_flow *flow,
                            const struct decide_observed *seen) {
+    if (flow->in_band && flow->rate_bps)
+        return "the flow has the rate that its path agreed to in band";
     if (datapath_flow_is_plain(flow))
         return "no grant matches: the flow uses its default congestion control";
     if (datapath_is_off(datapath_of(control->agent)))
@@ -101,6 +106,39 @@ static const char *explain(struct control *control, const struct datapath_flow *
     return "the flow has the whole rate of its grant";
 }
 
+static bool speaks_of(const char *one, const char *other, const char *wanted) {
+    char name[160];
+    snprintf(name, sizeof(name), "%s-%s", one, other);
+    return strstr(name, wanted) != NULL;
+}
+
+/* This hop of the flows that ask in band: also of those that only pass through this node. */
+static void add_in_band(struct cJSON *array, const char *wanted) {
+    struct signal_flow *flows = calloc(IN_BAND_MAX, sizeof(*flows));
+    size_t n = flows ? signal_source_flows(flows, IN_BAND_MAX) : 0;
+    for (size_t i = 0; i < n; i++) {
+        struct cJSON *object;
+        if (!speaks_of(flows[i].source, flows[i].destination, wanted) &&
+            !speaks_of(flows[i].destination, flows[i].source, wanted))
+            continue;
+        object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "source", flows[i].source);
+        cJSON_AddStringToObject(object, "destination", flows[i].destination);
+        cJSON_AddNumberToObject(object, "protocol", flows[i].protocol);
+        cJSON_AddStringToObject(object, "role", flows[i].role);
+        cJSON_AddStringToObject(object, "state", flows[i].state);
+        cJSON_AddStringToObject(object, "carrier", flows[i].carrier);
+        cJSON_AddNumberToObject(object, "element", flows[i].element);
+        cJSON_AddNumberToObject(object, "key_epoch", flows[i].key_epoch);
+        cJSON_AddNumberToObject(object, "kept_bps", (double)flows[i].kept_bps);
+        cJSON_AddNumberToObject(object, "agreed_bps", (double)flows[i].agreed_bps);
+        cJSON_AddNumberToObject(object, "age_ms", flows[i].age_ms);
+        cJSON_AddNumberToObject(object, "lease_ms", flows[i].lease_ms);
+        cJSON_AddItemToArray(array, object);
+    }
+    free(flows);
+}
+
 static void answer_explain(struct control *control, const char *wanted, struct cJSON *answer) {
     struct datapath *datapath = datapath_of(control->agent);
     const struct datapath_flow *flows;
@@ -108,10 +146,8 @@ static void answer_explain(struct control *control, const char *wanted, struct c
     struct cJSON *array = cJSON_AddArrayToObject(answer, "flows");
     size_t count = datapath_flows(datapath, &flows);
     for (size_t i = 0; i < count; i++) {
-        char name[sizeof(flows[i].local) + sizeof(flows[i].remote) + 1];
         struct decide_observed seen = {0};
-        snprintf(name, sizeof(name), "%s-%s", flows[i].local, flows[i].remote);
-        if (!strstr(name, wanted))
+        if (!speaks_of(flows[i].local, flows[i].remote, wanted))
             continue;
         datapath_observe(datapath, flows[i].request_id, &seen);
         add_flow(array, &flows[i]);
@@ -119,7 +155,9 @@ static void answer_explain(struct control *control, const char *wanted, struct c
         cJSON_AddNumberToObject(object, "grant_rate_bps", (double)seen.kernel_rate_bps);
         cJSON_AddStringToObject(object, "cause", explain(control, &flows[i], &seen));
     }
-    if (cJSON_GetArraySize(array) == 0)
+    struct cJSON *in_band = cJSON_AddArrayToObject(answer, "in_band");
+    add_in_band(in_band, wanted);
+    if (cJSON_GetArraySize(array) == 0 && cJSON_GetArraySize(in_band) == 0)
         cJSON_AddStringToObject(
             answer, "note", "no sending TCP flow of this node matches; flows without a grant are listed from 1 MiB on");
 }

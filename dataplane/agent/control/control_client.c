@@ -80,6 +80,10 @@ static void print_people(const struct cJSON *answer) {
         "flow %s -> %s: grant %s, %s, %.3f Mb/s, RTT %.1f ms%s%s\n", string(item, "local"), string(item, "remote"),
         string(item, "request_id"), string(item, "congestion_control"), number(item, "rate_bps") / 1e6,
         number(item, "rtt_us") / 1e3, cJSON_HasObjectItem(item, "cause") ? ": " : "", string(item, "cause"));
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "in_band")) printf(
+        "in band %s -> %s: %s, %s, %.3f Mb/s, key epoch %.0f with element %.0f, signalled %.0f ms ago\n",
+        string(item, "source"), string(item, "destination"), string(item, "role"), string(item, "state"),
+        number(item, "agreed_bps") / 1e6, number(item, "key_epoch"), number(item, "element"), number(item, "age_ms"));
     if (cJSON_HasObjectItem(answer, "note"))
         printf("%s\n", string(answer, "note"));
 }

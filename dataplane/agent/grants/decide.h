@@ -238,6 +238,11 @@ const struct decide_link_rate *decide_link_rate(const struct decide *decide, con
  * lease that holds. A lease that nobody renews, because its allocator or its stream is away, ends by itself. */
 uint64_t decide_in_band_lease(const struct decide *decide, const char *link_id, int64_t now_us, int64_t *ret_until_us);
 
+/* The rate that the link's controller gives every user, in *ret_bps, and when it ends; false when it has none that
+ * holds. */
+bool decide_in_band_rate(const struct decide *decide, const char *link_id, int64_t now_us, uint64_t *ret_bps,
+                         int64_t *ret_until_us);
+
 /* Whose flow a grant is, "" when nobody else's or when there is no such grant; lives until the grant changes. */
 const char *decide_user(const struct decide *decide, const char *request_id);
 

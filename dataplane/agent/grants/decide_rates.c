@@ -42,6 +42,18 @@ uint64_t decide_in_band_lease(const struct decide *decide, const char *link_id, 
     return rate->gr_lease_bps;
 }
 
+bool decide_in_band_rate(const struct decide *decide, const char *link_id, int64_t now_us, uint64_t *ret_bps,
+                         int64_t *ret_until_us) {
+    const struct rate_entry *entry;
+    const struct decide_link_rate *rate = find_rate(decide, link_id, now_us, &entry);
+
+    if (!rate)
+        return false;
+    *ret_bps = rate->available_bps;
+    *ret_until_us = entry->valid_until_us;
+    return true;
+}
+
 static int by_rate_and_user(const void *a, const void *b) {
     const struct decide_user_flows *one = a, *other = b;
 

@@ -107,6 +107,11 @@ struct node {
     /* As told last. */
     uint64_t refused_signals;
     uint64_t sessions_hash;
+    /* Flows that are signalled in band, when they were looked for, how many were told last. */
+    struct signal_flow in_band[MESSAGES_IN_BAND_MAX];
+    size_t n_in_band;
+    size_t in_band_told;
+    int64_t in_band_at_us;
 
     /* Counted for metrics. */
     uint64_t applies;

@@ -211,13 +211,18 @@ static void take_sample(struct node *node, struct node_link *link, struct load_s
     }
 }
 
-/* What reservations leaves to the flows that ask in band here, and what they hold of it. */
+/* What reservations leaves to the flows that ask in band here, what they hold of it, and the rate of the link's
+ * controller, which they share with all others. */
 static void follow_lease(const struct node *node, struct node_link *link, int64_t now_us) {
     int64_t until_us = 0;
     uint64_t lease_bps = decide_in_band_lease(node->decide, link->id, now_us, &until_us);
+    uint64_t rate_bps = 0;
+    int64_t rate_until_us = 0;
     struct signal_load load;
 
     signal_source_lease(link->interface.ifindex, lease_bps, until_us);
+    decide_in_band_rate(node->decide, link->id, now_us, &rate_bps, &rate_until_us);
+    signal_source_rate(link->interface.ifindex, rate_bps, rate_until_us);
     signal_source_load(link->interface.ifindex, &load);
     link->load.in_band_committed_bps = load.held_bps;
     link->in_band_flows = load.flows;

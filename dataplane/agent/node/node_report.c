@@ -10,7 +10,8 @@
 #include "core/options.h"
 
 #define STATE_REFRESH_US 30000000ll
-/* More refused signals, and sessions that came or went, are told of this often at most. */
+/* More refused signals, sessions that came or went, and flows that are signalled in band are told of this often at
+ * most. */
 #define COUNTS_REFRESH_US 2000000ll
 /* Reading the counts of this many grants ten times a second costs more than it tells. */
 #define MANY_GRANTS 500
@@ -190,6 +191,8 @@ static uint64_t hash_state(const struct messages_node_state *state) {
 
     hash = hash_bytes(hash, &authentic, sizeof(authentic));
     hash = hash_bytes(hash, &state->enforcement, sizeof(state->enforcement));
+    hash = hash_bytes(hash, &state->identity.element, sizeof(state->identity.element));
+    hash = hash_bytes(hash, &state->identity.key_epoch, sizeof(state->identity.key_epoch));
     for (size_t i = 0; i < state->n_interfaces; i++) {
         const struct messages_interface *interface = &state->interfaces[i];
         const uint64_t numbers[] = {interface->ifindex, interface->mtu, interface->up, interface->capacity_bps};
@@ -253,6 +256,14 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
     }
 }
 
+/* A walk over the kernel's table, so not with every report. */
+static void look_in_band(struct node *node, int64_t now_us) {
+    if (now_us < node->in_band_at_us + REFUSED_REFRESH_US)
+        return;
+    node->in_band_at_us = now_us;
+    node->n_in_band = signal_source_flows(node->in_band, MESSAGES_IN_BAND_MAX);
+}
+
 void node_report_state(struct node *node, int64_t now_us) {
     struct messages_interface interfaces[AGENT_LINKS_MAX];
     const char *capabilities[5], *faults[NODE_MAX_FAULTS];
@@ -272,11 +283,15 @@ void node_report_state(struct node *node, int64_t now_us) {
                                         .rules = rules,
                                         .n_rules = signal_source_rules(rules, SESSION_RULES_MAX),
                                         .reported_at_us = now_us};
-    bool classified = false, shaped = false;
+    bool classified = false, shaped = false, fresh;
     uint64_t hash;
 
     if (!node->streams || !node->looked)
         return;
+    look_in_band(node, now_us);
+    state.in_band = node->in_band;
+    state.n_in_band = node->n_in_band;
+    state.identity = signal_source_identity();
     state.enforcement = datapath_mode(node->datapath);
     if (*authority_fault())
         faults[state.n_faults++] = authority_fault();
@@ -294,10 +309,10 @@ void node_report_state(struct node *node, int64_t now_us) {
     for (size_t i = 0; i < state.n_refused; i++)
         refused_signals += refused[i].count;
     sessions = hash_sessions(&state);
+    fresh = refused_signals != node->refused_signals || sessions != node->sessions_hash || state.n_in_band ||
+            node->in_band_told;
     if (hash == node->state_hash && !node->state_resend &&
-        now_us < node->state_at_us + (refused_signals == node->refused_signals && sessions == node->sessions_hash
-                                          ? STATE_REFRESH_US
-                                          : COUNTS_REFRESH_US))
+        now_us < node->state_at_us + (fresh ? COUNTS_REFRESH_US : STATE_REFRESH_US))
         return;
     /* While the broker is away one state waits in the queue; the present one is sent when it is back. */
     if (!streams_connected(node->streams) && node->state_at_us) {
@@ -309,6 +324,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     node->state_hash = hash;
     node->refused_signals = refused_signals;
     node->sessions_hash = sessions;
+    node->in_band_told = state.n_in_band;
     node->state_at_us = now_us;
     node->state_resend = false;
 }

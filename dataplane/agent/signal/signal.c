@@ -24,6 +24,7 @@
 #include "signal.skel.h"
 #include "signal/shim_address.h"
 #include "signal/signal_file.h"
+#include "signal/signal_flows.h"
 #include "signal/signal_keys.h"
 #include "signal/signal_rules.h"
 #include "signal/signal_source.h"
@@ -46,6 +47,9 @@ struct attached {
     /* What may be guaranteed here, as the streams say it, and until when; microseconds since the epoch. */
     uint64_t lease_bps;
     int64_t lease_until_us;
+    /* The rate of the link's controller, likewise. */
+    uint64_t rate_bps;
+    int64_t rate_until_us;
     char interface[IF_NAMESIZE];
     int fds[2];
 };
@@ -185,6 +189,9 @@ static int write_link(const struct state *state, const struct attached *link) {
     if (file && file->rate_bps) {
         value.rate_bps = file->rate_bps;
         value.rate_lease_us = RATE_LEASE_US;
+    } else if (link->rate_until_us > agent_now_us()) {
+        value.rate_bps = link->rate_bps;
+        value.rate_lease_us = (uint64_t)(link->rate_until_us - agent_now_us());
     }
     return signal_tables_link(state->tables, &value);
 }
@@ -467,10 +474,36 @@ void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us)
     }
 }
 
+void signal_source_rate(uint32_t ifindex, uint64_t rate_bps, int64_t until_us) {
+    for (size_t i = 0; signal_source_runs() && i < receiving->n_links; i++) {
+        struct attached *link = &receiving->links[i];
+        int error;
+
+        if (link->ifindex != ifindex || (link->rate_bps == rate_bps && link->rate_until_us == until_us))
+            continue;
+        link->rate_bps = rate_bps;
+        link->rate_until_us = until_us;
+        error = write_link(receiving, link);
+        if (error)
+            log_error("the rate of interface %s could not be applied: %s", link->interface, strerror(-error));
+    }
+}
+
 void signal_source_load(uint32_t ifindex, struct signal_load *ret) {
     *ret = (struct signal_load){0};
     if (signal_source_runs())
         (void)signal_tables_load(receiving->tables, ifindex, ret);
+}
+
+size_t signal_source_flows(struct signal_flow *ret, size_t max) {
+    return signal_source_runs() ? signal_tables_flows(receiving->tables, ret, max) : 0;
+}
+
+struct signal_identity signal_source_identity(void) {
+    if (!signal_source_runs())
+        return (struct signal_identity){0};
+    return (struct signal_identity){.element = policy_now(receiving).element,
+                                    .key_epoch = signal_tables_key_epoch(receiving->tables)};
 }
 
 int signal_source_reports(void) {

@@ -197,6 +197,17 @@ int signal_tables_sequence(const struct signal_tables *tables, uint16_t element,
     return 0;
 }
 
+uint8_t signal_tables_key_epoch(const struct signal_tables *tables) {
+    uint8_t highest = 0;
+    for (size_t i = 0; i < tables->n_out; i++) {
+        uint8_t epoch = 0;
+        uint32_t sequence = 0;
+        if (signal_tables_sequence(tables, (uint16_t)tables->out[i], &epoch, &sequence) == 0 && epoch > highest)
+            highest = epoch;
+    }
+    return highest;
+}
+
 static int write_sequences(const struct signal_tables *tables, FILE *file) {
     struct chart_signal_in in;
     for (size_t i = 0; i < tables->n_out; i++) {

@@ -8,6 +8,7 @@
 
 struct session_rule;
 struct signal_file;
+struct signal_flow;
 struct signal_load;
 
 /* Take the tables over, also when signalling does not run; asks and links of --signal-file stay as they are. */
@@ -23,6 +24,9 @@ void signal_source_no_link(const char *interface);
 /* The lease of a link's free guaranteed rate and when it ends, microseconds since the epoch. An agent that follows the
  * streams guarantees nothing in band on a link that it has not heard a lease of; rate 0: there is none. */
 void signal_source_lease(uint32_t ifindex, uint64_t lease_bps, int64_t until_us);
+/* The common rate of a link's controller, which an available rate in band does not exceed, and when it ends,
+ * microseconds since the epoch; 0: there is none, flows share equally. */
+void signal_source_rate(uint32_t ifindex, uint64_t rate_bps, int64_t until_us);
 /* What a link has promised in band; zeros when signalling does not run. */
 void signal_source_load(uint32_t ifindex, struct signal_load *ret);
 /* Signals that were not taken, by reason, since the start; reasons that did not occur are left out. Returns how many.
@@ -53,5 +57,14 @@ struct signal_rule_report {
 size_t signal_source_rules(struct signal_rule_report *ret, size_t room);
 /* Rules for which there was no room. */
 size_t signal_source_rules_left_out(void);
+/* Flows that ask for their rates in band and were signalled lately (signal_flows.h), at most `max`; returns how many.
+ */
+size_t signal_source_flows(struct signal_flow *ret, size_t max);
+/* This node as an element, and the epoch of the newest key that it signs with; zeros when it is or has none. */
+struct signal_identity {
+    uint16_t element;
+    uint8_t key_epoch;
+};
+struct signal_identity signal_source_identity(void);
 /* The ring `signal_reports`, of signals that failed here: its descriptor; negative when signalling does not run. */
 int signal_source_reports(void);

@@ -5,6 +5,7 @@
 #include "grants/decide.h"
 #include "links/load.h"
 #include "signal/session_rules.h"
+#include "signal/signal_flows.h"
 #include "signal/signal_source.h"
 #include "streams/streams.h"
 
@@ -54,6 +55,9 @@ struct messages_interface {
     uint64_t capacity_bps;
 };
 
+/* Flows that are signalled in band, in one state of a node. */
+#define MESSAGES_IN_BAND_MAX 32
+
 struct messages_node_state {
     const char *node;
     const char *agent_version;
@@ -69,6 +73,9 @@ struct messages_node_state {
     size_t n_refused;
     const struct signal_rule_report *rules;
     size_t n_rules;
+    const struct signal_flow *in_band;
+    size_t n_in_band;
+    struct signal_identity identity;
     enum decide_mode enforcement;
     int64_t reported_at_us;
 };

@@ -125,6 +125,22 @@ static void *add_rules(Chart__V1__NodeState *message, const struct messages_node
     return room;
 }
 
+static void put_in_band(Chart__V1__InBandFlow *message, const struct signal_flow *flow) {
+    chart__v1__in_band_flow__init(message);
+    message->source = (char *)flow->source;
+    message->destination = (char *)flow->destination;
+    message->protocol = flow->protocol;
+    message->role = (char *)flow->role;
+    message->state = (char *)flow->state;
+    message->carrier = (char *)flow->carrier;
+    message->element = flow->element;
+    message->key_epoch = flow->key_epoch;
+    message->kept_bps = flow->kept_bps;
+    message->agreed_bps = flow->agreed_bps;
+    message->age_ms = flow->age_ms;
+    message->lease_ms = flow->lease_ms;
+}
+
 int messages_send_node_state(struct streams *streams, const struct messages_node_state *state) {
     Chart__V1__NodeState message = CHART__V1__NODE_STATE__INIT;
     size_t n = state->n_interfaces;
@@ -132,6 +148,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     Chart__V1__NodeInterface **pointers = calloc(n ? n : 1, sizeof(Chart__V1__NodeInterface *));
     Chart__V1__RefusedSignals refused[SIGNAL_REFUSED_MAX], *refused_pointers[SIGNAL_REFUSED_MAX];
     void *rules = add_rules(&message, state);
+    Chart__V1__InBandFlow in_band[MESSAGES_IN_BAND_MAX], *in_band_pointers[MESSAGES_IN_BAND_MAX];
     int err = -ENOMEM;
 
     if (interfaces && pointers && rules) {
@@ -151,6 +168,14 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
             refused[i].count = state->refused[i].count;
             refused_pointers[i] = &refused[i];
         }
+        for (size_t i = 0; i < state->n_in_band && i < MESSAGES_IN_BAND_MAX; i++) {
+            put_in_band(&in_band[i], &state->in_band[i]);
+            in_band_pointers[i] = &in_band[i];
+            message.n_in_band_flows++;
+        }
+        message.in_band_flows = in_band_pointers;
+        message.key_epoch = state->identity.key_epoch;
+        message.element = state->identity.element;
         message.n_refused_signals = state->n_refused;
         message.refused_signals = refused_pointers;
         message.node = (char *)state->node;

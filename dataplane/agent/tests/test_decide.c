@@ -482,6 +482,25 @@ static void an_in_band_lease_ends_with_itself_or_with_the_links_rate(void **stat
     decide_free(decide);
 }
 
+static void the_controllers_rate_holds_in_band_until_it_ends(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct decide_link_rate rate = {.available_bps = 40 * MBPS};
+    uint64_t rate_bps = 7;
+    int64_t until_us = 7;
+
+    snprintf(rate.link_id, sizeof(rate.link_id), "%s", PATH[0]);
+    assert_false(decide_in_band_rate(decide, PATH[0], T0, &rate_bps, &until_us));
+    assert_int_equal(rate_bps, 7);
+    assert_true(decide_put_link_rates(decide, "alpha", 1, T0 + SECOND, &rate, 1, NULL, 0, T0) >= 0);
+    assert_true(decide_in_band_rate(decide, PATH[0], T0, &rate_bps, &until_us));
+    assert_int_equal(rate_bps, 40 * MBPS);
+    assert_int_equal(until_us, T0 + SECOND);
+    assert_false(decide_in_band_rate(decide, PATH[1], T0, &rate_bps, &until_us));
+    assert_false(decide_in_band_rate(decide, PATH[0], T0 + SECOND, &rate_bps, &until_us));
+    decide_free(decide);
+}
+
 static void prefixes(void **state) {
     (void)state;
     static const char *const wrong[] = {"10.0.0.0/33", "10.0.0/8", "x",          "10.0.0.0/",
@@ -529,6 +548,7 @@ int main(void) {
         cmocka_unit_test(ten_thousand_grants_are_ordered),
         cmocka_unit_test(bad_ids_are_refused),
         cmocka_unit_test(an_in_band_lease_ends_with_itself_or_with_the_links_rate),
+        cmocka_unit_test(the_controllers_rate_holds_in_band_until_it_ends),
         cmocka_unit_test(prefixes),
     };
 

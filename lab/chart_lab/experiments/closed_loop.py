@@ -344,36 +344,39 @@ def run_flows(plane: ControlPlane, topology: Topology, flows: Sequence[Flow], bo
                 await_all(
                     "grants applied by every node of their paths", lambda: needed.items() <= streams.applied.items()
                 )
-                link = _between(topology, bottleneck)
+                link = between(topology, bottleneck)
                 lab.reset_ground_truth(link)
                 before = noise.cpu_times(lab, plane.cpu_s())
-                began_ns, accounts = _transfers(lab, flows)
+                began_ns, accounts = transfers(lab, flows)
                 disturbed = noise.judge(before, noise.cpu_times(lab, plane.cpu_s()), lab.ground_truth(link))
             finally:
                 streams.close()
                 plane.publish([("chart.flow-grant.v1", grant.request_id, None) for grant in grants])
         found = list(zip(flows, accounts, strict=True))
         complaint = disturbed.complaint()
-        lost = [(flow.port, account.congestion) for flow, account in found if not _held(flow, account)]
-        if lost and complaint is None:
-            port, control = lost[0]
-            raise LabError(f"port {port} ended under {control}: chart-agent did not hold it at a rate")
+        if complaint is None:
+            demand_held(found)
         return LoopRun(found, streams.watch, began_ns, complaint)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _between(topology: Topology, link_id: str) -> str:
+def between(topology: Topology, link_id: str) -> str:
+    """Name of the link that a directed one is a direction of."""
     return next(link.name for link, end in all_ends(topology) if end.link_id == link_id)
 
 
-def _held(flow: Flow, account: Account) -> bool:
-    """Whether the flow kept its rate to the end, where it was to have one."""
-    return flow.control != "chart" or account.congestion == agents.FLOW_CONTROL
+def demand_held(flows: Iterable[tuple[Flow, Account]]) -> None:
+    """Raises LabError when a flow that was to have a rate did not keep it to the end."""
+    for flow, account in flows:
+        if flow.control == "chart" and account.congestion != agents.FLOW_CONTROL:
+            raise LabError(f"port {flow.port} ended under {account.congestion}: chart-agent did not hold it at a rate")
 
 
-def _transfers(lab: Lab, flows: Sequence[Flow]) -> tuple[int, list[Account]]:
-    """Start each flow at its time; their accounts in the order of `flows`."""
+def transfers(lab: Lab, flows: Sequence[Flow], *, in_band: bool = False) -> tuple[int, list[Account]]:
+    """Start each flow at its time; when the first could start (CLOCK_MONOTONIC, ns), and their accounts in the order of
+    `flows`. `in_band`: the programs of those under `chart` ask for their rates themselves.
+    """
     running: dict[int, traffic.Transfer] = {}
     began = time.monotonic()
     try:
@@ -387,6 +390,7 @@ def _transfers(lab: Lab, flows: Sequence[Flow]) -> tuple[int, list[Account]]:
                 duration_s=flow.end_s - flow.start_s,
                 congestion=None if flow.control == "chart" else flow.control,
                 port=flow.port,
+                in_band=in_band and flow.control == "chart",
             )
         accounts = [running[index].finish() for index in range(len(flows))]
     finally:

@@ -25,6 +25,8 @@ NARROW_BPS = 100_000_000
 BASE_RTT_MS = 3.0
 # Time at the rate that the edge's buckets hold: rtt + qt of section 5, with room for a group of packets.
 DEPTH_MS = 10
+# From delay priority 128 on, and with buckets of at most one round trip, a guaranteed flow is expedited.
+EXPEDITED_PRIORITY, EXPEDITED_BURST = 200, 3
 TRAFFIC_LIMIT_S = 600
 APPLY_LIMIT_S = 5.0
 
@@ -44,6 +46,21 @@ def grants_of(lab: Lab, rates: Mapping[int, int]) -> dict[str, list[dict[str, An
         ]
         for node in (PREMIUM, EDGE, CORE)
     }
+
+
+def requests_of(rates: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+    """The same as requests over REST: delay priority and bucket are those of expedited flows."""
+    for port, rate_bps in rates.items():
+        yield {
+            "source": PREMIUM,
+            "destination": SINK,
+            "protocol": "tcp",
+            "destination_port": port,
+            "service": "guaranteed",
+            "guaranteed_bps": rate_bps,
+            "delay_priority": EXPEDITED_PRIORITY,
+            "burst_tolerance": EXPEDITED_BURST,
+        }
 
 
 def state(lab: Lab, rates: Mapping[int, int]) -> None:

@@ -4,20 +4,23 @@ Implementation for High-Performance TCP Flows, section 4.4, figures 5 to 9).
 On `garnet`, base round-trip time 3 ms, a premium flow has a share x of the narrow link; UDP of 1.5 times the link's
 capacity comes beside it, or nothing. Told are how much the premium flow's round-trip time rises and its goodput moves
 between the two, at several x; for a peer the same flow without any reservation, as in figure 5.
+
+With `--installed` every run is a network of the platform as it is installed, and the reservation is a request over
+REST; no edge polices there.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from chart_lab import topology
 from chart_lab.errors import LabError
-from chart_lab.experiments import agents, diffserv, noise, traffic
+from chart_lab.experiments import agents, diffserv, installed, noise, traffic
 from chart_lab.experiments.framework import (
     Experiment,
     Figure,
@@ -29,6 +32,7 @@ from chart_lab.experiments.framework import (
     quantile,
     temporary_lab,
 )
+from chart_lab.experiments.installed import Installation
 
 SHARES = (0.15, 0.3, 0.45)
 CONGESTION = 1.5
@@ -63,13 +67,17 @@ def round_trips_ms(account: traffic.Account, from_s: float) -> list[float]:
     return [rtt / 1e3 for at, rtt in pairs if at >= from_ns and rtt > 0]
 
 
-def run_once(share: float, congested: bool, seed: int, duration_s: float) -> Run:
-    """One transfer in a lab of its own. Raises LabError when it fails."""
+def run_once(share: float, congested: bool, seed: int, duration_s: float, product: Installation | None = None) -> Run:
+    """One transfer in a lab of its own, or on a network of a product. Raises LabError when it fails."""
     rates = {traffic.PORT: round(share * diffserv.NARROW_BPS)}
-    with temporary_lab(topology.load("garnet"), seed) as lab, ExitStack() as stack:
-        if share:
+    base = topology.load("garnet")
+    used_s = product.cpu_s if product else float
+    with product.network(base, seed) if product else temporary_lab(base, seed) as lab, ExitStack() as stack:
+        if share and product:
+            stack.enter_context(product.rates(diffserv.requests_of(rates)))
+        elif share:
             stack.enter_context(diffserv.domain(lab, rates))
-        before = noise.cpu_times(lab)
+        before = noise.cpu_times(lab, used_s())
         lab.reset_ground_truth(diffserv.NARROW_LINK)
         transfer = traffic.Transfer(
             lab, diffserv.PREMIUM, diffserv.SINK, duration_s=duration_s, congestion=None if share else PEER
@@ -79,7 +87,8 @@ def run_once(share: float, congested: bool, seed: int, duration_s: float) -> Run
             beside = stack.enter_context(diffserv.best_effort(lab, CONGESTION * diffserv.NARROW_BPS, seed=seed))
         account = transfer.finish()
         received = beside.received_bytes() if beside is not None else 0
-        disturbed = noise.judge(before, noise.cpu_times(lab), lab.ground_truth(diffserv.NARROW_LINK))
+        after = noise.cpu_times(lab, used_s())
+        disturbed = noise.judge(before, after, lab.ground_truth(diffserv.NARROW_LINK))
     if share and account.congestion != agents.FLOW_CONTROL:
         raise LabError(f"the flow ended under {account.congestion}: chart-agent did not hold it at its rate")
     rtt_ms = round_trips_ms(account, BEGIN_S)
@@ -90,10 +99,18 @@ def run_once(share: float, congested: bool, seed: int, duration_s: float) -> Run
     return Run(share, congested, goodput_bps, middle, most, received * 8 / duration_s, disturbed.complaint())
 
 
-def run_quietly(share: float, congested: bool, seed: int, duration_s: float, *, judge_noise: bool) -> Run:
+def run_quietly(
+    share: float,
+    congested: bool,
+    seed: int,
+    duration_s: float,
+    *,
+    judge_noise: bool,
+    product: Installation | None = None,
+) -> Run:
     """The same, tried again when the machine was noisy. Raises NoisyMachineError when it always is."""
     return noise.undisturbed(
-        partial(run_once, share, congested, seed, duration_s),
+        partial(run_once, share, congested, seed, duration_s, product),
         lambda run: run.complaint,
         f"a premium share of {share:g}, {KINDS[congested]}",
         attempts=ATTEMPTS,
@@ -189,15 +206,19 @@ def run(settings: Settings, report: Report) -> Outcome:
     repeat = settings.repeat or REPEAT
     todo = [(number, share, kind) for share in shares for number, kind in interleaved(KINDS, repeat if share else 1)]
     runs = []
-    for done, (number, share, kind) in enumerate(todo):
-        report(f"a premium share of {share:g}, {kind}" if share else f"no reservation, {kind}", done / len(todo))
-        seed = settings.seed * 1000 + number
-        runs.append(run_quietly(share, kind == "congested", seed, duration_s, judge_noise=settings.judge_noise))
-    return Outcome(list(evaluate(runs)), table(runs), [asdict(one) for one in runs], lambda path: plot(runs, path))
+    with installed.installation(report) if settings.installed else nullcontext() as product:
+        for done, (number, share, kind) in enumerate(todo):
+            report(f"a premium share of {share:g}, {kind}" if share else f"no reservation, {kind}", done / len(todo))
+            seed = settings.seed * 1000 + number
+            measure = partial(run_quietly, share, kind == "congested", seed, duration_s, product=product)
+            runs.append(measure(judge_noise=settings.judge_noise))
+    details = [{**asdict(one), "installed": settings.installed} for one in runs]
+    return Outcome(list(evaluate(runs)), table(runs), details, lambda path: plot(runs, path))
 
 
 EXPERIMENT = Experiment(
     "diffserv-premium",
     "A premium flow while best-effort traffic congests its link: round-trip time and goodput (figures 5-9).",
     run,
+    installed=True,
 )

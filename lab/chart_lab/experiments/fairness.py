@@ -4,25 +4,27 @@
 Figure 7: one flow beside one other on a clean link: legacy beside legacy, CHART beside legacy, CHART beside CHART.
 Figure 8: a set of legacy flows beside a set of legacy or CHART flows, at six points of loss and delay. Nobody states a
 rate: the allocator measures what legacy flows take and gives the rest to the explicit ones. `fair-share` is the same
-with rates that are stated.
+with rates that are stated. With `--installed` the flows under `chart` ask for their rates in band, on the platform as
+it is installed.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chart_lab.experiments import closed_loop, fair_share, noise
-from chart_lab.experiments.closed_loop import ControlPlane, Flow
+from chart_lab.experiments import closed_loop, fair_share, installed, noise
+from chart_lab.experiments.closed_loop import Flow, LoopRun
 from chart_lab.experiments.fair_share import BOTTLENECK, FLOWS, jain
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, dimensions, interleaved
 from chart_lab.experiments.kept import Kept
 from chart_lab.experiments.traffic import PAYLOAD_SHARE, SEGMENT_BYTES
-from chart_lab.topology import find_link
+from chart_lab.topology import Topology, find_link
 
 LEGACY = "cubic"
 CLEAN_POINT = (0.0, 10.0)
@@ -69,8 +71,24 @@ def flows_of(first: str, second: str, size: int, duration_s: float) -> list[Flow
     ]
 
 
+# Runs flows beside each other: the network, the flows, the bottleneck, the seed.
+Runner = Callable[[Topology, Sequence[Flow], str, int], LoopRun]
+
+
+@contextmanager
+def runner(settings: Settings, report: Report) -> Iterator[Runner]:
+    """Broker and allocator alone with grants that the experiment publishes, or the platform as it is installed."""
+    if settings.installed:
+        with installed.installation(report) as product:
+            yield product.run_flows
+        return
+    with closed_loop.control_plane() as plane:
+        plane.state_policy(CONTROLLER)
+        yield partial(closed_loop.run_flows, plane)
+
+
 def run_sets(
-    plane: ControlPlane, settings: Settings, point: tuple[float, float], kinds: tuple[str, str], size: int, seed: int
+    run_flows: Runner, settings: Settings, point: tuple[float, float], kinds: tuple[str, str], size: int, seed: int
 ) -> SetRun:
     """Both sets at once at one point of loss and delay."""
     loss, delay_ms = point
@@ -78,7 +96,7 @@ def run_sets(
     duration_s = settings.duration_s or DURATION_S
     flows = flows_of(*kinds, size, duration_s)
     found = noise.undisturbed(
-        lambda: closed_loop.run_flows(plane, base, flows, LINK_ID, seed),
+        lambda: run_flows(base, flows, LINK_ID, seed),
         lambda one: one.complaint,
         f"{' beside '.join(kinds)} at loss {loss:g}, {delay_ms:g} ms",
         attempts=ATTEMPTS,
@@ -218,13 +236,14 @@ def run(settings: Settings, report: Report) -> Outcome:
     names = {f"{first} beside {second}": (first, second) for first, second in PAIRS}
     duration_s = settings.duration_s or DURATION_S
     conditions = {"duration_s": duration_s, "rate_mbit": settings.rate_mbit, "controller": CONTROLLER}
+    if settings.installed:
+        conditions["installed"] = True
     kept = Kept[SetRun](settings, conditions, write=asdict, read=read_run)
-    with closed_loop.control_plane() as plane:
-        plane.state_policy(CONTROLLER)
+    with runner(settings, report) as run_flows:
 
         def measured(point: tuple[float, float], kinds: tuple[str, str], size: int, number: int) -> SetRun:
             seed = settings.seed * 1000 + number
-            measure = partial(run_sets, plane, settings, point, kinds, size, seed)
+            measure = partial(run_sets, run_flows, settings, point, kinds, size, seed)
             return kept.measured([point, kinds, size, seed], measure, duration_s)
 
         for number, name in interleaved(list(names), repeat):
@@ -236,11 +255,13 @@ def run(settings: Settings, report: Report) -> Outcome:
                 sets.append(measured(point, (LEGACY, other), SET_SIZE, number))
     runs = [*pairs, *sets]
     figures = [*evaluate_pairs(pairs), *evaluate_sets(sets)]
-    return Outcome(figures, table(runs), [asdict(run) for run in runs], lambda path: plot(runs, path))
+    details = [{**asdict(run), "installed": settings.installed} for run in runs]
+    return Outcome(figures, table(runs), details, lambda path: plot(runs, path))
 
 
 EXPERIMENT = Experiment(
     "fairness",
     "Legacy and CHART flow sets beside each other under link rate control (The CHART System, figures 7-8).",
     run,
+    installed=True,
 )

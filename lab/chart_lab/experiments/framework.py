@@ -39,6 +39,8 @@ class Settings:
     slice_s: float | None = None
     # throughput-grid: chart's rate is agreed in band instead of stated by a file.
     in_band: bool = False
+    # On the platform as it is installed instead of agents with rates from files (chart_lab.experiments.installed).
+    installed: bool = False
     # inference-accuracy: matrices to hide, and the shares of their pairs that are measured.
     rtt_file: Path | None = None
     throughput_file: Path | None = None
@@ -53,6 +55,8 @@ class Settings:
     sensor: tuple[str, ...] | None = None
     # er-overlay: what the ends of the virtual link are, "hosts" or "routers".
     elements: str | None = None
+    # middleboxes: how many through all of them.
+    connections: int | None = None
     # signal-cells: how much passes through each cell, and which cells.
     octets: int | None = None
     cells: tuple[str, ...] | None = None
@@ -90,11 +94,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An entry of the registry."""
+    """An entry of the registry. ``installed``: it can run on the platform as it is installed (`--installed`)."""
 
     name: str
     description: str
     run: Callable[[Settings, Report], Outcome]
+    installed: bool = False
 
 
 def interleaved(choices: Sequence[str], repeat: int) -> Iterator[tuple[int, str]]:
@@ -134,13 +139,18 @@ def temporary_lab(topology: Topology, seed: int) -> Iterator[Lab]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def write(outcome: Outcome, command: str, out: Path) -> None:
-    """Writes result.json, details.json, table.md and plot.png."""
+def write(outcome: Outcome, command: str, out: Path, *, installed: bool = False) -> None:
+    """Writes result.json, details.json, table.md and plot.png; ``installed``: what was measured was the platform as it
+    is installed, and the result says so.
+    """
     out.mkdir(parents=True, exist_ok=True)
     figures = [
         {"name": f.name, "value": f.value, "unit": f.unit, "goal": f.goal, "peer": f.peer} for f in outcome.figures
     ]
-    (out / "result.json").write_text(json.dumps({"command": command, "figures": figures}, indent=1) + "\n")
+    result: dict[str, Any] = {"command": command, "figures": figures}
+    if installed:
+        result["details"] = {"installed": True}
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     (out / "details.json").write_text(json.dumps(outcome.details) + "\n")
     (out / "table.md").write_text(outcome.table)
     if outcome.plot is not None:

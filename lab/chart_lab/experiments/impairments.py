@@ -10,7 +10,8 @@ beginning for whoever is not done: all meet the same weather, those who take lon
 large as an undisturbed link nearly passes in one round.
 
 CHART is in-band signalling on every node: the server's agent asks by a rule of ports. The agents are told the links'
-rates in fair weather and nothing of any defect.
+rates in fair weather and nothing of any defect. With `--installed` every run is a network of the platform as it is
+installed, and the rates are requests over REST for the same ports.
 
 Transfer times are curl's own. Who does not finish within PATIENCE rounds is given up; its time then counts as if it had
 finished there, so that a gain over it is at least what is told.
@@ -20,15 +21,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from ipaddress import IPv4Network
+from typing import Any
 
 from chart_lab import topology
 from chart_lab.errors import LabError
-from chart_lab.experiments import agents, impairments_report, noise, signal_lab
+from chart_lab.experiments import agents, impairments_report, installed, noise, signal_lab
 from chart_lab.experiments.file_transfer import DATA_PORTS, Fetch, Protocol, server_controls, servers, write_file
 from chart_lab.experiments.framework import (
     Experiment,
@@ -39,6 +41,7 @@ from chart_lab.experiments.framework import (
     temporary_lab,
 )
 from chart_lab.experiments.impairments_report import Run
+from chart_lab.experiments.installed import Installation
 from chart_lab.network import Lab
 from chart_lab.topology import Burst, Direction, Impairment, Link, Topology, find_link
 
@@ -141,6 +144,26 @@ def signals_of(base: Topology) -> signal_lab.Signals:
     return signal_lab.Signals(base, asks={SERVER: rules})
 
 
+def requests_of() -> Iterator[Mapping[str, Any]]:
+    """The same as requests over REST: all that the path may give to what comes from each data port."""
+    for protocol, ports in DATA_PORTS.items():
+        for port in ports:
+            yield {
+                "source": SERVER,
+                "destination": CLIENTS[protocol],
+                "protocol": "tcp",
+                "source_port": port,
+                "service": "available",
+            }
+
+
+def rates(lab: Lab, control: str, product: Installation | None) -> AbstractContextManager[object]:
+    """What gives the files' flows their rates under `chart`; nothing does under the other controls."""
+    if control != "chart":
+        return nullcontext()
+    return product.rates(requests_of()) if product else signal_lab.elements(lab, signals_of(lab.topology))
+
+
 def set_control(lab: Lab, control: str) -> None:
     """The congestion control of what the server sends to its clients.
 
@@ -199,10 +222,14 @@ def _through_defects(lab: Lab, fetches: Sequence[Fetch], duration_s: float) -> t
     return watch, began
 
 
-def run_once(base: Topology, control: str, seed: int, duration_s: float) -> Run:
-    """Both files at once in a lab of their own. Raises LabError when a program fails or octets differ."""
+def run_once(base: Topology, control: str, seed: int, duration_s: float, product: Installation | None = None) -> Run:
+    """Both files at once in a lab of their own, or on a network of a product.
+
+    Raises LabError when a program fails or octets differ.
+    """
     limit_s = PATIENCE * duration_s
-    with temporary_lab(base, seed) as lab:
+    used_s = product.cpu_s if product else float
+    with product.network(base, seed) if product else temporary_lab(base, seed) as lab:
         folder = lab.directory / "files"
         folder.mkdir()
         digests = {
@@ -211,17 +238,16 @@ def run_once(base: Topology, control: str, seed: int, duration_s: float) -> Run:
         }
         # A flow whose rate ends goes on under the control it had: the host's own, which here is always the same.
         set_control(lab, "cubic" if control == "chart" else control)
-        signalling = signal_lab.elements(lab, signals_of(base)) if control == "chart" else nullcontext()
-        with signalling, servers(lab, SERVER, folder):
+        with rates(lab, control, product), servers(lab, SERVER, folder):
             for link in NARROW.values():
                 lab.reset_ground_truth(link)
-            before = noise.cpu_times(lab)
+            before = noise.cpu_times(lab, used_s())
             fetches: list[Fetch] = []
             try:
                 for protocol, node in CLIENTS.items():
                     fetches.append(Fetch(lab, node, SERVER, protocol, f"{protocol}.bin", limit_s))
                 watch, began = _through_defects(lab, fetches, duration_s)
-                after = noise.cpu_times(lab)
+                after = noise.cpu_times(lab, used_s())
                 files = tuple(fetch.finish(digests[fetch.protocol]) for fetch in fetches)
             finally:
                 for fetch in fetches:
@@ -241,24 +267,25 @@ def run(settings: Settings, report: Report) -> Outcome:
     todo = list(interleaved(settings.congestion or CONTROLS, settings.repeat or 1))
     kept = impairments_report.kept_runs(settings, duration_s)
     runs: list[Run] = []
-    for done, (number, control) in enumerate(todo):
-        report(f"{control}, ten defects in {duration_s:g} s", done / len(todo))
-        quietly = partial(
-            noise.undisturbed,
-            partial(run_once, base, control, settings.seed * 1000 + number, duration_s),
-            lambda found: found.complaint,
-            f"two files under {control}",
-            attempts=ATTEMPTS,
-            judge_noise=settings.judge_noise,
-        )
-        runs.append(kept.measured([number, control], quietly, duration_s))
+    with installed.installation(report) if settings.installed else nullcontext() as product:
+        for done, (number, control) in enumerate(todo):
+            report(f"{control}, ten defects in {duration_s:g} s", done / len(todo))
+            quietly = partial(
+                noise.undisturbed,
+                partial(run_once, base, control, settings.seed * 1000 + number, duration_s, product),
+                lambda found: found.complaint,
+                f"two files under {control}",
+                attempts=ATTEMPTS,
+                judge_noise=settings.judge_noise,
+            )
+            runs.append(kept.measured([number, control], quietly, duration_s))
     sizes = {protocol: file_bytes(base, protocol, duration_s) for protocol in CLIENTS}
     first_round = list(itertools.islice(events(base, duration_s), 2 * len(DEFECTS)))
     spans = [(begin.at_s, end.at_s) for begin, end in zip(first_round[::2], first_round[1::2], strict=True)]
     return Outcome(
         figures=list(impairments_report.evaluate(runs)),
         table=impairments_report.table(runs, sizes, [defect.name for defect in DEFECTS], duration_s),
-        details=[asdict(one) for one in runs],
+        details=[{**asdict(one), "installed": settings.installed} for one in runs],
         plot=partial(impairments_report.plot, runs, spans),
     )
 
@@ -267,4 +294,5 @@ EXPERIMENT = Experiment(
     "impairments",
     "Files by FTP and HTTP through ten timed defects: transfer time (Increasing TCP Throughput, figures 4-5).",
     run,
+    installed=True,
 )

@@ -39,7 +39,10 @@ def kept_runs(settings: Settings, duration_s: float) -> Kept[Run]:
         progress = {name: [(at, size) for at, size in seen] for name, seen in record["progress"].items()}
         return Run(**{**record, "files": files, "progress": progress})
 
-    return Kept(settings, {"duration_s": duration_s, "seed": settings.seed}, write=asdict, read=read)
+    conditions: dict[str, Any] = {"duration_s": duration_s, "seed": settings.seed}
+    if settings.installed:
+        conditions["installed"] = True
+    return Kept(settings, conditions, write=asdict, read=read)
 
 
 def times_s(runs: Sequence[Run]) -> dict[tuple[str, str], float]:

@@ -3,19 +3,22 @@
 Per cell and congestion control: goodput, share of the limit, bytes of the first second, RTT inflation. The limit is
 rate x (1 - forward loss) x 1448/1500: what is left after loss and the headers of full segments with timestamps. Loss
 and delay hold in both directions of the link.
+
+With `--installed` every cell is a network of the platform as it is installed, and all controls share it: the program of
+the flow under `chart` asks in band for all that the path may give; the others' programs ask for nothing.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from chart_lab import topology
 from chart_lab.errors import LabError
-from chart_lab.experiments import agents, grid_report, noise, signal_lab, traffic
+from chart_lab.experiments import agents, grid_report, installed, noise, signal_lab, traffic
 from chart_lab.experiments.framework import (
     Experiment,
     Figure,
@@ -28,6 +31,7 @@ from chart_lab.experiments.framework import (
     temporary_lab,
 )
 from chart_lab.experiments.grid_report import Cell, CellResult
+from chart_lab.experiments.installed import Installation
 from chart_lab.experiments.kept import Kept
 from chart_lab.network import Lab
 from chart_lab.topology import Topology
@@ -89,22 +93,33 @@ def rate_source(lab: Lab, cell: Cell, duration_s: float, *, in_band: bool) -> Ab
 
 def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: float, *, in_band: bool = False) -> Run:
     """One transfer in a lab of its own, so that all controls meet the same losses."""
-    sender, receiver = ("alpha", "bravo")
-    with temporary_lab(cell_topology(base, cell), seed) as lab:
-        chart = control == "chart"
-        with rate_source(lab, cell, duration_s, in_band=in_band) if chart else nullcontext():
-            lab.reset_ground_truth(LINK)
-            before = noise.cpu_times(lab)
-            transfer = traffic.Transfer(
-                lab,
-                sender,
-                receiver,
-                duration_s=duration_s,
-                congestion=None if control == "chart" else control,
-                direction="download" if cell.direction == "download" else "upload",
-            )
-            account = transfer.finish()
-            disturbed = noise.judge(before, noise.cpu_times(lab), lab.ground_truth(LINK))
+    with (
+        temporary_lab(cell_topology(base, cell), seed) as lab,
+        rate_source(lab, cell, duration_s, in_band=in_band) if control == "chart" else nullcontext(),
+    ):
+        return measure(lab, cell, control, duration_s)
+
+
+def measure(lab: Lab, cell: Cell, control: str, duration_s: float, product: Installation | None = None) -> Run:
+    """One transfer in a lab where the flow under `chart` gets its rate: by itself, or in band on a product.
+
+    Raises LabError when it fails or does not end at its rate.
+    """
+    installed.rest(product)
+    lab.reset_ground_truth(LINK)
+    before = noise.cpu_times(lab, product.cpu_s() if product else 0.0)
+    transfer = traffic.Transfer(
+        lab,
+        "alpha",
+        "bravo",
+        duration_s=duration_s,
+        congestion=None if control == "chart" else control,
+        direction="download" if cell.direction == "download" else "upload",
+        in_band=control == "chart" and product is not None,
+    )
+    account = transfer.finish()
+    after = noise.cpu_times(lab, product.cpu_s() if product else 0.0)
+    disturbed = noise.judge(before, after, lab.ground_truth(LINK))
     if control == "chart" and account.congestion != agents.FLOW_CONTROL:
         raise LabError(f"the flow ended under {account.congestion}: chart-agent did not hold it at its rate")
     goodput_bps = account.goodput_bps(duration_s)
@@ -119,10 +134,25 @@ def run_once(base: Topology, cell: Cell, control: str, seed: int, duration_s: fl
     )
 
 
-def run_quietly(base: Topology, cell: Cell, control: str, seed: int, settings: Settings) -> Run:
+# A run under a control with a seed.
+Runner = Callable[[str, int], Run]
+
+
+@contextmanager
+def runner(base: Topology, cell: Cell, settings: Settings, product: Installation | None) -> Iterator[Runner]:
+    """What makes the runs of a cell: each in a lab of its own, or all of them on one network of a product."""
+    duration_s = settings.duration_s or DURATION_S
+    if product is None:
+        yield lambda control, seed: run_once(base, cell, control, seed, duration_s, in_band=settings.in_band)
+        return
+    with product.network(cell_topology(base, cell), settings.seed) as lab:
+        yield lambda control, _: measure(lab, cell, control, duration_s, product)
+
+
+def run_quietly(runs: Runner, cell: Cell, control: str, seed: int, settings: Settings) -> Run:
     """A run that the machine's noise did not spoil; raises NoisyMachineError after several spoilt ones."""
     return noise.undisturbed(
-        lambda: run_once(base, cell, control, seed, settings.duration_s or DURATION_S, in_band=settings.in_band),
+        lambda: runs(control, seed),
         lambda run: run.noise.complaint(),
         f"{cell} with {control}",
         attempts=ATTEMPTS,
@@ -139,6 +169,8 @@ def kept_cells(settings: Settings, duration_s: float, repeat: int) -> Kept[CellR
     conditions: dict[str, Any] = {"duration_s": duration_s, "repeat": repeat, "seed": settings.seed}
     if settings.in_band:
         conditions["in_band"] = True
+    if settings.installed:
+        conditions["installed"] = True
 
     def write(runs: CellRuns) -> dict[str, Any]:
         return {control: [asdict(run) for run in own] for control, own in runs.items()}
@@ -224,22 +256,30 @@ def run(settings: Settings, report: Report) -> Outcome:
     grid = cells(settings)
     runs: dict[tuple[Cell, str], list[Run]] = {}
     kept = kept_cells(settings, duration_s, repeat)
-    for place, cell in enumerate(grid):
-        of_cell = kept.get(asdict(cell))
-        if of_cell is None or not of_cell.keys() >= set(controls):
-            of_cell = {control: [] for control in controls}
-            for done, (number, control) in enumerate(interleaved(controls, repeat)):
-                report(f"{cell}, {control}", (place + done / (len(controls) * repeat)) / len(grid))
-                seed = settings.seed * 1000 + number
-                of_cell[control].append(run_quietly(base, cell, control, seed, settings))
-            kept.add(asdict(cell), of_cell)
-        runs |= {(cell, control): of_cell[control] for control in controls}
+    with installed.installation(report) if settings.installed else nullcontext() as product:
+        for place, cell in enumerate(grid):
+            of_cell = kept.get(asdict(cell))
+            if of_cell is None or not of_cell.keys() >= set(controls):
+                of_cell = {control: [] for control in controls}
+                report(f"{cell}, the network comes up", place / len(grid))
+                with runner(base, cell, settings, product) as make:
+                    for done, (number, control) in enumerate(interleaved(controls, repeat)):
+                        report(f"{cell}, {control}", (place + done / (len(controls) * repeat)) / len(grid))
+                        seed = settings.seed * 1000 + number
+                        of_cell[control].append(run_quietly(make, cell, control, seed, settings))
+                kept.add(asdict(cell), of_cell)
+            runs |= {(cell, control): of_cell[control] for control in controls}
     results = {key: merge(own) for key, own in runs.items()}
     return Outcome(
         figures=[*summary(results), *per_cell(results)],
         table=grid_report.table(results, duration_s, repeat),
         details=[
-            {**asdict(cell), "congestion": control, "runs": [asdict(run) for run in own]}
+            {
+                **asdict(cell),
+                "congestion": control,
+                "installed": settings.installed,
+                "runs": [asdict(run) for run in own],
+            }
             for (cell, control), own in runs.items()
         ],
         plot=lambda path: grid_report.plot(results, path),
@@ -250,4 +290,5 @@ EXPERIMENT = Experiment(
     "throughput-grid",
     "Goodput of one flow over loss and delay under each congestion control (The CHART System, figures 4-6).",
     run,
+    installed=True,
 )

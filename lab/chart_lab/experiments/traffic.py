@@ -90,7 +90,10 @@ def account(sender: dict[str, Any], receiver: dict[str, Any]) -> Account:
 
 
 class Transfer:
-    """One transfer from sender to receiver; on download the receiver opens the connection."""
+    """One transfer from sender to receiver; on download the receiver opens the connection.
+
+    ``in_band``: the sending program asks inside its own packets for all the rate that the path may give.
+    """
 
     def __init__(
         self,
@@ -102,6 +105,7 @@ class Transfer:
         congestion: str | None = None,
         direction: Direction = "upload",
         port: int = PORT,
+        in_band: bool = False,
     ) -> None:
         self.duration_s = duration_s
         listener = receiver if direction == "upload" else sender
@@ -109,6 +113,7 @@ class Transfer:
         connector = sender if listener == receiver else receiver
         address = f"{lab.address(listener)}:{port}"
         own = ["--congestion", congestion] if congestion else []
+        own += ["--available"] if in_band else []
         options = {sender: ["--duration-s", f"{duration_s:g}", *own], receiver: []}
         self._processes = {}
         tool = str(program("lab/bulk"))

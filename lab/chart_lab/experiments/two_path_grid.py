@@ -5,13 +5,15 @@ links and two TCP windows, Bavier et al., Increasing TCP Throughput with an Enha
 The window is what the hosts are configured with (net.ipv4.tcp_rmem and tcp_wmem of source and destination). Loss is one
 way, as there. The explicit rate is the links' 100 Mb/s; the agent raises the windows of the flows that it gives a rate,
 so a small window costs CHART nothing: that is part of what is compared. A program that fixes its own window by
-SO_RCVBUF keeps it.
+SO_RCVBUF keeps it. With `--installed` every cell is a network of the platform as it is installed, which all controls
+share; the program of the flow under `chart` asks for its rate in band.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 
 from chart_lab import topology
 from chart_lab.errors import LabError
-from chart_lab.experiments import agents, noise, traffic
+from chart_lab.experiments import agents, installed, noise, traffic
 from chart_lab.experiments.framework import (
     Experiment,
     Figure,
@@ -31,6 +33,7 @@ from chart_lab.experiments.framework import (
     interleaved,
     temporary_lab,
 )
+from chart_lab.experiments.installed import Installation
 from chart_lab.experiments.kept import Kept
 from chart_lab.network import Lab
 from chart_lab.topology import Impairment, Topology
@@ -112,28 +115,55 @@ def run_once(base: Topology, point: Point, control: str, rate_mbit: float, seed:
             own = agents.grant("two-path", lab.address(SOURCE), lab.address(DESTINATION), rate_bps, duration_s + 60)
             grants = {SOURCE: [own], DESTINATION: []}
         with agents.agents(lab, grants):
-            lab.reset_ground_truth(WIDE_AREA[0])
-            before = noise.cpu_times(lab)
-            account = traffic.Transfer(
-                lab,
-                SOURCE,
-                DESTINATION,
-                duration_s=duration_s,
-                congestion=None if control == "chart" else control,
-            ).finish()
-            disturbed = noise.judge(before, noise.cpu_times(lab), lab.ground_truth(WIDE_AREA[0]))
+            return measure(lab, point, control, duration_s)
+
+
+def measure(lab: Lab, point: Point, control: str, duration_s: float, product: Installation | None = None) -> Run:
+    """One transfer in a lab where the flow under `chart` gets its rate: by itself, or in band on a product.
+
+    Raises LabError when it fails or does not end at its rate.
+    """
+    installed.rest(product)
+    lab.reset_ground_truth(WIDE_AREA[0])
+    before = noise.cpu_times(lab, product.cpu_s() if product else 0.0)
+    account = traffic.Transfer(
+        lab,
+        SOURCE,
+        DESTINATION,
+        duration_s=duration_s,
+        congestion=None if control == "chart" else control,
+        in_band=control == "chart" and product is not None,
+    ).finish()
+    after = noise.cpu_times(lab, product.cpu_s() if product else 0.0)
+    disturbed = noise.judge(before, after, lab.ground_truth(WIDE_AREA[0]))
     if control == "chart" and account.congestion != agents.FLOW_CONTROL:
         raise LabError(f"the flow ended under {account.congestion}: chart-agent did not hold it at its rate")
     inflation_ms = account.rtt_inflation_ms(2 * point.delay_ms)
     return Run(point, control, account.goodput_bps(duration_s), inflation_ms, disturbed.complaint())
 
 
-def run_quietly(
-    base: Topology, point: Point, control: str, rate_mbit: float, seed: int, duration_s: float, *, judge_noise: bool
-) -> Run:
+# A run under a control with a seed.
+Runner = Callable[[str, int], Run]
+
+
+@contextmanager
+def runner(
+    base: Topology, point: Point, rate_mbit: float, seed: int, duration_s: float, product: Installation | None
+) -> Iterator[Runner]:
+    """What makes the runs of a cell: each in a lab of its own, or all of them on one network of a product."""
+    if product is None:
+        yield lambda control, own: run_once(base, point, control, rate_mbit, own, duration_s)
+        return
+    with product.network(grid_topology(base, point, rate_mbit), seed) as lab:
+        for node in (SOURCE, DESTINATION):
+            set_window(lab, node, point.window_kb)
+        yield lambda control, _: measure(lab, point, control, duration_s, product)
+
+
+def run_quietly(runs: Runner, point: Point, control: str, seed: int, *, judge_noise: bool) -> Run:
     """The same, tried again when the machine was noisy. Raises NoisyMachineError when it always is."""
     return noise.undisturbed(
-        lambda: run_once(base, point, control, rate_mbit, seed, duration_s),
+        lambda: runs(control, seed),
         lambda run: run.complaint,
         f"{point} with {control}",
         attempts=ATTEMPTS,
@@ -226,20 +256,28 @@ def run(settings: Settings, report: Report) -> Outcome:
     repeat = settings.repeat or 1
     grid = points(settings)
     conditions = {"duration_s": duration_s, "rate_mbit": rate_mbit}
+    if settings.installed:
+        conditions["installed"] = True
     kept = Kept[Run](settings, conditions, write=asdict, read=read_run)
     runs: list[Run] = []
-    for point in grid:
-        for number, control in interleaved(controls, repeat):
-            report(f"{point}, {control}", len(runs) / (len(grid) * len(controls) * repeat))
-            seed = settings.seed * 1000 + number
-            measure = partial(run_quietly, base, point, control, rate_mbit, seed, duration_s)
-            quietly = partial(measure, judge_noise=settings.judge_noise)
-            runs.append(kept.measured([asdict(point), control, seed], quietly, duration_s))
-    return Outcome(list(evaluate(runs)), table(runs), [asdict(run) for run in runs], lambda path: plot(runs, path))
+    with installed.installation(report) if settings.installed else nullcontext() as product:
+        for point in grid:
+            todo = [(control, settings.seed * 1000 + number) for number, control in interleaved(controls, repeat)]
+            # No network comes up for a cell that was finished before.
+            fresh = any(kept.get([asdict(point), control, seed]) is None for control, seed in todo)
+            report(f"{point}, the network", len(runs) / (len(grid) * len(todo)))
+            with runner(base, point, rate_mbit, settings.seed, duration_s, product if fresh else None) as make:
+                for control, seed in todo:
+                    report(f"{point}, {control}", len(runs) / (len(grid) * len(todo)))
+                    quietly = partial(run_quietly, make, point, control, seed, judge_noise=settings.judge_noise)
+                    runs.append(kept.measured([asdict(point), control, seed], quietly, duration_s))
+    details = [{**asdict(run), "installed": settings.installed} for run in runs]
+    return Outcome(list(evaluate(runs)), table(runs), details, lambda path: plot(runs, path))
 
 
 EXPERIMENT = Experiment(
     "two-path-grid",
     "Goodput over loss, delay and two windows across two paths (Increasing TCP Throughput, figures 6-7).",
     run,
+    installed=True,
 )

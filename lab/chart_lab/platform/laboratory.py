@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from chart_lab.platform.stack import Platform
 Progress = Callable[[str], None]
 
 READY_LIMIT_S = 60.0
+ENFORCED_LIMIT_S = 10.0
+# Tables of the command are not broken into more lines than they have rows.
+OUTPUT_COLUMNS = 78
 
 
 class LaboratoryError(RuntimeError):
@@ -43,8 +46,8 @@ def fetch(rest: httpx.Client, path: str, **parameters: str) -> Any:
     return answer.json()
 
 
-def chart(settings: PlatformSettings, *arguments: str) -> None:
-    """Run the `chart` command of this environment against the platform of these settings.
+def chart(settings: PlatformSettings, *arguments: str) -> str:
+    """Run the `chart` command of this environment against the platform of these settings; what it prints.
 
     Raises:
         LaboratoryError: it failed; its own words are in the message.
@@ -57,11 +60,35 @@ def chart(settings: PlatformSettings, *arguments: str) -> None:
         "CHART_GATEWAY_URL": settings.gateway_url,
         "CHART_KAFKA_NODE_PORT": str(settings.kafka_node_port),
         "CHART_SERVICE_PORT_BASE": str(settings.service_port_base),
+        "COLUMNS": str(OUTPUT_COLUMNS),
     }
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)
     if done.returncode != 0:
         msg = f"`chart {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()}"
         raise LaboratoryError(msg)
+    return done.stdout
+
+
+def request_rate(rest: httpx.Client, body: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """A rate request, and how long it took until every node of its path enforced it (milliseconds).
+
+    Raises:
+        LaboratoryError: refused, or not enforced in time; says why.
+    """
+    started = time.monotonic()
+    answer = rest.post("/v1/rate-requests", json=dict(body))
+    if answer.status_code != httpx.codes.CREATED:
+        msg = f"the rate was refused: {answer.text}"
+        raise LaboratoryError(msg)
+    request: dict[str, Any] = answer.json()
+    while request["enforcement"] != "ENFORCED":
+        if time.monotonic() - started > ENFORCED_LIMIT_S:
+            why = f"{request['enforcement']} {request['reason']} {request['confirmations']}"
+            msg = f"not enforced after {ENFORCED_LIMIT_S:.0f} s: {why}"
+            raise LaboratoryError(msg)
+        time.sleep(0.005)
+        request = fetch(rest, f"/v1/rate-requests/{request['id']}")
+    return request, (time.monotonic() - started) * 1000
 
 
 def wait_ready(rest: httpx.Client, limit_s: float = READY_LIMIT_S) -> None:

@@ -138,3 +138,40 @@ class NoKeys:
 
     async def close(self) -> None:
         pass
+
+
+def in_band(role: str, **more: object) -> node_state_pb2.InBandFlow:
+    fields = {"state": "kept", "carrier": "option", "agreed_bps": 10_000_000, **more}
+    ends = {"source": "10.0.0.1:40000", "destination": "10.0.0.4:5001", "protocol": 6}
+    return node_state_pb2.InBandFlow(role=role, **ends, **fields)  # type: ignore[arg-type]
+
+
+async def test_an_in_band_flow_has_its_hops_in_the_order_of_the_path(place: World) -> None:
+    hops = {
+        "alpha": (1, in_band("origin", state="agreed", element=9, key_epoch=3, lease_ms=2_400)),
+        # The order of names is not that of the path.
+        "bravo": (4, in_band("transit", element=7, key_epoch=5, kept_bps=1_000)),
+        "yankee": (9, in_band("transit", element=4, key_epoch=4)),
+        "delta": (7, in_band("last", state="answered", element=4, key_epoch=6)),
+    }
+    for node, (element, flow_of_node) in hops.items():
+        state = node_state_pb2.NodeState(
+            node=node, element=element, in_band_flows=[flow_of_node], reported_at_us=NOW_US
+        )
+        await place.broker.publish("chart.node-state.v1", node, state)
+    await eventually(lambda: len(place.gateway.live.node_states) == 4)
+    path = "/v1/in-band-flows"
+    (found,) = (await place.client.get(path, params={"flow": ":40000-10.0.0.4"}, headers=place.headers())).json()[
+        "items"
+    ]
+    assert (found["source"], found["destination"], found["protocol"]) == ("10.0.0.1:40000", "10.0.0.4:5001", "tcp")
+    assert [(hop["node"], hop["neighbour"], hop["key_epoch"]) for hop in found["hops"]] == [
+        ("alpha", "yankee", 3),
+        ("yankee", "bravo", 4),
+        ("bravo", "delta", 5),
+        ("delta", "bravo", 6),
+    ]
+    assert found["hops"][0]["lease_ms"] == 2_400
+    assert (await place.client.get(path, params={"flow": "10.9."}, headers=place.headers())).json()["items"] == []
+    mine = place.headers("application", subject="mine")
+    assert (await place.client.get(path, headers=mine)).status_code == 403

@@ -1,4 +1,7 @@
-"""`chart explain REQUEST`: match, path, bottleneck, grant, kernel value, measured rate, first cause of a shortfall."""
+"""`chart explain REQUEST|FLOW`. Of a rate request: match, path, bottleneck, grant, kernel value, measured rate, first
+cause of a shortfall. Of a flow that asks in band (`10.0.0.1:40000-10.0.0.4:5001` or a part of it): its rate, and of
+every hop the state and the epoch of the key that it signs with.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,19 @@ from typing import Annotated, Any
 import typer
 
 from chart_client.client import Client
-from chart_client.commands.common import JsonOption, ServerOption, TokenOption, out, print_json, print_table, session
+from chart_client.commands.common import (
+    JsonOption,
+    ServerOption,
+    TokenOption,
+    console,
+    out,
+    print_json,
+    print_table,
+    session,
+)
 from chart_client.commands.completion import requests
 from chart_client.models import Confirmation, Link, RateRequest
+from chart_client.observed import InBandFlow, InBandHop
 from chart_client.rate_requests import shortfall
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
@@ -139,13 +152,66 @@ def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
     )
 
 
+def is_flow(text: str) -> bool:
+    """Whether a flow is meant: it has a port, and ids of requests have no colon."""
+    return ":" in text
+
+
+def hop_words(hop: InBandHop) -> tuple[str, ...]:
+    """A line of the table of hops."""
+    signs = f"epoch {hop.key_epoch} with {hop.neighbour or 'its neighbour'}" if hop.key_epoch else "no key"
+    kept = format_bps(hop.kept_bps) if hop.kept_bps else "-"
+    return hop.node + (" (stale)" if hop.stale else ""), hop.role, hop.state, signs, kept, f"{hop.age_ms} ms ago"
+
+
+def show_in_band(flow: InBandFlow) -> None:
+    """An in-band flow for people."""
+    origin = next((hop for hop in flow.hops if hop.role == "origin"), None)
+    out.print(f"[bold]{flow.source} -> {flow.destination}[/bold]  {flow.protocol}, rate asked in band", highlight=False)
+    if origin is None:
+        out.print("rate        its sender's node has not reported", highlight=False)
+    elif origin.state == "agreed":
+        left = f"its lease ended {origin.lease_ms / 1000:.1f} s later unless renewed"
+        out.print(f"rate        {format_bps(origin.agreed_bps)} by {origin.carrier}; when reported, {left}")
+    else:
+        out.print(f"rate        none: {origin.state}", highlight=False)
+    print_table(
+        ("hop", "role", "state", "key", "guarantee kept", "signalled"), [hop_words(one) for one in flow.hops], ""
+    )
+
+
+def explain_flow(wanted: str, server: str, token: str, *, as_json: bool) -> None:
+    """The in-band flows that fit."""
+    with session(server, token, as_json=as_json) as client:
+        found = list(client.in_band_flows.list(wanted))
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
+    for one in found if not as_json else ():
+        show_in_band(one)
+    if not found:
+        console.print(f"no flow {wanted} is signalled in band; nodes report every two seconds", markup=False)
+        raise typer.Exit(1)
+
+
 def explain(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.", autocompletion=requests)],
+    request_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="REQUEST|FLOW",
+            help="Id of a request, or a flow that asks in band: SOURCE-DESTINATION or a part with a port.",
+            autocompletion=requests,
+        ),
+    ],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a request's rate: match, path, bottleneck, enforced and measured rate, cause of a shortfall."""
+    """Explain the rate of a request (match, path, bottleneck, enforced and measured rate, cause of a shortfall) or of a
+    flow that asks in band (state and key epoch of every hop).
+    """
+    if is_flow(request_id):
+        explain_flow(request_id, server, token, as_json=as_json)
+        return
     with session(server, token, as_json=as_json) as client:
         request, found = build(client, request_id)
     if as_json:

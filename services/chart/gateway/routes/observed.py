@@ -1,4 +1,6 @@
-"""/v1/audit, /v1/flows, /v1/node-keys, /v1/record-checks and the history of a request: what passed by lately."""
+"""/v1/audit, /v1/flows, /v1/in-band-flows, /v1/node-keys, /v1/record-checks and the history of a request: what passed by
+lately.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from chart.gateway import in_band
 from chart.gateway.auth import AnyRole, Operator
 from chart.gateway.backends import problems
 from chart.gateway.context import Context, Gateway
@@ -118,6 +121,46 @@ async def get_record_checks(gateway: Context, _principal: Operator) -> observed.
     ]
     return observed.RecordChecks(
         authentication=check.mode, since=timestamp(check.since_us), good=check.good.total(), items=items
+    )
+
+
+@router.get("/in-band-flows", tags=["network"], summary="Flows that ask for their rates in band")
+async def list_in_band_flows(
+    gateway: Context,
+    _principal: Operator,
+    flow: Annotated[
+        str, Query(max_length=160, description="SOURCE-DESTINATION or a part of it.", examples=["10.0.0.1:40000-"])
+    ] = "",
+    limit: Limit = 1000,
+) -> observed.InBandFlows:
+    """State of every node on their paths, as its agent last reported it (every two seconds)."""
+    found = in_band.flows(gateway.live.node_states, flow, limit)
+    return observed.InBandFlows(items=[_in_band_flow(gateway, one) for one in found])
+
+
+def _in_band_flow(gateway: Gateway, flow: in_band.Flow) -> observed.InBandFlow:
+    now_us = gateway.clock.now_us()
+    return observed.InBandFlow(
+        source=flow.source,
+        destination=flow.destination,
+        protocol=_PROTOCOLS.get(flow.protocol, str(flow.protocol)),
+        hops=[
+            observed.InBandHop(
+                node=hop.state.node,
+                role=hop.flow.role,
+                state=hop.flow.state,
+                carrier=hop.flow.carrier,
+                neighbour=hop.neighbour,
+                key_epoch=hop.flow.key_epoch,
+                kept_bps=hop.flow.kept_bps,
+                agreed_bps=hop.flow.agreed_bps,
+                age_ms=hop.flow.age_ms,
+                lease_ms=hop.flow.lease_ms,
+                reported_at=timestamp(hop.state.reported_at_us),
+                stale=now_us - hop.state.reported_at_us > gateway.live.staleness.node_us,
+            )
+            for hop in flow.hops
+        ],
     )
 
 

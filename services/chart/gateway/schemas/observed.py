@@ -104,3 +104,42 @@ class RecordChecks(Output):
     since: Timestamp | None = Field(description="null: nothing is checked.")
     good: int = Field(description="Authentic records.")
     items: list[RecordRefusal] = Field(description="Refused ones, the newest first.")
+
+
+class InBandHop(Output):
+    """A node's part in a flow that asks for its rate in band."""
+
+    node: str
+    role: str = Field(description="origin (asks), transit, or last (answers).", examples=["transit"])
+    state: str = Field(
+        description="Origin: asked, agreed, expired, refused, legacy. Transit: kept (its link counts the flow), idle."
+        " Last: answered.",
+        examples=["kept"],
+    )
+    carrier: str = Field(description="How the origin sends signals: option or shim.")
+    neighbour: str | None = Field(
+        description="Node that signals are signed for: the next one, of the last node the previous; null: none or not"
+        " reported."
+    )
+    key_epoch: int = Field(description="Epoch of the key that they are signed with; 0: no key.")
+    kept_bps: int = Field(description="Guaranteed rate that its link keeps for the flow.")
+    agreed_bps: int = Field(description="Of the origin: agreed rate; of others: rate of the last request.")
+    age_ms: int = Field(description="Since the last request or renewal, when reported.")
+    lease_ms: int = Field(description="Of the origin: until the rate ends without renewal, when reported.")
+    reported_at: Timestamp
+    stale: bool
+
+
+class InBandFlow(Output):
+    """One direction of a flow that asks for its rate in band."""
+
+    source: str = Field(examples=["10.0.0.1:40000"])
+    destination: str = Field(examples=["10.0.0.4:5001"])
+    protocol: str
+    hops: list[InBandHop] = Field(description="Along the path.")
+
+
+class InBandFlows(Output):
+    """By source."""
+
+    items: list[InBandFlow]
