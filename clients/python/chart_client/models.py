@@ -295,6 +295,7 @@ class Link(Model):
     interface: str
     to_node: str
     capacity_bps: int
+    capacity_from_interface: bool = False
     delay_us: int
     admission_share: float
     tags: dict[str, str]
@@ -312,6 +313,8 @@ class Policy(Model):
     link_controller: str
     max_guaranteed_bps: int
     customer_weights: dict[str, int] = {}
+    default_congestion: str = ""
+    ipfix_collector: str = ""
 
 
 class SensingConfiguration(Model):

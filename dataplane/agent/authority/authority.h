@@ -19,7 +19,7 @@ struct agent_module;
 extern const struct agent_module authority_module;
 
 #define AUTHORITY_MAC_HEADER "chart-mac"
-#define AUTHORITY_MAC_LEN 320
+#define AUTHORITY_MAC_LEN 400
 
 /* The value of the header that authenticates a record (services/chart/common/record_mac.py). False: this node has no
  * stream key now, the record goes out without. */

@@ -11,7 +11,7 @@
 
 #include "signal/signal_file.h"
 
-#define AUTHORITY_NAME_LEN 176
+#define AUTHORITY_NAME_LEN 360
 #define AUTHORITY_ID_LEN 40
 #define AUTHORITY_EPOCHS 2
 #define AUTHORITY_ERROR_LEN 160

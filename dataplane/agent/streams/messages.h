@@ -14,12 +14,21 @@ struct messages_link {
     uint64_t capacity_bps;
 };
 
+/* What a policy says besides the mode; texts are empty when it does not say them, or was removed. */
+struct messages_policy {
+    const char *id;
+    const char *default_control;
+    const char *ipfix_collector;
+};
+
 struct messages_intake {
     struct decide *decide;
     const char *node;
     int64_t now_us;
     /* A link of this node appeared, changed or was removed. */
     void (*link)(const struct messages_link *link, void *context);
+    /* A policy, this node's or another one's; may be NULL. */
+    void (*policy)(const struct messages_policy *policy, void *context);
     void *context;
 };
 
@@ -46,6 +55,7 @@ struct messages_interface {
     uint32_t mtu;
     bool up;
     uint64_t capacity_bps;
+    uint64_t own_capacity_bps;
 };
 
 struct messages_node_state {

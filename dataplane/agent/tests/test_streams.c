@@ -342,7 +342,7 @@ static void policies_and_garbage(void **state) {
     assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_OFF);
     policy.enforcement = CHART__V1__ENFORCEMENT_MODE__ENFORCEMENT_MODE_UNSPECIFIED;
     assert_int_equal(take(seen, STREAMS_POLICY, "default", &policy.base), 1);
-    assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_ENFORCE);
+    assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_OBSERVE);
     assert_int_equal(take(seen, STREAMS_POLICY, "default", NULL), 0);
     for (int topic = STREAMS_POLICY; topic < STREAMS_IN_COUNT; topic++) {
         record.topic = (enum streams_in)topic;

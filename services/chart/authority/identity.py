@@ -16,13 +16,15 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from chart.common.names import is_label, is_node
+
 Kind = Literal["node", "user", "service"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NAME = {
-    "node": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
-    "service": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
-    "user": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@-]{0,126}[A-Za-z0-9])?"),
+    "node": is_node,
+    "service": is_label,
+    "user": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@-]{0,126}[A-Za-z0-9])?").fullmatch,
 }
 _DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,98}[a-z0-9])?")
 
@@ -76,8 +78,8 @@ def of_short(text: str, domain: str) -> Identity:
     kind, _, name = text.partition("/")
     for known in KINDS:
         if kind == known:
-            if not _NAME[kind].fullmatch(name):
-                msg = f"{name!r} is not a name of a {kind}: letters, digits and - (for people also . _ @)"
+            if not _NAME[kind](name):
+                msg = f"{name!r} is not a name of a {kind}: letters, digits and - (of nodes also dots, of people also . _ @)"
                 raise IdentityError(msg)
             return Identity(domain, known, name)
     msg = f"{text!r} is not node/<name>, user/<name> or service/<name>"

@@ -29,6 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from chart.authority.keystore import KEY_OCTETS, GeneratedKey, IssuedCertificate, KeyStoreError, Signature
 from chart.common.files import write_private
+from chart.common.names import common_name
 
 NONCE_OCTETS = 12
 AUTHORITY_LIFE_DAYS = 3650
@@ -102,7 +103,7 @@ class EmbeddedKeyStore:
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if names else [])]
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, uri.rsplit("/", 1)[-1][:64])]))
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name(uri.rsplit("/", 1)[-1]))]))
             .issuer_name(self._authority.subject)
             .public_key(request.public_key())
             .serial_number(x509.random_serial_number())

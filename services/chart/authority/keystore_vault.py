@@ -38,6 +38,7 @@ from chart.authority.keystore import (
 )
 from chart.authority.keystore_embedded import jwk
 from chart.authority.settings import AuthoritySettings
+from chart.common.names import common_name
 
 WRAPPING_KEY = "chart-keys"
 RECEIPT_KEY = "chart-receipts"
@@ -166,7 +167,7 @@ class VaultKeyStore:
             lambda: self._vault.secrets.pki.sign_certificate(
                 f"{PKI_ROLE}-server" if names else PKI_ROLE,
                 request.public_bytes(serialization.Encoding.PEM).decode(),
-                uri.rsplit("/", 1)[-1][:64],
+                common_name(uri.rsplit("/", 1)[-1]),
                 extra_params=extra,
                 mount_point=self._settings.vault_pki_mount,
             )

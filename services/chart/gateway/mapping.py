@@ -86,7 +86,7 @@ def link_message(link_id: str, body: network.LinkBody) -> topology_pb2.Link:
         from_node=from_node,
         interface=interface,
         to_node=body.to_node,
-        capacity_bps=body.capacity_bps,
+        capacity_bps=body.capacity_bps or 0,
         delay_us=body.delay_us,
         admission_share=body.admission_share,
         tags=body.tags,
@@ -109,6 +109,7 @@ def link(
         interface=message.interface,
         to_node=message.to_node,
         capacity_bps=message.capacity_bps,
+        capacity_from_interface=message.capacity_from_interface,
         delay_us=message.delay_us,
         admission_share=message.admission_share or 0.8,
         tags=dict(message.tags),
@@ -138,6 +139,8 @@ def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Polic
         link_controller=body.link_controller,
         max_guaranteed_bps=body.max_guaranteed_bps,
         customer_weights=body.customer_weights or {},
+        default_congestion=body.default_congestion or "",
+        ipfix_collector=body.ipfix_collector or "",
     )
 
 
@@ -150,6 +153,8 @@ def policy(message: policy_pb2.Policy) -> network.Policy:
         link_controller=message.link_controller or "nec",
         max_guaranteed_bps=message.max_guaranteed_bps,
         customer_weights=dict(message.customer_weights),
+        default_congestion=message.default_congestion,
+        ipfix_collector=message.ipfix_collector,
     )
 
 

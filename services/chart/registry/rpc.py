@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -25,13 +26,29 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        # What nodes say of their links, as far as this process has heard.
+        self._reported_bps: dict[str, int] = {}
 
-    async def ensure_default_policy(self) -> None:
-        """Make the policy "default" if there is none."""
+    async def take_capacity(self, link_id: str, capacity_bps: int) -> None:
+        """A node says what its link carries: of a link without a stated capacity that is the capacity from now on."""
+        if self._reported_bps.get(link_id) == capacity_bps:
+            return
+        async with self._pool.connection() as connection, connection.transaction():
+            await repository.lock(connection, LINK, link_id)
+            stored = await repository.get(connection, LINK, link_id)
+            if stored is not None:
+                filled = service.with_reported_capacity(stored.message, capacity_bps)
+                if filled != stored.message:
+                    await _write(connection, LINK, link_id, filled, stored, "registry")
+        self._reported_bps[link_id] = capacity_bps
+
+    async def ensure_default_policy(self, enforcement: str) -> None:
+        """Make the policy "default" if there is none, with the mode that this installation begins in."""
         async with self._pool.connection() as connection, connection.transaction():
             await repository.lock(connection, POLICY, service.DEFAULT_POLICY_ID)
             if await repository.get(connection, POLICY, service.DEFAULT_POLICY_ID) is None:
-                await _write(connection, POLICY, service.DEFAULT_POLICY_ID, service.default_policy(), None, "registry")
+                default = service.default_policy(enforcement)
+                await _write(connection, POLICY, service.DEFAULT_POLICY_ID, default, None, "registry")
 
     async def PutNode(  # noqa: N802 - the names that gRPC generated
         self, request: registry_pb2.PutNodeRequest, context: Any
@@ -61,9 +78,18 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         self, request: registry_pb2.PutLinkRequest, context: Any
     ) -> registry_pb2.PutLinkResponse:
         """Create or change a link between nodes that exist."""
-        link = service.link(request.link)
+        stated = service.link(request.link)
+        link = service.with_reported_capacity(stated, self._reported_bps.get(stated.id, 0))
         ends = {"from_node": link.from_node, "to_node": link.to_node}
-        stored, created = await self._put(LINK, link.id, link, request.expected_revision, ends, rpc.actor(context))
+        stored, created = await self._put(
+            LINK,
+            link.id,
+            link,
+            request.expected_revision,
+            ends,
+            rpc.actor(context),
+            service.keep_reported_capacity,
+        )
         return registry_pb2.PutLinkResponse(link=stored.message, revision=stored.revision, created=created)
 
     async def DeleteLink(  # noqa: N802
@@ -87,7 +113,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.PutPolicyResponse:
         """Create or change a policy."""
         policy = service.policy(request.policy)
-        keep = service.keep_customer_weights if request.keep_customer_weights else None
+        keep = functools.partial(service.keep_unsaid, request=request)
         actor = rpc.actor(context)
         stored, created = await self._put(POLICY, policy.id, policy, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutPolicyResponse(policy=_numbered(stored), created=created)

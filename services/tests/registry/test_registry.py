@@ -94,7 +94,7 @@ async def test_the_default_policy_exists_and_is_published(registry: Registry) ->
     answer = await registry.stub.ListPolicies(registry_pb2.ListPoliciesRequest())
     (policy,) = answer.policies
     assert (policy.id, policy.link_controller) == ("default", "nec")
-    assert policy.enforcement == policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE
+    assert policy.enforcement == policy_pb2.EnforcementMode.ENFORCEMENT_MODE_OBSERVE
     await eventually(lambda: registry.policies.get("default") == policy)
 
 

@@ -133,8 +133,9 @@ def test_a_wrong_policy_is_refused_by_field(policy: policy_pb2.Policy, at_fault:
     assert refused(service.policy, policy).refusal.field == at_fault
 
 
-def test_the_default_policy_is_one_that_would_be_accepted() -> None:
-    assert service.policy(service.default_policy()) == service.default_policy()
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+def test_the_default_policy_is_one_that_would_be_accepted(mode: str) -> None:
+    assert service.policy(service.default_policy(mode)) == service.default_policy(mode)
 
 
 @pytest.mark.parametrize(

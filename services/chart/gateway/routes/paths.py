@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from chart.common import names
 from chart.gateway import reservation_mapping
 from chart.gateway.auth import AnyRole
 from chart.gateway.backends import problems
@@ -23,7 +24,13 @@ Until = Annotated[InputTimestamp | None, Query(description="null: no end.")]
 
 
 def _node(name: str) -> object:
-    return Path(alias=name, pattern=NODE_ID_PATTERN, max_length=63, description="Id of a node.", examples=["alpha"])
+    return Path(
+        alias=name,
+        pattern=NODE_ID_PATTERN,
+        max_length=names.NODE_LENGTH_MAX,
+        description="Id of a node.",
+        examples=["alpha"],
+    )
 
 
 @router.get("/paths/{source}/{destination}", summary="Paths between two nodes")

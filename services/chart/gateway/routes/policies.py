@@ -102,6 +102,8 @@ async def put_policy(
         policy=mapping.policy_message(policy_id, body),
         expected_revision=expected_revision(if_match, current),
         keep_customer_weights=body.customer_weights is None,
+        keep_default_congestion=body.default_congestion is None,
+        keep_ipfix_collector=body.ipfix_collector is None,
     )
     with problems("registry"):
         answer = await gateway.backends.registry.PutPolicy(call, metadata=acting(principal.subject))

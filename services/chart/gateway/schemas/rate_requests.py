@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from chart.common import names
 from chart.gateway.schemas.common import (
     MAX_BPS,
     NODE_ID_PATTERN,
@@ -47,7 +48,9 @@ Endpoint = Annotated[
 CallbackUrl = Annotated[
     str, Field(max_length=2000, pattern=r"^https?://[!-~]+$", examples=["https://app.example/chart"])
 ]
-AvoidedId = Annotated[str, Field(min_length=1, max_length=79, pattern=r"^[A-Za-z0-9_.@:-]+$", examples=["bravo"])]
+AvoidedId = Annotated[
+    str, Field(min_length=1, max_length=names.LINK_LENGTH_MAX, pattern=r"^[A-Za-z0-9_.@:-]+$", examples=["bravo"])
+]
 
 
 def _wrong(field: str, message: str, **context: Any) -> PydanticCustomError:
