@@ -1,4 +1,4 @@
-"""What a node of a lab looks like from outside: its settings, queues, links, routes and open sockets, to be compared."""
+"""A node of a lab from outside, to be compared: its settings, queues, links, routes and open sockets."""
 
 from __future__ import annotations
 

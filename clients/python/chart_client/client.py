@@ -108,8 +108,8 @@ class Policies(Resource):
         default_congestion: str | None = None,
         ipfix_collector: str | None = None,
     ) -> Policy:
-        """Set a policy; it reaches every agent within 2 s. Weights of tunnels' customers, the congestion control of flows
-        whose rate ended and the collector of flow records stay when left out; empty texts clear them.
+        """Set a policy; it reaches every agent within 2 s. Weights of tunnels' customers, congestion control of flows
+        whose rate ended and collector of flow records stay when left out; empty texts clear them.
         """
         body: dict[str, Any] = {
             "enforcement": enforcement,

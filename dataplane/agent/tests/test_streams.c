@@ -103,6 +103,7 @@ static int world_setup(void **state) {
     for (size_t i = 0; i < sizeof(topics) / sizeof(topics[0]); i++)
         rd_kafka_mock_topic_create(world->cluster, topics[i], i == 3 ? 2 : 1, 1);
     world->seen.decide = decide_new("alpha");
+    decide_set_untold_mode(world->seen.decide, DECIDE_MODE_ENFORCE);
     *state = world;
     return 0;
 }

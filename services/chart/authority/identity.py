@@ -79,7 +79,7 @@ def of_short(text: str, domain: str) -> Identity:
     for known in KINDS:
         if kind == known:
             if not _NAME[kind](name):
-                msg = f"{name!r} is not a name of a {kind}: letters, digits and - (of nodes also dots, of people also . _ @)"
+                msg = f"{name!r} is not a name of a {kind}: letters, digits, - (nodes: also dots, people: also . _ @)"
                 raise IdentityError(msg)
             return Identity(domain, known, name)
     msg = f"{text!r} is not node/<name>, user/<name> or service/<name>"

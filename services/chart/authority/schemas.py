@@ -26,7 +26,9 @@ class CertificateBody(Body):
     csr: str = Field(max_length=16_384, description="PKCS #10, PEM.")
     token: str | None = Field(default=None, min_length=16, max_length=256)
     identity: str | None = Field(
-        default=None, max_length=names.NODE_LENGTH_MAX + 5, description="Who the caller says to be: a token of another is refused, not used."
+        default=None,
+        max_length=names.NODE_LENGTH_MAX + 5,
+        description="Who the caller says to be: a token of another is refused, not used.",
     )
 
 

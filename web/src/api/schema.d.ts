@@ -2368,8 +2368,16 @@ export interface components {
             interface: string;
             /** To Node */
             to_node: string;
-            /** Capacity Bps */
+            /**
+             * Capacity Bps
+             * @description 0: the node has not said it yet; no path leads over the link.
+             */
             capacity_bps: number;
+            /**
+             * Capacity From Interface
+             * @description Nobody stated a capacity: it is what the node says.
+             */
+            capacity_from_interface: boolean;
             /** Delay Us */
             delay_us: number;
             /** Admission Share */
@@ -2397,10 +2405,10 @@ export interface components {
             to_node: string;
             /**
              * Capacity Bps
-             * @description Bits per second, IP headers included.
+             * @description Bits per second, IP headers included; default: what the node says of its interface.
              * @example 100000000
              */
-            capacity_bps: number;
+            capacity_bps?: number | null;
             /**
              * Delay Us
              * @description One-way propagation delay in microseconds; 0: unknown.
@@ -3026,6 +3034,16 @@ export interface components {
             customer_weights: {
                 [key: string]: number;
             };
+            /**
+             * Default Congestion
+             * @description Empty: it says none.
+             */
+            default_congestion: string;
+            /**
+             * Ipfix Collector
+             * @description Empty: it says none.
+             */
+            ipfix_collector: string;
         };
         /**
          * PolicyBody
@@ -3062,6 +3080,18 @@ export interface components {
             customer_weights?: {
                 [key: string]: number;
             } | null;
+            /**
+             * Default Congestion
+             * @description Congestion control of flows whose rate ended; left out: unchanged; empty: what each flow had.
+             * @example bbr
+             */
+            default_congestion?: string | null;
+            /**
+             * Ipfix Collector
+             * @description ADDRESS:PORT that flow records go to (IPFIX over UDP); left out: unchanged; empty: nobody.
+             * @example 192.0.2.9:4739
+             */
+            ipfix_collector?: string | null;
         };
         /**
          * PolicyPage

@@ -80,9 +80,7 @@ Revision = Annotated[int, Field(ge=0, description="Grows with every change; also
 NODE_ID_PATTERN = rf"^{names.NODE}$"
 NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX, examples=["bravo"])]
 LINK_ID_PATTERN = rf"^{names.NODE}:{names.INTERFACE}$"
-LinkId = Annotated[
-    str, Field(pattern=LINK_ID_PATTERN, max_length=names.LINK_LENGTH_MAX, examples=["bravo:to-charlie"])
-]
+LinkId = Annotated[str, Field(pattern=LINK_ID_PATTERN, max_length=names.LINK_LENGTH_MAX, examples=["bravo:to-charlie"])]
 ENTITY_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.,:-]{0,127}$"
 TagText = Annotated[str, Field(max_length=256)]
 TagName = Annotated[str, Field(min_length=1, max_length=64)]

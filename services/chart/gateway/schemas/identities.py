@@ -15,7 +15,9 @@ IDENTITY_PATTERN = rf"^(node/{names.NODE}|service/{names.LABEL})$"
 ELEMENT_PATTERN = rf"^{names.NODE}(@[a-z0-9.-]{{1,100}})?$"
 DOMAIN_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?$"
 
-IdentityName = Annotated[str, Field(pattern=IDENTITY_PATTERN, max_length=names.NODE_LENGTH_MAX + 5, examples=["node/alpha"])]
+IdentityName = Annotated[
+    str, Field(pattern=IDENTITY_PATTERN, max_length=names.NODE_LENGTH_MAX + 5, examples=["node/alpha"])
+]
 ElementName = Annotated[str, Field(pattern=ELEMENT_PATTERN, max_length=names.NODE_LENGTH_MAX + 101, examples=["bravo"])]
 
 
