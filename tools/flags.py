@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_settings import BaseSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTRIES = ROOT / "tools" / "flags.yaml"
@@ -58,12 +59,10 @@ def settings_of_python(module: str) -> list[str]:
     (model,) = (
         value
         for value in vars(models).values()
-        if isinstance(value, type) and value.__module__ == module and hasattr(value, "model_fields")
+        if isinstance(value, type) and issubclass(value, BaseSettings) and value.__module__ == module
     )
-    fields: Mapping[str, Any] = model.model_fields
-    base = next((parent for parent in model.__mro__[1:] if parent.__name__ == "BaseServiceSettings"), None)
-    inherited = set(base.model_fields) if base is not None else set()
-    return [name for name in fields if name not in inherited]
+    inherited = {name for parent in model.__bases__ if issubclass(parent, BaseSettings) for name in parent.model_fields}
+    return [name for name in model.model_fields if name not in inherited]
 
 
 def read_directly(folder: Path) -> list[str]:

@@ -96,8 +96,8 @@ def test_a_node_that_observes_is_as_without_an_agent(lab: Lab, node: Node, tmp_p
     node.start(*options(lab, node))
     packets = tmp_path / "packets.pcap"
     interface = lab.links_of("alpha")[0].partition(":")[2]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    capture = lab.popen("alpha", ["tcpdump", "-U", "-i", interface, "-w", str(packets)], **quiet)
+    words = ["tcpdump", "-U", "-i", interface, "-w", str(packets)]
+    capture = lab.popen("alpha", words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert poll(lambda: packets.exists() and packets.stat().st_size > 0, bool, 10)
     flow = Flow(lab, octets=20e6)
     try:

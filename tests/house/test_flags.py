@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 TOOLS = Path(__file__).parents[2] / "tools"
-SCHEMA = {"components": {"schemas": {"LinkBody": {"properties": {"capacity_bps": {}}}}}}
+SCHEMA: dict[str, Any] = {"components": {"schemas": {"LinkBody": {"properties": {"capacity_bps": {}}}}}}
 TABLE = """
 static const struct option_row table[] = {
     {"--node", "NAME", STRING(node), "name of this node"},

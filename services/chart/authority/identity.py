@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -21,7 +21,7 @@ from chart.common.names import is_label, is_node
 Kind = Literal["node", "user", "service"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_NAME = {
+_NAME: Mapping[str, Callable[[str], object]] = {
     "node": is_node,
     "service": is_label,
     "user": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@-]{0,126}[A-Za-z0-9])?").fullmatch,

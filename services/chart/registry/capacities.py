@@ -1,7 +1,7 @@
-"""Capacities that operators leave to the interfaces: what agents say of their links becomes the links' capacity.
+"""Capacities that operators leave to the interfaces: what agents report of their links becomes the links' capacity.
 
 A link that is stated without a capacity has the one that its node knows by itself (agent's command line, else the speed
-of the interface); until the node has said one it has none, and no path leads over it.
+of the interface); until the node has reported one it has none, and no path leads over it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = structlog.get_logger("chart.registry")
 
 
 async def follow(broker: Broker, take: Callable[[str, int], Awaitable[None]]) -> None:
-    """Hand every capacity that a node says of one of its own links to ``take`` (link id, bits per second), for ever."""
+    """Hand every capacity that a node reports of one of its own links to ``take`` (link id, bits per second), for ever."""
     state = await broker.compacted(NODE_STATE)
     try:
         async for node, value in state.subscribe_changes(with_current=True):
@@ -33,7 +33,7 @@ async def follow(broker: Broker, take: Callable[[str, int], Awaitable[None]]) ->
                 try:
                     await take(interface.link_id, interface.own_capacity_bps)
                 except psycopg.Error as error:
-                    # The node says it again within half a minute.
+                    # The node reports it again within half a minute.
                     _log.warning("capacity of a link not stored", link=interface.link_id, reason=str(error))
     finally:
         await state.close()

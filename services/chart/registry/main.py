@@ -37,7 +37,7 @@ async def _reconcile(pool: database.Pool, broker: Broker) -> None:
 
 
 async def _follow_capacities(servicer: RegistryServicer, broker: Broker) -> None:
-    """Take the capacities that nodes say of their links once the broker answers."""
+    """Take the capacities that nodes report of their links once the broker answers."""
 
     def told(error: Exception, _: float) -> None:
         _log.warning("capacities of interfaces not followed yet, trying again", reason=str(error))

@@ -26,11 +26,11 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        # What nodes say of their links, as far as this process has heard.
+        # What nodes report of their links, as far as this process knows.
         self._reported_bps: dict[str, int] = {}
 
     async def take_capacity(self, link_id: str, capacity_bps: int) -> None:
-        """A node says what its link carries: of a link without a stated capacity that is the capacity from now on."""
+        """A node reports what its link carries: of a link without a stated capacity that is the capacity from now on."""
         if self._reported_bps.get(link_id) == capacity_bps:
             return
         async with self._pool.connection() as connection, connection.transaction():

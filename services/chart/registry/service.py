@@ -140,7 +140,7 @@ def link(stated: topology_pb2.Link) -> topology_pb2.Link:
 
 
 def with_reported_capacity(link: topology_pb2.Link, reported_bps: int) -> topology_pb2.Link:
-    """The link with what its node says, when nobody stated a capacity; 0: the node has said nothing."""
+    """The link with what its node reports, when nobody stated a capacity; 0: the node has reported nothing."""
     if not link.capacity_from_interface or not 0 < reported_bps <= MAX_CAPACITY_BPS:
         return link
     filled = topology_pb2.Link()
@@ -150,7 +150,7 @@ def with_reported_capacity(link: topology_pb2.Link, reported_bps: int) -> topolo
 
 
 def keep_reported_capacity(link: topology_pb2.Link, before: topology_pb2.Link) -> topology_pb2.Link:
-    """The link with the capacity that its node said before, when it is still left to the node."""
+    """The link with the capacity that its node reported before, when it is still left to the node."""
     if link.capacity_bps or not before.capacity_from_interface:
         return link
     return with_reported_capacity(link, before.capacity_bps)

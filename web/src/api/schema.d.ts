@@ -2370,12 +2370,12 @@ export interface components {
             to_node: string;
             /**
              * Capacity Bps
-             * @description 0: the node has not said it yet; no path leads over the link.
+             * @description 0: the node has not reported it yet; no path leads over the link.
              */
             capacity_bps: number;
             /**
              * Capacity From Interface
-             * @description Nobody stated a capacity: it is what the node says.
+             * @description Nobody stated a capacity: it is what the node reports.
              */
             capacity_from_interface: boolean;
             /** Delay Us */
@@ -2405,7 +2405,7 @@ export interface components {
             to_node: string;
             /**
              * Capacity Bps
-             * @description Bits per second, IP headers included; default: what the node says of its interface.
+             * @description Bits per second, IP headers included; default: what the node reports of its interface.
              * @example 100000000
              */
             capacity_bps?: number | null;

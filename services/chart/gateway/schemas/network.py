@@ -111,7 +111,7 @@ class LinkBody(Input):
         default=None,
         ge=1,
         le=MAX_BPS,
-        description="Bits per second, IP headers included; default: what the node says of its interface.",
+        description="Bits per second, IP headers included; default: what the node reports of its interface.",
         examples=[10**8],
     )
     delay_us: int = Field(
@@ -175,8 +175,8 @@ class Link(Output):
     from_node: str
     interface: str
     to_node: str
-    capacity_bps: int = Field(description="0: the node has not said it yet; no path leads over the link.")
-    capacity_from_interface: bool = Field(description="Nobody stated a capacity: it is what the node says.")
+    capacity_bps: int = Field(description="0: the node has not reported it yet; no path leads over the link.")
+    capacity_from_interface: bool = Field(description="Nobody stated a capacity: it is what the node reports.")
     delay_us: int
     admission_share: float
     tags: dict[str, str]
