@@ -20,7 +20,7 @@ _log = structlog.get_logger("chart.registry")
 
 
 async def follow(broker: Broker, take: Callable[[str, int], Awaitable[None]]) -> None:
-    """Hand every capacity that a node reports of one of its own links to ``take`` (link id, bits per second), for ever."""
+    """Hand every capacity that a node reports of its own links to ``take`` (link id, bits per second), for ever."""
     state = await broker.compacted(NODE_STATE)
     try:
         async for node, value in state.subscribe_changes(with_current=True):

@@ -30,7 +30,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         self._reported_bps: dict[str, int] = {}
 
     async def take_capacity(self, link_id: str, capacity_bps: int) -> None:
-        """A node reports what its link carries: of a link without a stated capacity that is the capacity from now on."""
+        """A node reports what its link carries: the capacity from now on of a link that was stated without one."""
         if self._reported_bps.get(link_id) == capacity_bps:
             return
         async with self._pool.connection() as connection, connection.transaction():
