@@ -47,7 +47,7 @@ class Certificate(BaseModel):
 class EnrolmentBody(Body):
     """Make a one-time token."""
 
-    identity: str = Field(max_length=140, examples=["node/alpha"])
+    identity: str = Field(max_length=names.NODE_LENGTH_MAX + 5, examples=["node/alpha"])
     life_s: int = Field(default=3600, ge=1, le=7 * 86_400)
     repetition_key: str | None = Field(
         default=None, min_length=1, max_length=128, description="The same call again: the same enrolment."

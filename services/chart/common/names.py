@@ -10,7 +10,8 @@ import hashlib
 import re
 
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-NODE = rf"{LABEL}(\.{LABEL})*"
+# The last of several labels begins with a letter: an address in dots is none.
+NODE = rf"({LABEL}|({LABEL}\.)+[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?)"
 # Linux interface names have at most 15 characters, none of them "/" or blank; a colon would split the link's id.
 INTERFACE = r"[A-Za-z0-9_.@-]{1,15}"
 NODE_LENGTH_MAX = 253

@@ -117,7 +117,7 @@ def test_a_link_without_a_capacity_has_what_its_node_says() -> None:
 LONG = ".".join(["a" * 61 + "b", "c" * 63, "d" * 63, "lab.example"])
 
 
-@pytest.mark.parametrize("name", ["bravo.lab.example.net", LONG, "a.b", "1.2"])
+@pytest.mark.parametrize("name", ["bravo.lab.example.net", LONG, "a.b", "1", "1.a"])
 def test_a_node_may_be_called_by_its_host_name(name: str) -> None:
     assert service.node(node(id=name)).id == name
     stored = service.link(link(id=f"{name}:eth0", to_node=LONG if name != LONG else "alpha"))

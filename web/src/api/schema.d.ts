@@ -8320,7 +8320,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;
@@ -8415,7 +8415,7 @@ export interface operations {
                 "If-Match"?: string | null;
             };
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;
@@ -8547,7 +8547,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;
@@ -11081,7 +11081,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;

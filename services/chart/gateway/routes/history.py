@@ -75,7 +75,7 @@ async def series(
     subject: Annotated[
         str,
         Query(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,:@-]{0,159}$",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,:@-]{0,539}$",
             description="measurement: `<source>,<destination>`; link: its id; grant: id of the rate request.",
             examples=["bravo:to-charlie"],
         ),

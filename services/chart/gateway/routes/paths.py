@@ -42,7 +42,7 @@ async def list_paths(
     start: Start = None,
     until: Until = None,
     avoid: Annotated[
-        list[Annotated[str, Query(pattern=r"^[A-Za-z0-9_.@:-]{1,79}$")]] | None,
+        list[Annotated[str, Query(pattern=r"^[A-Za-z0-9_.@:-]{1,269}$")]] | None,
         Query(max_length=32, description="Ids of nodes and links that the paths must not use."),
     ] = None,
 ) -> PathList:

@@ -77,6 +77,7 @@ CustomerName = Annotated[str, Field(min_length=1, max_length=63)]
 Weight = Annotated[int, Field(ge=1, le=10_000)]
 Bps = Annotated[int, Field(ge=0, le=MAX_BPS, description="Bits per second, IP headers included.")]
 Revision = Annotated[int, Field(ge=0, description="Grows with every change; also the ETag.")]
+LABEL_PATTERN = rf"^{names.LABEL}$"
 NODE_ID_PATTERN = rf"^{names.NODE}$"
 NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX, examples=["bravo"])]
 LINK_ID_PATTERN = rf"^{names.NODE}:{names.INTERFACE}$"

@@ -38,7 +38,7 @@ Endpoint = Annotated[
     str,
     Field(
         min_length=1,
-        max_length=63,
+        max_length=names.NODE_LENGTH_MAX,
         pattern=r"^[A-Za-z0-9.:/-]+$",
         description="Id of a node, an address, or a prefix in CIDR notation.",
     ),
