@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 from hypothesis import given
@@ -143,7 +145,7 @@ def test_what_is_no_host_name_is_refused(name: str) -> None:
         ({"ipfix_collector": "192.0.2.9:70000"}, "ipfix_collector"),
     ],
 )
-def test_what_a_policy_says_to_agents_is_checked(fields: dict[str, str], at_fault: str) -> None:
+def test_what_a_policy_says_to_agents_is_checked(fields: dict[str, Any], at_fault: str) -> None:
     wrong = policy_pb2.Policy(id="default", enforcement=OBSERVE, **fields)
     assert refused(service.policy, wrong).refusal.field == at_fault
 

@@ -23,7 +23,8 @@ export function EnrolForm({ onDone }: { onDone: () => void }) {
   const form = useForm({
     initialValues: { name: "", life: "3600" },
     validate: {
-      name: (value) => (NAME.test(value) ? null : "Give the name of the node: small letters, digits, - and dots"),
+      name: (value) =>
+        NAME.test(value) ? null : "Give the name of the node: small letters, digits, - and dots",
     },
   });
   const enrol = useMutation({
