@@ -12,6 +12,9 @@ files_rate_post_to_map
     `grants`: see RATE_WAY.
 banned_words
     Places where people would read a term that docs/glossary.md replaces (tools/words).
+features_by_flag_only
+    Options of our programs that neither a field of the REST interface reaches nor a fact of the deployment explains
+    (tools/flags.py). Until it is 0 more than the ceiling in tools/flags.yaml fail.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import flags
 import words
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -165,21 +169,25 @@ def main() -> int:
     circles = in_circles(python_imports(production)) + in_circles(rooms_included(AGENT))
     rate = files_of_the_rate()
     banned = words.hits(ROOT)
+    features, ceiling = flags.read()
     figures = [
         {"name": "production_python_lines", "value": lines(production), "unit": "lines", "goal": None},
         {"name": "bench_python_lines", "value": lines(bench), "unit": "lines", "goal": None},
         {"name": "circular_imports", "value": len(circles), "unit": "modules", "goal": "<= 0"},
         {"name": "files_rate_post_to_map", "value": len(rate), "unit": "files", "goal": f"<= {RATE_FILES_MOST}"},
         {"name": "banned_words", "value": len(banned), "unit": "places", "goal": "<= 0"},
+        {"name": "features_by_flag_only", "value": len(features.by_flag_only), "unit": "options", "goal": "<= 0"},
     ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     report = {"command": "make lint", "figures": [{**figure, "peer": None} for figure in figures]}
     arguments.out.write_text(json.dumps(report, indent=2) + "\n")
     for figure in figures:
         print(f"house: {figure['name']} {figure['value']}" + (f" (goal {figure['goal']})" if figure["goal"] else ""))
-    for what in (*circles, *banned, *(rate if arguments.list else ())):
+    listed = (*rate, *features.by_flag_only) if arguments.list else ()
+    for what in (*circles, *banned, *features.wrong, *listed):
         print(f"  {what}")
-    return int(bool(circles or banned or len(rate) > RATE_FILES_MOST))
+    too_many_flags = len(features.by_flag_only) > ceiling
+    return int(bool(circles or banned or features.wrong or len(rate) > RATE_FILES_MOST or too_many_flags))
 
 
 if __name__ == "__main__":

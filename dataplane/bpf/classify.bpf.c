@@ -1,6 +1,6 @@
-/* classify: on the egress of every CHART link, finds the grant of a packet, writes its HTB class into skb->priority and
- * counts octets per class, the loads that link rate control works from (Brassil et al., The CHART System, section 5:
- * flows with an explicit rate and legacy flows are queued and accounted apart).
+/* classify: on the egress of every CHART link, finds the grant of a packet, writes its HTB class into skb->priority
+ * where the node enforces, and counts octets per class, the loads that link rate control works from (Brassil et al.,
+ * The CHART System, section 5: flows with an explicit rate and legacy flows are queued and accounted apart).
  *
  * The match of a flow is remembered, so that most packets cost one hash look-up instead of a walk over the selectors.
  * A grant without a fresh rate is legacy traffic. Signals, and packets of flows whose rate was agreed in band, come
@@ -84,6 +84,8 @@ int classify(struct __sk_buff *skb) {
             count_active(link->legacy_flows, epoch);
         }
     }
-    skb->priority = HTB_CLASS_ID(minor);
+    /* Other queues may read it too: a node that observes leaves it alone. */
+    if (config->enforce)
+        skb->priority = HTB_CLASS_ID(minor);
     return TCX_NEXT;
 }

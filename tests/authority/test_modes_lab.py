@@ -41,8 +41,7 @@ def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[World]:
         try:
             world.start_authority()
             for here, there in (NODES, NODES[::-1]):
-                world.set_mode(here, "enforce")
-                world.start_agent(here, rules=False, mode_file=True)
+                world.start_agent(here, rules=False)
                 body = {"element": here, "prefix": f"{lab.address(there)}/32", "next_element": there}
                 world.operator("PUT", "/v1/next-hops", body)
             for name in NODES:
@@ -141,7 +140,7 @@ def test_the_local_switch_outlives_the_agent(place: World) -> None:
     process = place.processes[1]
     process.terminate()
     process.wait(15)
-    place.start_agent("alpha", rules=False, mode_file=True)
+    place.start_agent("alpha", rules=False)
     assert poll(lambda: place.keys("alpha") >= 2, limit_s=20), place.logs()
     assert place.status("alpha")["switched_off"]
     assert_silent(place)

@@ -78,9 +78,9 @@ class World:
         done = self.lab.exec("alpha", command)
         return json.loads(done.stdout) if done.stdout else None
 
-    def start_agent(self, name: str, *, rules: bool = True, mode_file: bool = False) -> subprocess.Popen[str]:
+    def start_agent(self, name: str, *, rules: bool = True) -> subprocess.Popen[str]:
         """Enrols the node when it is not, and starts its agent. `rules`: a signal file asks for all TCP to PORT;
-        without, the authority's tables are all there is. `mode_file`: a rate file says the mode (`set_mode`)."""
+        without, the authority's tables are all there is. A rate file says the mode (`set_mode`), enforce at first."""
         directory = self.lab.node_directory(name)
         if not (directory / "token").exists():
             token = self.operator("POST", "/v1/enrolments", {"identity": f"node/{name}"})["token"]
@@ -89,12 +89,14 @@ class World:
         asks = {"asks": [{"selector": {"protocol": "tcp", "destination_port": PORT}, "available_bps": LINK_BPS,
                           "service": "available"}]}  # fmt: skip
         (directory / "signals.json").write_text(json.dumps(asks))
+        if not (directory / "rates.json").exists():
+            self.set_mode(name, "enforce")
         links = [(link, link.partition(":")[2]) for link in self.lab.links_of(name)]
         command = [
             str(program(AGENT)), "--node", name, "--state-dir", str(directory),
             "--cgroup", str(self.lab.node_cgroup(name)),
             *(("--signal-file", str(directory / "signals.json")) if rules else ()),
-            *(("--rate-file", str(directory / "rates.json")) if mode_file else ()),
+            "--rate-file", str(directory / "rates.json"),
             *(word for link, interface in links for word in ("--link", f"{link}={interface}:{LINK_BPS}")),
             "--authority", ",".join(self.urls), "--authority-ca", str(self.state / "authority" / "ca.pem"),
             "--enrolment-token-file", str(directory / "token"),

@@ -69,8 +69,10 @@ class Links(Resource):
         """One link."""
         return self._one(Link, "GET", path_of("links", link_id))
 
-    def put(self, link_id: str, *, to_node: str, capacity_bps: int, **fields: Any) -> Link:
-        """Register or change a link; further fields: delay_us, admission_share, tags."""
+    def put(self, link_id: str, *, to_node: str, capacity_bps: int | None = None, **fields: Any) -> Link:
+        """Register or change a link; further fields: delay_us, admission_share, tags. Without a capacity it is what the
+        node reports of its interface.
+        """
         body = {"to_node": to_node, "capacity_bps": capacity_bps, **fields}
         return self._one(Link, "PUT", path_of("links", link_id), body)
 
@@ -105,9 +107,12 @@ class Policies(Resource):
         link_controller: Literal["nec", "rcp"] | None = None,
         max_guaranteed_bps: int | None = None,
         customer_weights: dict[str, int] | None = None,
+        default_congestion: str | None = None,
+        ipfix_collector: str | None = None,
     ) -> Policy:
         """Set a policy; it reaches every agent within 2 s. What is None follows the default policy; weights of tunnels'
-        customers stay when left out.
+        customers, congestion control of flows whose rate ended and collector of flow records stay when left out, empty
+        texts clear them.
         """
         body: dict[str, Any] = {
             "enforcement": enforcement,
@@ -116,6 +121,10 @@ class Policies(Resource):
         }
         if customer_weights is not None:
             body["customer_weights"] = customer_weights
+        if default_congestion is not None:
+            body["default_congestion"] = default_congestion
+        if ipfix_collector is not None:
+            body["ipfix_collector"] = ipfix_collector
         return self._one(Policy, "PUT", path_of("policies", policy_id), body)
 
     def delete(self, policy_id: str) -> None:

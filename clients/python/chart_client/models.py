@@ -303,6 +303,7 @@ class Link(Model):
     interface: str
     to_node: str
     capacity_bps: int
+    capacity_from_interface: bool = False
     delay_us: int
     admission_share: float
     tags: dict[str, str]
@@ -328,6 +329,8 @@ class Policy(Model):
     link_controller: str | None
     max_guaranteed_bps: int | None
     customer_weights: dict[str, int] = {}
+    default_congestion: str = ""
+    ipfix_collector: str = ""
     in_force: PolicyInForce | None = None
 
 

@@ -12,6 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* X.520, ub-common-name. */
+#define COMMON_NAME_MAX 64
+
 static int64_t moment_us(const ASN1_TIME *moment) {
     struct tm utc;
     return ASN1_TIME_to_tm(moment, &utc) == 1 ? (int64_t)timegm(&utc) * 1000000 : 0;
@@ -88,15 +91,16 @@ static int write_key(const char *name, EVP_PKEY *key) {
     return fclose(file) == 0 && good == 1 ? 0 : -EIO;
 }
 
+/* The certificate carries the identity that the token was made for; the name in the request is for people. */
 static int make_csr(EVP_PKEY *key, const char *name, char **ret_csr) {
     X509_REQ *request = X509_REQ_new();
     BIO *memory = BIO_new(BIO_s_mem());
-    int status = -ENOMEM;
+    int status = -ENOMEM, name_length = (int)strnlen(name, COMMON_NAME_MAX);
     char *text;
     long length;
     if (request && memory && X509_REQ_set_version(request, 0) == 1 &&
         X509_NAME_add_entry_by_txt(X509_REQ_get_subject_name(request), "CN", MBSTRING_ASC, (const unsigned char *)name,
-                                   -1, -1, 0) == 1 &&
+                                   name_length, -1, 0) == 1 &&
         X509_REQ_set_pubkey(request, key) == 1 && X509_REQ_sign(request, key, EVP_sha256()) > 0 &&
         PEM_write_bio_X509_REQ(memory, request) == 1) {
         length = BIO_get_mem_data(memory, &text);

@@ -21,6 +21,7 @@
 #include "signal/signal_source.h"
 
 #define REQUEST_BYTES_MAX 4096
+#define WOULD_LEN 128
 /* A client that neither asks nor reads must not hold the agent up. */
 #define CLIENT_TIMEOUT_US 200000
 #define IN_BAND_MAX 256
@@ -51,6 +52,7 @@ static void add_flow(struct cJSON *array, const struct datapath_flow *flow) {
 }
 
 static void add_grants(struct cJSON *array, struct datapath *datapath) {
+    bool observes = datapath_mode(datapath) == DECIDE_MODE_OBSERVE;
     const struct decide_applied *grant;
     size_t cursor = 0;
     while ((grant = datapath_next_grant(datapath, &cursor))) {
@@ -61,7 +63,9 @@ static void add_grants(struct cJSON *array, struct datapath *datapath) {
         cJSON_AddBoolToObject(object, "sending", grant->sending);
         cJSON_AddNumberToObject(object, "guaranteed_bps", (double)grant->gr_bps);
         cJSON_AddNumberToObject(object, "available_bps", (double)grant->ar_bps);
-        cJSON_AddNumberToObject(object, "kernel_rate_bps", (double)seen.kernel_rate_bps);
+        cJSON_AddNumberToObject(object, "kernel_rate_bps", observes ? 0 : (double)seen.kernel_rate_bps);
+        if (observes)
+            cJSON_AddNumberToObject(object, "would_run_at_bps", (double)seen.kernel_rate_bps);
         cJSON_AddNumberToObject(object, "matching_flows", seen.matching_flows);
         cJSON_AddNumberToObject(object, "sent_bytes", (double)seen.sent_bytes);
         cJSON_AddNumberToObject(object, "delivered_bytes", (double)seen.delivered_bytes);
@@ -88,15 +92,22 @@ static void answer_status(struct control *control, struct cJSON *answer) {
 
 /* The first cause why a flow does not have its rate. */
 static const char *explain(struct control *control, const struct datapath_flow *flow,
-                           const struct decide_observed *seen) {
+                           const struct decide_observed *seen, char would[WOULD_LEN]) {
+    enum decide_mode mode = datapath_mode(datapath_of(control->agent));
     if (flow->in_band && flow->rate_bps)
         return "the flow has the rate that its path agreed to in band";
     if (datapath_flow_is_plain(flow))
         return "no grant matches: the flow uses its default congestion control";
     if (datapath_is_off(datapath_of(control->agent)))
         return "the agent is switched off locally (chart-agent --on undoes it)";
-    if (datapath_mode(datapath_of(control->agent)) != DECIDE_MODE_ENFORCE)
-        return "mode observe or off: rates are computed, not applied";
+    if (mode == DECIDE_MODE_OFF)
+        return "mode off: rates are not applied";
+    if (mode == DECIDE_MODE_OBSERVE) {
+        snprintf(would, WOULD_LEN,
+                 "mode observe: under enforce the flows of this grant would run at %.3f Mb/s together, under trinity",
+                 (double)seen->kernel_rate_bps / 1e6);
+        return would;
+    }
     if (seen->kernel_rate_bps == 0)
         return "the lease of the grant has expired";
     if (strcmp(flow->control, "trinity") != 0)
@@ -146,6 +157,7 @@ static void answer_explain(struct control *control, const char *wanted, struct c
     struct cJSON *array = cJSON_AddArrayToObject(answer, "flows");
     size_t count = datapath_flows(datapath, &flows);
     for (size_t i = 0; i < count; i++) {
+        char would[WOULD_LEN];
         struct decide_observed seen = {0};
         if (!speaks_of(flows[i].local, flows[i].remote, wanted))
             continue;
@@ -153,7 +165,7 @@ static void answer_explain(struct control *control, const char *wanted, struct c
         add_flow(array, &flows[i]);
         struct cJSON *object = cJSON_GetArrayItem(array, cJSON_GetArraySize(array) - 1);
         cJSON_AddNumberToObject(object, "grant_rate_bps", (double)seen.kernel_rate_bps);
-        cJSON_AddStringToObject(object, "cause", explain(control, &flows[i], &seen));
+        cJSON_AddStringToObject(object, "cause", explain(control, &flows[i], &seen, would));
     }
     struct cJSON *in_band = cJSON_AddArrayToObject(answer, "in_band");
     add_in_band(in_band, wanted);

@@ -13,6 +13,7 @@
 #include "grants/datapath.h"
 #include "grants/kept_mode.h"
 #include "links/htb.h"
+#include "node/changes.h"
 
 #define ANSWER_TIMEOUT_S 5
 
@@ -73,9 +74,14 @@ static void print_people(const struct cJSON *answer) {
     const struct cJSON *item;
     if (cJSON_HasObjectItem(answer, "node"))
         printf("node %s, enforcement %s\n", string(answer, "node"), string(answer, "enforcement"));
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "grants"))
-        printf("grant %s: %.3f Mb/s, %.0f flows, %.0f octets delivered\n", string(item, "request_id"),
-               number(item, "kernel_rate_bps") / 1e6, number(item, "matching_flows"), number(item, "delivered_bytes"));
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "grants")) {
+        bool would = cJSON_HasObjectItem(item, "would_run_at_bps");
+        printf("grant %s: %s%.3f Mb/s, %.0f flows, %.0f octets delivered\n", string(item, "request_id"),
+               would ? "would run at " : "", number(item, would ? "would_run_at_bps" : "kernel_rate_bps") / 1e6,
+               number(item, "matching_flows"), number(item, "delivered_bytes"));
+    }
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "links")) if (cJSON_HasObjectItem(item, "fault"))
+        printf("%s\n", string(item, "fault"));
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "flows")) printf(
         "flow %s -> %s: grant %s, %s, %.3f Mb/s, RTT %.1f ms%s%s\n", string(item, "local"), string(item, "remote"),
         string(item, "request_id"), string(item, "congestion_control"), number(item, "rate_bps") / 1e6,
@@ -142,9 +148,12 @@ int control_cleanup(const struct options *options) {
     int removed = datapath_cleanup(&datapath_options);
     int error = removed < 0 ? removed : 0;
     struct netlink netlink;
+    struct changes changes;
     struct if_nameindex *interfaces = if_nameindex();
     int opened = netlink_open(&netlink);
     error = error ? error : opened;
+    if (!opened)
+        removed += (int)changes_open(options->agent.state_dir, &netlink, &changes);
     for (struct if_nameindex *interface = interfaces; !opened && interface && interface->if_index; interface++) {
         int result = htb_cleanup(&netlink, interface->if_index);
         removed += result > 0;

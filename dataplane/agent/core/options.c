@@ -37,7 +37,9 @@ static const struct option_row table[] = {
     {"--signal-file", "FILE", STRING(signal_file),
      "in-band signalling with keys and next hops from a JSON file, read again when it changes"},
     {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
-    {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0, "a link this node transmits on; may be repeated"},
+    {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0,
+     "a link this node transmits on; may be repeated;\n"
+     "                                      without a capacity the registry's holds, else the interface's speed"},
     {"--metrics", "ADDR:PORT", STRING(metrics_listen), "serve Prometheus metrics over HTTP"},
     {"--ipfix", "ADDR:PORT", STRING(ipfix),
      "send flow records to this collector as IPFIX over UDP; [ADDR]:PORT for IPv6"},

@@ -8,9 +8,9 @@
 
 #define AGENT_LINKS_MAX 64
 
-/* --link ID=IFACE[:CAPACITY_BPS]; capacity 0: not configured. */
+/* --link ID=IFACE[:CAPACITY_BPS]; capacity 0: of the registry, else the interface's speed. */
 struct agent_link_option {
-    char id[80];
+    char id[272];
     char interface[16];
     uint64_t capacity_bps;
 };

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,7 +16,6 @@
 
 #include "core/cgroup.h"
 #include "core/log.h"
-#include "core/tcp_limits.h"
 #include "grants/datapath_state.h"
 #include "grants/kept_mode.h"
 #include "signal_maps.h"
@@ -128,6 +128,21 @@ int datapath_write_config(struct datapath *datapath) {
     return bpf_map_update_elem(fd, &zero, &datapath->config, BPF_ANY) ? -errno : 0;
 }
 
+int datapath_set_receive_window(struct datapath *datapath, uint32_t bytes) {
+    datapath->config.receive_window_bytes = bytes;
+    return datapath_write_config(datapath);
+}
+
+int datapath_set_default_control(struct datapath *datapath, const char *name) {
+    char *kept = datapath->config.default_control;
+    if (strncmp(kept, name, sizeof(datapath->config.default_control)) == 0)
+        return 0;
+    /* The kernel compares it as words: what is behind the name is zero. */
+    memset(kept, 0, sizeof(datapath->config.default_control));
+    snprintf(kept, sizeof(datapath->config.default_control), "%s", name);
+    return datapath_write_config(datapath);
+}
+
 /* A time in ticks of the kernel's timer (CONFIG_HZ), which is the resolution of its coarse clock; 0: not known. */
 static uint32_t ticks(long ns) {
     struct timespec tick;
@@ -150,13 +165,12 @@ static int set_up(struct datapath *datapath, const struct datapath_options *opti
     config->node = node;
     config->cgroup_id = cgroup_id;
     config->cgroup_level = cgroup_level;
-    config->receive_window_bytes = limits_raise();
     config->syn_timeout_ticks = ticks(SYN_TIMEOUT_NS);
     config->sensor_port = options->sensor_port;
     config->signalling = options->signalling;
     config->enforce = datapath->mode == DECIDE_MODE_ENFORCE;
     if (options->default_control)
-        strncpy(config->default_control, options->default_control, sizeof(config->default_control) - 1);
+        snprintf(config->default_control, sizeof(config->default_control), "%s", options->default_control);
     error = trinity_open(&datapath->trinity);
     if (error)
         return error;
@@ -212,7 +226,6 @@ void datapath_close(struct datapath *datapath) {
     chart_classify__destroy(datapath->classify);
     chart_attach__destroy(datapath->attach);
     trinity_close(&datapath->trinity);
-    limits_restore();
     for (size_t i = 0; datapath->entries && i < DATAPATH_GRANTS_MAX; i++)
         free(datapath->entries[i].selectors);
     free(datapath->entries);

@@ -104,6 +104,13 @@ int datapath_observe(struct datapath *datapath, const char *request_id, struct d
 /* The grants that the kernel has, one per call: start with *cursor 0. NULL after the last. */
 const struct decide_applied *datapath_next_grant(const struct datapath *datapath, size_t *cursor);
 
+/* The receive window that flows set up from now on may have at once, octets; 0: what the kernel gives them. Sockets
+ * keep what they were given until they are closed. */
+int datapath_set_receive_window(struct datapath *datapath, uint32_t bytes);
+
+/* Congestion control that flows go back to when their rate ends; "": the one that each had. */
+int datapath_set_default_control(struct datapath *datapath, const char *name);
+
 /* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);

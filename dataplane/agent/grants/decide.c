@@ -34,7 +34,7 @@ struct decide *decide_new(const char *node) {
         return NULL;
     }
     if (decide)
-        decide->untold_mode = DECIDE_MODE_ENFORCE;
+        decide->untold_mode = DECIDE_MODE_OBSERVE;
     return decide;
 }
 
@@ -237,12 +237,12 @@ int decide_put_policy(struct decide *decide, const char *id, enum decide_mode mo
 
 int decide_remove_policy(struct decide *decide, const char *id) {
     bool removed = strmap_remove(&decide->policies, id) != NULL;
-    bool was = decide->untold_mode != DECIDE_MODE_ENFORCE;
+    bool was = decide->untold_mode != DECIDE_MODE_OBSERVE;
 
     if (strcmp(id, decide->node) != 0 && strcmp(id, "default") != 0)
         return removed;
     /* That there is no policy is something to be told too. */
-    decide->untold_mode = DECIDE_MODE_ENFORCE;
+    decide->untold_mode = DECIDE_MODE_OBSERVE;
     return removed || was;
 }
 

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DECIDE_ID_LEN 80
+/* A node's id is a host name of up to 253 octets, a link's has a colon and an interface besides. */
+#define DECIDE_ID_LEN 272
 #define DECIDE_TRACEPARENT_LEN 56
 /* Owners have up to 255 octets; of a longer one the first 255 count. */
 #define DECIDE_USER_LEN 256
@@ -202,7 +203,7 @@ const char *decide_mode_name(enum decide_mode mode);
 int decide_set_local_off(struct decide *decide, bool off);
 
 /* The mode of this node: off when switched off locally, its own policy, else "default", else what it was told before
- * this process began, else enforce. */
+ * this process began, else observe. */
 enum decide_mode decide_mode(const struct decide *decide);
 /* The same without the local off switch. */
 enum decide_mode decide_policy_mode(const struct decide *decide);

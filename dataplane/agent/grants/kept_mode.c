@@ -2,11 +2,11 @@
 #include "grants/kept_mode.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "core/state_file.h"
 
 #define NAME "enforcement"
 
@@ -20,7 +20,7 @@ static bool parse_mode(const char *word, enum decide_mode *ret) {
 }
 
 int kept_mode_read(const char *directory, struct kept_mode *ret) {
-    struct kept_mode kept = {.told = DECIDE_MODE_ENFORCE};
+    struct kept_mode kept = {.told = DECIDE_MODE_OBSERVE};
     char path[PATH_MAX], mode[16] = "", local[8] = "";
     FILE *file;
     int fields;
@@ -42,31 +42,8 @@ int kept_mode_read(const char *directory, struct kept_mode *ret) {
     return 0;
 }
 
-/* A file that was renamed is there after a loss of power once its folder is written too. */
-static int write_folder(const char *directory) {
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int status = fd < 0 || fsync(fd) ? -errno : 0;
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
 int kept_mode_write(const char *directory, const struct kept_mode *mode) {
-    char path[PATH_MAX], fresh[PATH_MAX];
-    FILE *file;
-    int status = 0;
-    if (snprintf(path, sizeof(path), "%s/" NAME, directory) >= (int)sizeof(path) ||
-        snprintf(fresh, sizeof(fresh), "%s/" NAME ".new", directory) >= (int)sizeof(fresh))
-        return -ENAMETOOLONG;
-    file = fopen(fresh, "we");
-    if (!file)
-        return -errno;
-    if (fprintf(file, "mode %s\nlocal %s\n", decide_mode_name(mode->told), mode->off ? "off" : "on") < 0 ||
-        fflush(file) || fsync(fileno(file)))
-        status = errno ? -errno : -EIO;
-    if (fclose(file) && !status)
-        status = -errno;
-    if (!status && rename(fresh, path))
-        status = -errno;
-    return status ? status : write_folder(directory);
+    char text[64];
+    snprintf(text, sizeof(text), "mode %s\nlocal %s\n", decide_mode_name(mode->told), mode->off ? "off" : "on");
+    return state_file_write(directory, NAME, text);
 }

@@ -13,7 +13,7 @@ struct kept_mode {
     bool off;
 };
 
-/* An agent that was never told anything enforces. 0, or a negative errno when the file cannot be understood; then the
+/* An agent that was never told anything observes. 0, or a negative errno when the file cannot be understood; then the
  * agent is to be off until `--on`, for nobody knows what it was told. */
 int kept_mode_read(const char *directory, struct kept_mode *ret);
 /* 0 when it is on disk, or a negative errno. */

@@ -7,6 +7,7 @@
  *                "guaranteed_bps": 0, "available_bps": 100000000, "valid_for_ms": 60000, "sending": true,
  *                "expedited": false}]}
  *
+ * enforcement: observe when it is not said, as everywhere.
  * sending: this node sends the flows and paces them; expedited: their packets go in the premium class, to which an edge
  * marks them, and only as far as guaranteed_bps reaches.
  * valid_for_ms counts from when the file was last read; 0 or absent: as long as the agent runs and the file stands. */

@@ -100,7 +100,7 @@ static int read_grant(const struct json_reader *reader, const cJSON *object, str
 static int read_mode(const cJSON *root, char *error, enum decide_mode *ret) {
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(root, "enforcement");
     const struct json_reader reader = {.error = error, .error_size = RATEFILE_ERROR_LEN, .place = "enforcement"};
-    const char *text = cJSON_IsString(field) ? field->valuestring : (field ? "" : "enforce");
+    const char *text = cJSON_IsString(field) ? field->valuestring : (field ? "" : "observe");
     if (strcmp(text, "enforce") == 0)
         *ret = DECIDE_MODE_ENFORCE;
     else if (strcmp(text, "observe") == 0)

@@ -46,8 +46,7 @@ void htb_make_plan(uint64_t capacity_bps, uint64_t legacy_share_bps, uint32_t mt
 
     legacy = least(greatest(legacy, link * LEAST_LEGACY_PER_MILLE / 1000), link - 3 * floor);
     *ret = (struct htb_plan){.link_bytes_per_s = link};
-    ret->gso_max_bytes =
-        (uint32_t)least(greatest(MILLISECONDS(capacity_bps / 8, 1), 2ull * mtu), HTB_GSO_DEFAULT_BYTES);
+    ret->gso_max_bytes = (uint32_t)least(greatest(MILLISECONDS(capacity_bps / 8, 1), 2ull * mtu), HTB_GSO_MAX_BYTES);
     /* One millisecond also covers the lateness of a timer on a busy machine. */
     ret->burst_bytes = (uint32_t)greatest(ret->gso_max_bytes + packet, MILLISECONDS(link, 1));
     ret->quantum_bytes = ret->gso_max_bytes + packet;
@@ -200,11 +199,6 @@ int htb_install(struct netlink *netlink, const struct netlink_interface *interfa
         err = put_classes(netlink, interface->ifindex, &plan);
     if (err)
         return err;
-    if (!link->installed) {
-        /* An adopted HTB was left by an agent that had bounded the sizes already. */
-        link->old_gso_max_bytes = root.ours ? HTB_GSO_DEFAULT_BYTES : interface->gso_max_bytes;
-        link->old_gro_max_bytes = root.ours ? HTB_GSO_DEFAULT_BYTES : interface->gro_max_bytes;
-    }
     link->installed = true;
     link->ifindex = interface->ifindex;
     link->mtu = interface->mtu;
@@ -212,7 +206,7 @@ int htb_install(struct netlink *netlink, const struct netlink_interface *interfa
     link->capacity_bps = capacity_bps;
     link->legacy_share_bps = legacy_share_bps;
     link->changed_at_us = now_us;
-    return netlink_set_offload(netlink, interface->ifindex, plan.gso_max_bytes, plan.gso_max_bytes);
+    return 0;
 }
 
 int htb_follow(struct netlink *netlink, struct htb_link *link, uint64_t legacy_share_bps, int64_t now_us) {
@@ -256,17 +250,11 @@ int htb_remove(struct netlink *netlink, struct htb_link *link) {
         return 0;
     link->installed = false;
     err = remove_ours(netlink, link->ifindex);
-    if (err == -ENODEV || err < 0)
-        return err == -ENODEV ? 0 : err;
-    return netlink_set_offload(netlink, link->ifindex, link->old_gso_max_bytes, link->old_gro_max_bytes);
+    return err == -ENODEV || err > 0 ? 0 : err;
 }
 
 int htb_cleanup(struct netlink *netlink, uint32_t ifindex) {
-    int removed = remove_ours(netlink, ifindex);
-
-    if (removed == 1)
-        removed = netlink_set_offload(netlink, ifindex, HTB_GSO_DEFAULT_BYTES, HTB_GSO_DEFAULT_BYTES) ?: 1;
-    return removed;
+    return remove_ours(netlink, ifindex);
 }
 
 struct stats_reading {

@@ -21,8 +21,8 @@
 #include "links/netlink.h"
 
 #define HTB_CLASSES 4
-/* What the kernel gives an interface. */
-#define HTB_GSO_DEFAULT_BYTES 65536
+/* No offload packet is greater. */
+#define HTB_GSO_MAX_BYTES 65536
 /* Fastest change of the legacy share of one link. */
 #define HTB_CHANGE_INTERVAL_US 500000ll
 
@@ -67,9 +67,6 @@ struct htb_link {
     uint64_t capacity_bps;
     uint64_t legacy_share_bps;
     int64_t changed_at_us;
-    /* What to put back at the end. */
-    uint32_t old_gso_max_bytes;
-    uint32_t old_gro_max_bytes;
 };
 
 /* Pure: the classes for a link. legacy_share_bps 0: not known, take the part that admission never commits. */
@@ -85,7 +82,7 @@ int htb_install(struct netlink *netlink, const struct netlink_interface *interfa
  * negative. */
 int htb_follow(struct netlink *netlink, struct htb_link *link, uint64_t legacy_share_bps, int64_t now_us);
 
-/* Remove our HTB (only ours) and restore the offload sizes. 0 also when there is none. */
+/* Remove our HTB (only ours). 0 also when there is none. */
 int htb_remove(struct netlink *netlink, struct htb_link *link);
 
 /* Remove what an agent that was killed left on an interface. 1 removed, 0 nothing there, or negative. */

@@ -2,15 +2,24 @@
 #include "links/netlink.h"
 
 #include <errno.h>
+#include <linux/ethtool.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ANSWER_BYTES 65536
 #define ETHERNET_HEADER_BYTES 14
+#define BITS_PER_MEGABIT 1000000ull
+/* Attributes of Linux 6.3, which the headers of older systems do not name. */
+#define GSO_IPV4_MAX_SIZE 63
+#define GRO_IPV4_MAX_SIZE 64
 
 int netlink_open(struct netlink *ret) {
     struct mnl_socket *socket = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
@@ -75,6 +84,18 @@ int netlink_dump(struct netlink *netlink, struct nlmsghdr *request, mnl_cb_t row
     return exchange(netlink, request, row, context);
 }
 
+/* Whether a device that the kernel made passes on the speed of the devices below it. */
+static int read_kind(const struct nlattr *attribute, void *context) {
+    struct netlink_interface *interface = context;
+
+    if (mnl_attr_get_type(attribute) == IFLA_INFO_KIND) {
+        const char *kind = mnl_attr_get_str(attribute);
+
+        interface->has_speed = strcmp(kind, "vlan") == 0 || strcmp(kind, "bond") == 0;
+    }
+    return MNL_CB_OK;
+}
+
 static int read_attribute(const struct nlattr *attribute, void *context) {
     struct netlink_interface *interface = context;
 
@@ -86,10 +107,22 @@ static int read_attribute(const struct nlattr *attribute, void *context) {
         interface->mtu = mnl_attr_get_u32(attribute);
         break;
     case IFLA_GSO_MAX_SIZE:
-        interface->gso_max_bytes = mnl_attr_get_u32(attribute);
+        interface->offload.gso_max_bytes = mnl_attr_get_u32(attribute);
         break;
     case IFLA_GRO_MAX_SIZE:
-        interface->gro_max_bytes = mnl_attr_get_u32(attribute);
+        interface->offload.gro_max_bytes = mnl_attr_get_u32(attribute);
+        break;
+    case GSO_IPV4_MAX_SIZE:
+        interface->offload.gso_ipv4_max_bytes = mnl_attr_get_u32(attribute);
+        break;
+    case GRO_IPV4_MAX_SIZE:
+        interface->offload.gro_ipv4_max_bytes = mnl_attr_get_u32(attribute);
+        break;
+    case IFLA_PARENT_DEV_NAME:
+        interface->has_speed = true;
+        break;
+    case IFLA_LINKINFO:
+        mnl_attr_parse_nested(attribute, read_kind, interface);
         break;
     case IFLA_STATS64: {
         struct rtnl_link_stats64 stats = {0};
@@ -140,7 +173,7 @@ int netlink_interface(struct netlink *netlink, uint32_t ifindex, const char *nam
     return 0;
 }
 
-int netlink_set_offload(struct netlink *netlink, uint32_t ifindex, uint32_t gso_max_bytes, uint32_t gro_max_bytes) {
+int netlink_set_offload(struct netlink *netlink, uint32_t ifindex, const struct netlink_offload *sizes) {
     char buffer[256];
     struct nlmsghdr *request = mnl_nlmsg_put_header(buffer);
     struct ifinfomsg *message;
@@ -148,7 +181,34 @@ int netlink_set_offload(struct netlink *netlink, uint32_t ifindex, uint32_t gso_
     request->nlmsg_type = RTM_NEWLINK;
     message = mnl_nlmsg_put_extra_header(request, sizeof(*message));
     message->ifi_index = (int)ifindex;
-    mnl_attr_put_u32(request, IFLA_GSO_MAX_SIZE, gso_max_bytes);
-    mnl_attr_put_u32(request, IFLA_GRO_MAX_SIZE, gro_max_bytes);
+    mnl_attr_put_u32(request, IFLA_GSO_MAX_SIZE, sizes->gso_max_bytes);
+    mnl_attr_put_u32(request, IFLA_GRO_MAX_SIZE, sizes->gro_max_bytes);
+    if (sizes->gso_ipv4_max_bytes)
+        mnl_attr_put_u32(request, GSO_IPV4_MAX_SIZE, sizes->gso_ipv4_max_bytes);
+    if (sizes->gro_ipv4_max_bytes)
+        mnl_attr_put_u32(request, GRO_IPV4_MAX_SIZE, sizes->gro_ipv4_max_bytes);
     return netlink_talk(netlink, request);
+}
+
+void netlink_offload_text(const struct netlink_offload *sizes, char *ret, size_t size) {
+    snprintf(ret, size, "%u %u %u %u", sizes->gso_max_bytes, sizes->gro_max_bytes, sizes->gso_ipv4_max_bytes,
+             sizes->gro_ipv4_max_bytes);
+}
+
+uint64_t netlink_speed_bps(const struct netlink_interface *interface) {
+    struct ethtool_cmd settings = {.cmd = ETHTOOL_GSET};
+    struct ifreq request = {.ifr_data = (char *)&settings};
+    uint32_t megabits;
+    int fd;
+
+    /* A TUN device says 10 Mb/s and a veth 10 Gb/s, whatever they carry. */
+    if (!interface->has_speed)
+        return 0;
+    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    memcpy(request.ifr_name, interface->name, sizeof(request.ifr_name));
+    megabits = ioctl(fd, SIOCETHTOOL, &request) ? (uint32_t)SPEED_UNKNOWN : ethtool_cmd_speed(&settings);
+    close(fd);
+    return megabits == (uint32_t)SPEED_UNKNOWN ? 0 : megabits * BITS_PER_MEGABIT;
 }

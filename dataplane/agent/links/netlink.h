@@ -12,6 +12,15 @@ struct netlink {
     uint32_t sequence;
 };
 
+/* Bounds on the size of segmentation-offload packets that go out and of receive-offload packets that come in, octets;
+ * those of IPv4 are 0 on kernels that have none of their own (before 6.3). */
+struct netlink_offload {
+    uint32_t gso_max_bytes;
+    uint32_t gro_max_bytes;
+    uint32_t gso_ipv4_max_bytes;
+    uint32_t gro_ipv4_max_bytes;
+};
+
 /* An interface. Counters as the kernel keeps them: octets include link_header_bytes per packet. */
 struct netlink_interface {
     uint32_t ifindex;
@@ -20,8 +29,9 @@ struct netlink_interface {
     bool up;
     /* 14 on Ethernet-like devices, 0 on TUN. */
     uint32_t link_header_bytes;
-    uint32_t gso_max_bytes;
-    uint32_t gro_max_bytes;
+    struct netlink_offload offload;
+    /* A device of its own (PCI, virtio), or one that stands for such devices (VLAN, bond): its speed is true. */
+    bool has_speed;
     uint64_t sent_packets;
     uint64_t sent_bytes;
     uint64_t dropped_packets;
@@ -39,5 +49,9 @@ int netlink_dump(struct netlink *netlink, struct nlmsghdr *request, mnl_cb_t row
 /* The interface by index, or by name when ifindex is 0. 0, -ENODEV, or another negative errno. */
 int netlink_interface(struct netlink *netlink, uint32_t ifindex, const char *name, struct netlink_interface *ret);
 
-/* Bound the size of segmentation-offload packets that go out and of receive-offload packets that come in, octets. */
-int netlink_set_offload(struct netlink *netlink, uint32_t ifindex, uint32_t gso_max_bytes, uint32_t gro_max_bytes);
+int netlink_set_offload(struct netlink *netlink, uint32_t ifindex, const struct netlink_offload *sizes);
+/* The four sizes with spaces between. */
+void netlink_offload_text(const struct netlink_offload *sizes, char *ret, size_t size);
+
+/* What the interface's driver says of its speed, bits per second; 0: it says nothing, or nothing true. */
+uint64_t netlink_speed_bps(const struct netlink_interface *interface);

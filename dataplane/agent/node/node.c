@@ -50,6 +50,8 @@ static void follow_mode(struct node *node) {
         return;
     }
     node->told_mode = mode;
+    /* What goes with the mode on links and in settings does not wait for the next second. */
+    node_links_refresh(node, agent_now_us());
 }
 
 int node_observe(struct node *node, const struct decide_applied *grant, struct decide_observed *ret) {
@@ -144,6 +146,7 @@ static void on_record(const struct streams_record *record, void *context) {
                                            .rule = on_rule,
                                            .no_rule = on_no_rule,
                                            .tags = on_tags,
+                                           .policy = node_policy_stated,
                                            .context = node};
     int changed = messages_take(&intake, record);
 
@@ -274,6 +277,7 @@ static void node_close(void *state) {
         agent_remove_fd(node->agent, metrics_fd(node->metrics));
     metrics_close(node->metrics);
     node_links_close(node);
+    node_settings_close(node);
     netlink_close(&node->netlink);
     load_free(&node->activity);
     free(node->senders);
@@ -304,6 +308,9 @@ static int node_open(struct agent *agent, void **ret_state) {
     decide_set_local_off(node->decide, datapath_is_off(node->datapath));
     decide_set_untold_mode(node->decide, datapath_told_mode(node->datapath));
     node_links_open(node);
+    node_settings_open(node);
+    /* In the mode that is kept, for flows that begin before the streams were read. */
+    node_settings_follow(node);
     /* Now, before the control socket answers, and not a second later: a link that gets its queue loses what passes at
      * that moment. */
     if (!node->options->bootstrap)

@@ -3,6 +3,8 @@
  *
  *   node.c         the module: records in, decisions, apply, statuses, timers
  *   node_links.c   the node's links: interfaces, HTB, classifier, samples
+ *   node_policy.c  what its policy says besides the mode
+ *   node_settings.c what it changes in the node's own settings while it enforces
  *   node_report.c  link loads, node state, flow records
  *   node_metrics.c Prometheus and --status
  *
@@ -17,6 +19,7 @@
 #include "lib/metrics/metrics.h"
 #include "links/htb.h"
 #include "links/load.h"
+#include "node/changes.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
 
@@ -37,8 +40,14 @@ struct node_link {
     char interface_name[IF_NAMESIZE];
     uint64_t option_capacity_bps;
     uint64_t stated_capacity_bps;
+    /* What the interface's driver says; 0: nothing. */
+    uint64_t speed_bps;
     struct netlink_interface interface;
     struct htb_link htb;
+    /* The capacity that its segmentation offload is bounded for; 0: it is as it was. */
+    uint64_t bounded_bps;
+    /* A queue that a killed agent left would have been seen. */
+    bool swept;
     bool classified;
     char fault[NODE_REASON_LEN];
     bool have_before;
@@ -59,6 +68,12 @@ struct node_link {
     uint64_t total_dropped_packets;
 };
 
+/* Texts of a policy; empty: it does not say. */
+struct node_policy {
+    char default_control[16];
+    char ipfix_collector[80];
+};
+
 struct node {
     struct agent *agent;
     const struct agent_options *options;
@@ -67,6 +82,9 @@ struct node {
     struct streams *streams;
     struct metrics *metrics;
     struct netlink netlink;
+    struct changes changes;
+    /* TCP's buffers have the room that an enforcing node gives them. */
+    bool raised;
     struct records records;
     struct load_activity activity;
     /* Who sends, as last noted; `users` names those with several flows on a link (an index of `links`), and their names
@@ -82,6 +100,8 @@ struct node {
     /* Whether they were looked at: before, nothing is known of an interface, and saying "down" would cost every request
      * on the link its rate. */
     bool looked;
+
+    struct node_policy own_policy, policy_of_all;
 
     /* Decisions. */
     bool dirty;
@@ -133,7 +153,23 @@ void node_links_stated(const struct messages_link *link, void *context);
 void node_links_refresh(struct node *node, int64_t now_us);
 /* Follow the legacy share and take the counters: fills link->load but for the grants' part. */
 void node_links_sample(struct node *node, int64_t now_us);
+/* Of --link, else of the registry, else the interface's speed; 0: nobody says. */
 uint64_t node_link_capacity_bps(const struct node_link *link);
+/* What the node knows without the registry. */
+uint64_t node_link_own_capacity_bps(const struct node_link *link);
+
+/* node_policy.c */
+/* What a policy says besides the mode: the node's own, else that for all, else the command line. */
+void node_policy_stated(const struct messages_policy *policy, void *context);
+
+/* node_settings.c */
+/* Puts back what a killed agent left. */
+void node_settings_open(struct node *node);
+/* To what the mode wants: once a second and on change. */
+void node_settings_follow(struct node *node);
+void node_settings_bound(struct node *node, struct node_link *link);
+void node_settings_unbound(struct node *node, struct node_link *link);
+void node_settings_close(struct node *node);
 
 /* node_report.c */
 void node_report_loads(struct node *node, int64_t now_us);

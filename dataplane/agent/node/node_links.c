@@ -11,7 +11,13 @@
 #include "signal/signal_tables.h"
 
 uint64_t node_link_capacity_bps(const struct node_link *link) {
-    return link->option_capacity_bps ? link->option_capacity_bps : link->stated_capacity_bps;
+    if (link->option_capacity_bps)
+        return link->option_capacity_bps;
+    return link->stated_capacity_bps ? link->stated_capacity_bps : link->speed_bps;
+}
+
+uint64_t node_link_own_capacity_bps(const struct node_link *link) {
+    return link->option_capacity_bps ? link->option_capacity_bps : link->speed_bps;
 }
 
 static void set_fault(struct node_link *link, const char *what, const char *why) {
@@ -44,12 +50,13 @@ static struct node_link *add_link(struct node *node, const char *id, const char 
     return NULL;
 }
 
-/* Give the interface back: no queue and no classifier of ours. */
+/* Give the interface back: no queue, no bound and no classifier of ours. */
 static void release_interface(struct node *node, struct node_link *link) {
     int err = htb_remove(&node->netlink, &link->htb);
 
     if (err)
         log_warning("link %s: its HTB stays: %s", link->id, strerror(-err));
+    node_settings_unbound(node, link);
     if (link->classified)
         datapath_detach_link(node->datapath, link->interface.ifindex);
     link->classified = false;
@@ -121,7 +128,11 @@ static void look_at_interface(struct node *node, struct node_link *link) {
         link->htb.installed = false;
         link->classified = false;
         link->have_before = false;
+        node_settings_unbound(node, link);
     }
+    /* A speed is agreed on anew when the interface comes up. */
+    if (interface.ifindex != link->interface.ifindex || interface.up != link->interface.up)
+        link->speed_bps = netlink_speed_bps(&interface);
     link->interface = interface;
     if (err)
         set_fault(link, "has no interface", strerror(-err));
@@ -141,12 +152,27 @@ static void classify(struct node *node, struct node_link *link) {
     link->have_before = false;
 }
 
+/* An agent that was killed while it enforced may have left its queue. */
+static void sweep(struct node *node, struct node_link *link) {
+    if (link->swept || !link->interface.ifindex)
+        return;
+    link->swept = true;
+    if (htb_cleanup(&node->netlink, link->interface.ifindex) > 0)
+        log_info("link %s: HTB of an earlier agent removed", link->id);
+}
+
 static void shape(struct node *node, struct node_link *link, bool wanted, int64_t now_us) {
     uint64_t capacity_bps = node_link_capacity_bps(link);
     bool current = link->htb.installed && link->htb.capacity_bps == capacity_bps &&
                    link->htb.ifindex == link->interface.ifindex && link->htb.mtu == link->interface.mtu;
     int err;
 
+    if (!wanted) {
+        node_settings_unbound(node, link);
+        sweep(node, link);
+    } else if (link->interface.ifindex) {
+        node_settings_bound(node, link);
+    }
     if (wanted ? current || !link->interface.ifindex : !link->htb.installed)
         return;
     if (!wanted) {
@@ -169,6 +195,7 @@ void node_links_refresh(struct node *node, int64_t now_us) {
     bool enforce = datapath_mode(node->datapath) == DECIDE_MODE_ENFORCE;
     size_t n = 0;
 
+    node_settings_follow(node);
     memset(links, 0, sizeof(links));
     for (int i = 0; i < AGENT_LINKS_MAX; i++) {
         struct node_link *link = &node->links[i];
@@ -179,7 +206,8 @@ void node_links_refresh(struct node *node, int64_t now_us) {
         link->fault[0] = '\0';
         look_at_interface(node, link);
         if (link->interface.ifindex && !capacity_bps)
-            set_fault(link, "has no capacity", "neither --link nor topology says");
+            set_fault(link, "is only observed, it has no capacity",
+                      "neither --link nor registry nor interface says one");
         signal_source_link(link->interface_name, capacity_bps);
         classify(node, link);
         shape(node, link, enforce && capacity_bps, now_us);

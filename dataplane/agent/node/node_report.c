@@ -195,7 +195,8 @@ static uint64_t hash_state(const struct messages_node_state *state) {
     hash = hash_bytes(hash, &state->identity.key_epoch, sizeof(state->identity.key_epoch));
     for (size_t i = 0; i < state->n_interfaces; i++) {
         const struct messages_interface *interface = &state->interfaces[i];
-        const uint64_t numbers[] = {interface->ifindex, interface->mtu, interface->up, interface->capacity_bps};
+        const uint64_t numbers[] = {interface->ifindex, interface->mtu, interface->up, interface->capacity_bps,
+                                    interface->own_capacity_bps};
 
         hash = hash_text(hash_text(hash, interface->link_id), interface->interface);
         hash = hash_bytes(hash, numbers, sizeof(numbers));
@@ -243,12 +244,14 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
 
         if (!link->used)
             continue;
-        interfaces[state->n_interfaces++] = (struct messages_interface){.link_id = link->id,
-                                                                        .interface = link->interface_name,
-                                                                        .ifindex = link->interface.ifindex,
-                                                                        .mtu = link->interface.mtu,
-                                                                        .up = link->interface.up,
-                                                                        .capacity_bps = node_link_capacity_bps(link)};
+        interfaces[state->n_interfaces++] =
+            (struct messages_interface){.link_id = link->id,
+                                        .interface = link->interface_name,
+                                        .ifindex = link->interface.ifindex,
+                                        .mtu = link->interface.mtu,
+                                        .up = link->interface.up,
+                                        .capacity_bps = node_link_capacity_bps(link),
+                                        .own_capacity_bps = node_link_own_capacity_bps(link)};
         if (link->fault[0] && state->n_faults < NODE_MAX_FAULTS)
             faults[state->n_faults++] = link->fault;
         *ret_classified |= link->classified;

@@ -152,12 +152,26 @@ static int take_link_rates(const struct messages_intake *intake, const struct st
     return changed;
 }
 
+/* message NULL: the policy was removed. */
+static void tell_policy(const struct messages_intake *intake, const char *id, const Chart__V1__Policy *message) {
+    const struct messages_policy policy = {
+        .id = id,
+        .default_control = message ? message->default_congestion : "",
+        .ipfix_collector = message ? message->ipfix_collector : "",
+    };
+
+    if (intake->policy)
+        intake->policy(&policy, intake->context);
+}
+
 static int take_policy(const struct messages_intake *intake, const struct streams_record *record) {
     Chart__V1__Policy *message;
     int changed;
 
-    if (!record->value)
+    if (!record->value) {
+        tell_policy(intake, record->key, NULL);
         return decide_remove_policy(intake->decide, record->key);
+    }
     message = chart__v1__policy__unpack(NULL, record->length, record->value);
     if (!message)
         return -EBADMSG;
@@ -166,6 +180,7 @@ static int take_policy(const struct messages_intake *intake, const struct stream
         changed = decide_remove_policy(intake->decide, record->key);
     else
         changed = decide_put_policy(intake->decide, record->key, (enum decide_mode)message->enforcement);
+    tell_policy(intake, record->key, message);
     chart__v1__policy__free_unpacked(message, NULL);
     return changed == -EINVAL ? -EBADMSG : changed;
 }

@@ -16,6 +16,13 @@ struct messages_link {
     uint64_t capacity_bps;
 };
 
+/* What a policy says besides the mode; texts are empty when it does not say them, or was removed. */
+struct messages_policy {
+    const char *id;
+    const char *default_control;
+    const char *ipfix_collector;
+};
+
 struct messages_intake {
     struct decide *decide;
     const char *node;
@@ -27,6 +34,8 @@ struct messages_intake {
     void (*no_rule)(const char *id, void *context);
     /* The tags of this node, "name=value". */
     int (*tags)(const char *const *tags, size_t n, void *context);
+    /* A policy, this node's or another one's; may be NULL. */
+    void (*policy)(const struct messages_policy *policy, void *context);
     void *context;
 };
 
@@ -53,6 +62,7 @@ struct messages_interface {
     uint32_t mtu;
     bool up;
     uint64_t capacity_bps;
+    uint64_t own_capacity_bps;
 };
 
 /* Flows that are signalled in band, in one state of a node. */

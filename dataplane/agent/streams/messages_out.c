@@ -160,6 +160,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
             interfaces[i].mtu = state->interfaces[i].mtu;
             interfaces[i].up = state->interfaces[i].up;
             interfaces[i].capacity_bps = state->interfaces[i].capacity_bps;
+            interfaces[i].own_capacity_bps = state->interfaces[i].own_capacity_bps;
             pointers[i] = &interfaces[i];
         }
         for (size_t i = 0; i < state->n_refused && i < SIGNAL_REFUSED_MAX; i++) {

@@ -4,6 +4,7 @@
 
 #include "authority/authority.h"
 #include "core/log.h"
+#include "grants/decide.h"
 #include "streams/streams_client.h"
 #include "streams/streams_held.h"
 
@@ -17,7 +18,8 @@
 
 #define BATCH 256
 #define MAX_BATCHES_PER_POLL 16
-#define KEY_LEN 256
+/* A request and a node, or a link: ids of decide.h. */
+#define KEY_LEN (2 * DECIDE_ID_LEN)
 #define TRACEPARENT_LEN 56
 #define MAX_PARTITIONS 16
 #define ANSWER_TIMEOUT_MS 500

@@ -49,6 +49,7 @@ static inline struct decide *node(const char *name, const char *link_id) {
     assert_non_null(decide);
     snprintf(link.id, sizeof(link.id), "%s", link_id);
     assert_int_equal(decide_set_links(decide, &link, 1), 1);
+    decide_set_untold_mode(decide, DECIDE_MODE_ENFORCE);
     return decide;
 }
 

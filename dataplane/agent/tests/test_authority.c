@@ -325,6 +325,11 @@ static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **contex
     assert_int_equal(stat(identity.new_key_file, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_int_equal(authority_identity_keep(&identity, "junk"), -EBADMSG);
+    /* A common name has room for 64 octets, a host name has 253. */
+    memset(name, 'a', sizeof(name));
+    name[253] = '\0';
+    assert_int_equal(authority_identity_request(&identity, name, &csr), 0);
+    free(csr);
     snprintf(name, sizeof(name), "%s", identity.new_key_file);
     unlink(name);
     rmdir(directory);

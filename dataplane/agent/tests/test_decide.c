@@ -360,20 +360,49 @@ static void policy_of_the_node_beats_default(void **state) {
     decide_free(decide);
 }
 
+static void a_node_that_was_never_told_observes(void **state) {
+    (void)state;
+    struct decide *decide = decide_new("alpha");
+
+    assert_non_null(decide);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OBSERVE);
+    decide_free(decide);
+}
+
+static void a_node_may_have_the_longest_host_name(void **state) {
+    (void)state;
+    char name[254], link_id[sizeof(name) + 16];
+    const char *path[] = {link_id};
+    struct decide_grant g = grant("r1");
+    struct told told = {0};
+    struct decide *decide;
+
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    snprintf(link_id, sizeof(link_id), "%s:to-bravo-012345", name);
+    decide = node(name, link_id);
+    g.link_ids = path;
+    g.n_link_ids = 1;
+    put_and_tell(decide, g, &told);
+    assert_int_equal(told.last.state, DECIDE_APPLIED);
+    assert_int_equal(decide_put_policy(decide, name, DECIDE_MODE_OFF), 1);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OFF);
+    decide_free(decide);
+}
+
 static void without_a_policy_a_node_stays_in_its_mode(void **state) {
     (void)state;
     struct decide *decide = alpha();
 
-    decide_set_untold_mode(decide, DECIDE_MODE_OBSERVE);
-    assert_int_equal(decide_mode(decide), DECIDE_MODE_OBSERVE);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_ENFORCE);
     /* Another node's policy says nothing here. */
     decide_put_policy(decide, "bravo", DECIDE_MODE_OFF);
     decide_remove_policy(decide, "bravo");
-    assert_int_equal(decide_mode(decide), DECIDE_MODE_OBSERVE);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_ENFORCE);
     decide_put_policy(decide, "alpha", DECIDE_MODE_OFF);
     assert_int_equal(decide_mode(decide), DECIDE_MODE_OFF);
     assert_int_equal(decide_remove_policy(decide, "alpha"), 1);
-    assert_int_equal(decide_mode(decide), DECIDE_MODE_ENFORCE);
+    assert_int_equal(decide_mode(decide), DECIDE_MODE_OBSERVE);
     assert_int_equal(decide_remove_policy(decide, "alpha"), 0);
     decide_free(decide);
 }
@@ -542,6 +571,8 @@ int main(void) {
         cmocka_unit_test(a_node_in_the_middle_does_not_send),
         cmocka_unit_test(a_new_path_without_us_removes),
         cmocka_unit_test(policy_of_the_node_beats_default),
+        cmocka_unit_test(a_node_that_was_never_told_observes),
+        cmocka_unit_test(a_node_may_have_the_longest_host_name),
         cmocka_unit_test(without_a_policy_a_node_stays_in_its_mode),
         cmocka_unit_test(a_grant_in_the_future_waits),
         cmocka_unit_test(expedited_needs_gr_priority_and_a_small_bucket),

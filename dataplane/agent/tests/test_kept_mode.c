@@ -1,4 +1,4 @@
-/* The mode on disk: what was written is read again, nothing means enforce, what is broken means off. */
+/* The mode on disk: what was written is read again, nothing means observe, what is broken means off. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,9 +39,9 @@ static void assert_kept(enum decide_mode told, bool off) {
     assert_int_equal(kept.off, off);
 }
 
-static void a_node_that_was_told_nothing_enforces(void **state) {
+static void a_node_that_was_told_nothing_observes(void **state) {
     (void)state;
-    assert_kept(DECIDE_MODE_ENFORCE, false);
+    assert_kept(DECIDE_MODE_OBSERVE, false);
 }
 
 static void what_was_written_is_read(void **state) {
@@ -66,7 +66,7 @@ static void what_is_broken_means_off(void **state) {
         fclose(file);
         assert_int_equal(kept_mode_read(directory, &kept), -EBADMSG);
         assert_true(kept.off);
-        assert_int_equal(kept.told, DECIDE_MODE_ENFORCE);
+        assert_int_equal(kept.told, DECIDE_MODE_OBSERVE);
     }
 }
 
@@ -78,7 +78,7 @@ static void a_folder_that_is_not_there_is_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_that_was_told_nothing_enforces),
+        cmocka_unit_test(a_node_that_was_told_nothing_observes),
         cmocka_unit_test(what_was_written_is_read),
         cmocka_unit_test(what_is_broken_means_off),
         cmocka_unit_test(a_folder_that_is_not_there_is_told),

@@ -59,7 +59,7 @@ static void empty_object_means_no_grants(void **state) {
     struct ratefile ratefile;
     char error[RATEFILE_ERROR_LEN];
     assert_int_equal(ratefile_parse("{}", 2, &ratefile, error), 0);
-    assert_int_equal(ratefile.mode, DECIDE_MODE_ENFORCE);
+    assert_int_equal(ratefile.mode, DECIDE_MODE_OBSERVE);
     assert_int_equal(ratefile.n_grants, 0);
     ratefile_free(&ratefile);
 }

@@ -106,6 +106,7 @@ static int world_setup(void **state) {
     for (size_t i = 0; i < sizeof(topics) / sizeof(topics[0]); i++)
         rd_kafka_mock_topic_create(world->cluster, topics[i], i == 3 ? 2 : 1, 1);
     world->seen.decide = decide_new("alpha");
+    decide_set_untold_mode(world->seen.decide, DECIDE_MODE_ENFORCE);
     *state = world;
     return 0;
 }
@@ -401,7 +402,7 @@ static void policies_and_garbage(void **state) {
     assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_OFF);
     policy.enforcement = CHART__V1__ENFORCEMENT_MODE__ENFORCEMENT_MODE_UNSPECIFIED;
     assert_int_equal(take(seen, STREAMS_POLICY, "default", &policy.base), 1);
-    assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_ENFORCE);
+    assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_OBSERVE);
     assert_int_equal(take(seen, STREAMS_POLICY, "default", NULL), 0);
     for (int topic = STREAMS_POLICY; topic < STREAMS_IN_COUNT; topic++) {
         record.topic = (enum streams_in)topic;

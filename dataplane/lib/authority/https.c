@@ -12,7 +12,7 @@
 
 #define ANSWER_MAX (4u << 20)
 #define CONNECT_LIMIT_S 5L
-#define URL_LEN 512
+#define URL_LEN 1024
 #define CLOCK_FAULT_LEN 160
 #define MOMENT_LEN 24
 

@@ -139,6 +139,7 @@ class Element:
         self.lab, self.signals, self.node = lab, signals, node
         self.directory = lab.node_directory(node)
         self.path = self.directory / "signals.json"
+        self.mode_path = self.directory / "rates.json"
         self.process: subprocess.Popen[str] | None = None
         self._output: IO[str] | None = None
 
@@ -148,6 +149,8 @@ class Element:
         fresh.write_text(json.dumps(self.signals.file(self.node)))
         fresh.chmod(0o600)
         fresh.rename(self.path)
+        # What a policy says where there is a broker.
+        self.mode_path.write_text(json.dumps({"enforcement": "enforce"}))
 
     def _command(self, *words: str) -> list[str]:
         return [str(program(AGENT)), "--state-dir", str(self.directory), *words]
@@ -157,6 +160,8 @@ class Element:
         self.write()
         command = self._command("--node", self.node, "--cgroup", str(self.lab.node_cgroup(self.node)))
         command += ["--signal-file", str(self.path), *self.signals.more_options]
+        if "--bootstrap" not in self.signals.more_options:
+            command += ["--rate-file", str(self.mode_path)]
         for link, end in all_ends(self.lab.topology):
             if end.node == self.node:
                 rate_bps = round((link.rate_mbit or 0) * 1e6)

@@ -59,6 +59,8 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
     }
     if service in SERVICES:
         environment["CHART_GRPC_LISTEN"] = f"127.0.0.1:{grpc_port(settings, service)}"
+    if service == "registry":
+        environment["CHART_REGISTRY_FIRST_ENFORCEMENT"] = settings.registry_first_enforcement
     if service == "authority":
         environment["CHART_AUTHORITY_LISTEN"] = ",".join(settings.authority_listen)
         environment["CHART_GATEWAY_PORT"] = str(settings.gateway_port)

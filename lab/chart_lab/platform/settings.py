@@ -40,6 +40,8 @@ class PlatformSettings(BaseSettings):
     management_address: str = "10.254.0.1"
     # Whether services check that records of nodes are written by these nodes (chart.common.record_check).
     record_authentication: Literal["off", "observe", "require"] = "require"
+    # The local platform is there to be tried: its nodes enforce until an operator says otherwise.
+    registry_first_enforcement: Literal["off", "observe", "enforce"] = "enforce"
 
     @property
     def kafka_bootstrap(self) -> str:

@@ -67,6 +67,8 @@ class Decide:
         self._state = self._ffi.gc(self._lib.decide_new(node.encode()), self._lib.decide_free)
         self._statuses: list[grant_status_pb2.GrantStatus] = []
         self._sink = self._ffi.callback(SINK, self._take_status)
+        # An agent that was told nothing observes; the simulated ones were told to enforce.
+        self._check(self._lib.decide_put_policy(self._state, b"default", self._lib.DECIDE_MODE_ENFORCE))
 
     def set_links(self, links: Iterable[tuple[str, bool, int]]) -> None:
         """(link id, whether it is up, capacity) of the links that the node transmits on."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from chart.common import names
 from chart.v1 import archive_pb2
 
 Kind = archive_pb2.AlertKind
@@ -20,7 +21,6 @@ CHANGE_TOLD_S = 900
 FRESH_S = 180
 _IDENTITY = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _METRIC = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_NODE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 Path = tuple[str, str, str]
 
@@ -103,7 +103,7 @@ def check(rule: archive_pb2.AlertRule) -> archive_pb2.AlertRule:
         raise RuleError("kind", "must be above, below, no_data or change")
     for field in ("source_node", "destination_node"):
         value = getattr(rule, field)
-        if value and not _NODE.fullmatch(value):
+        if value and not names.is_node(value):
             raise RuleError(field, f"{value!r} is not a node name; empty: any")
     if not _METRIC.fullmatch(rule.metric):
         raise RuleError("metric", f"{rule.metric!r} is not a metric name, such as rtt_us")

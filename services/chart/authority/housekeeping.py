@@ -23,6 +23,7 @@ from chart.authority.keystore import KeyStore, KeyStoreError, KeyStoreUnavailabl
 from chart.authority.schemas import EnrolmentBody
 from chart.authority.settings import AuthoritySettings
 from chart.common.files import write_private
+from chart.common.names import common_name
 from chart.common.problems import ProblemError
 
 EVERY_S = 1.0
@@ -34,7 +35,7 @@ _log = structlog.get_logger("chart.authority")
 
 def request_for(name: str, key: object) -> x509.CertificateSigningRequest:
     """A signing request."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name(name))])
     return x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())  # type: ignore[arg-type]
 
 

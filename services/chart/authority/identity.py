@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -17,13 +17,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
+from chart.common.names import common_name, is_label, is_node
+
 Kind = Literal["node", "user", "service"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_NAME = {
-    "node": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
-    "service": re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"),
-    "user": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@-]{0,126}[A-Za-z0-9])?"),
+_NAME: Mapping[str, Callable[[str], object]] = {
+    "node": is_node,
+    "service": is_label,
+    "user": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@-]{0,126}[A-Za-z0-9])?").fullmatch,
 }
 _DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,98}[a-z0-9])?")
 
@@ -84,29 +86,25 @@ def of_short(text: str, domain: str) -> Identity:
     kind, _, name = text.partition("/")
     for known in KINDS:
         if kind == known:
-            if not _NAME[kind].fullmatch(name):
-                msg = f"{name!r} is not a name of a {kind}: letters, digits and - (for people also . _ @)"
+            if not _NAME[kind](name):
+                msg = f"{name!r} is not a name of a {kind}: letters, digits, - (nodes: also dots, people: also . _ @)"
                 raise IdentityError(msg)
             return Identity(domain, known, name)
     msg = f"{text!r} is not node/<name>, user/<name> or service/<name>"
     raise IdentityError(msg)
 
 
-# An attribute of a subject has at most so many characters (RFC 5280, upper bound of a common name).
-COMMON_NAME_MAX = 64
-
-
 def subject(uri: str) -> x509.Name:
     """The subject of a certificate: `UID=alpha,CN=alpha,OU=node`.
 
     For programs that know subjects and not URIs, as Kafka does. Kind and whole name both stand in it, so that
-    node `gateway` and service `gateway` are two; the common name alone may be cut.
+    node `gateway` and service `gateway` are two; the common name alone may be shortened.
     """
     identity = of_uri(uri)
     return x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, identity.kind),
-            x509.NameAttribute(NameOID.COMMON_NAME, identity.name[:COMMON_NAME_MAX]),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name(identity.name)),
             x509.NameAttribute(NameOID.USER_ID, identity.name),
         ]
     )

@@ -28,7 +28,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from hvac import exceptions as refusals
 
-from chart.authority.identity import COMMON_NAME_MAX, of_uri
+from chart.authority.identity import of_uri
 from chart.authority.keystore import (
     KEY_OCTETS,
     GeneratedKey,
@@ -39,6 +39,7 @@ from chart.authority.keystore import (
 )
 from chart.authority.keystore_embedded import jwk
 from chart.authority.settings import AuthoritySettings
+from chart.common.names import common_name
 
 WRAPPING_KEY = "chart-keys"
 RECEIPT_KEY = "chart-receipts"
@@ -170,7 +171,7 @@ class VaultKeyStore:
             lambda: self._vault.secrets.pki.sign_certificate(
                 f"{PKI_ROLE}-{'server' if names else identity.kind}",
                 request.public_bytes(serialization.Encoding.PEM).decode(),
-                identity.name[:COMMON_NAME_MAX],
+                common_name(identity.name),
                 extra_params=extra,
                 mount_point=self._settings.vault_pki_mount,
             )

@@ -6,8 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, IPvAnyNetwork
 
+from chart.common import names
+
 Service = Literal["available", "guaranteed", "maximum", "variable"]
-ElementName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(@[a-z0-9.-]{1,100})?$")]
+ElementName = Annotated[
+    str, Field(pattern=rf"^{names.NODE}(@[a-z0-9.-]{{1,100}})?$", max_length=names.NODE_LENGTH_MAX + 101)
+]
 
 
 class Body(BaseModel):
@@ -22,7 +26,9 @@ class CertificateBody(Body):
     csr: str = Field(max_length=16_384, description="PKCS #10, PEM.")
     token: str | None = Field(default=None, min_length=16, max_length=256)
     identity: str | None = Field(
-        default=None, max_length=140, description="Who the caller says to be: a token of another is refused, not used."
+        default=None,
+        max_length=names.NODE_LENGTH_MAX + 5,
+        description="Who the caller says to be: a token of another is refused, not used.",
     )
 
 
@@ -41,7 +47,7 @@ class Certificate(BaseModel):
 class EnrolmentBody(Body):
     """Make a one-time token."""
 
-    identity: str = Field(max_length=140, examples=["node/alpha"])
+    identity: str = Field(max_length=names.NODE_LENGTH_MAX + 5, examples=["node/alpha"])
     life_s: int = Field(default=3600, ge=1, le=7 * 86_400)
     repetition_key: str | None = Field(
         default=None, min_length=1, max_length=128, description="The same call again: the same enrolment."

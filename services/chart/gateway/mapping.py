@@ -86,7 +86,7 @@ def link_message(link_id: str, body: network.LinkBody) -> topology_pb2.Link:
         from_node=from_node,
         interface=interface,
         to_node=body.to_node,
-        capacity_bps=body.capacity_bps,
+        capacity_bps=body.capacity_bps or 0,
         delay_us=body.delay_us,
         admission_share=body.admission_share,
         tags=body.tags,
@@ -109,6 +109,7 @@ def link(
         interface=message.interface,
         to_node=message.to_node,
         capacity_bps=message.capacity_bps,
+        capacity_from_interface=message.capacity_from_interface,
         delay_us=message.delay_us,
         admission_share=message.admission_share or 0.8,
         tags=dict(message.tags),
@@ -138,6 +139,8 @@ def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Polic
         enforcement=policy_pb2.EnforcementMode.Value(mode),
         link_controller=body.link_controller or "",
         customer_weights=body.customer_weights or {},
+        default_congestion=body.default_congestion or "",
+        ipfix_collector=body.ipfix_collector or "",
     )
     if body.max_guaranteed_bps is not None:
         message.max_guaranteed_bps = body.max_guaranteed_bps
@@ -158,8 +161,10 @@ def policy(message: policy_pb2.Policy, default: policy_pb2.Policy | None) -> net
         link_controller=cast("network.LinkController", message.link_controller) if message.link_controller else None,
         max_guaranteed_bps=message.max_guaranteed_bps if own else None,
         customer_weights=dict(message.customer_weights),
+        default_congestion=message.default_congestion,
+        ipfix_collector=message.ipfix_collector,
         in_force=network.PolicyInForce(
-            enforcement=modes[0] if modes else "enforce",
+            enforcement=modes[0] if modes else "observe",
             link_controller=cast("network.LinkController", controllers[0] if controllers else "nec"),
             max_guaranteed_bps=bounds[0] if bounds else 0,
         ),

@@ -12,9 +12,9 @@ import structlog
 from chart.common import database, rpc, runtime, telemetry
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
-from chart.common.retries import until_done
+from chart.common.retries import for_ever, until_done
 from chart.common.streams import Broker, StreamError, connect
-from chart.registry import streams
+from chart.registry import capacities, streams
 from chart.registry.rpc import RegistryServicer
 from chart.registry.settings import RegistrySettings
 from chart.v1 import registry_pb2_grpc
@@ -36,6 +36,16 @@ async def _reconcile(pool: database.Pool, broker: Broker) -> None:
     await until_done(reconcile, (StreamError, psycopg.Error), told, RECONCILE_RETRY_S)
 
 
+async def _follow_capacities(servicer: RegistryServicer, broker: Broker) -> None:
+    """Take the capacities that nodes report of their links once the broker answers."""
+
+    def told(error: Exception, _: float) -> None:
+        _log.warning("capacities of interfaces not followed yet, trying again", reason=str(error))
+
+    follow = functools.partial(capacities.follow, broker, servicer.take_capacity)
+    await for_ever(follow, StreamError, told, RECONCILE_RETRY_S)
+
+
 async def _sweep(servicer: RegistryServicer, keep_s: float) -> None:
     """Delete what has been over for long, for ever."""
     while True:
@@ -55,14 +65,16 @@ async def serve(settings: RegistrySettings) -> None:
         broker = connect(settings)
         try:
             servicer = RegistryServicer(pool)
-            await servicer.ensure_built_in()
+            await servicer.ensure_built_in(settings.registry_first_enforcement)
             registration = ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, servicer)
             # The broker is no condition: changes are committed without it and published when it is back.
             checks = {"database": lambda: database.reachable(pool)}
             async with rpc.serve([registration], settings) as server, HealthServer(settings.http_listen, checks):
                 relay = OutboxRelay(pool, broker, "registry")
                 sweep = _sweep(servicer, settings.registry_keep_over_s)
-                await runtime.run_together(relay.run(), _reconcile(pool, broker), sweep, server.wait())
+                await runtime.run_together(
+                    relay.run(), _reconcile(pool, broker), _follow_capacities(servicer, broker), sweep, server.wait()
+                )
         finally:
             await broker.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,10 +27,27 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        # What nodes report of their links, as far as this process knows.
+        self._reported_bps: dict[str, int] = {}
 
-    async def ensure_built_in(self) -> None:
-        """Make what exists from the start and is not there: the policy "default", the built-in session rules."""
-        await self._ensure(POLICY, service.default_policy())
+    async def take_capacity(self, link_id: str, capacity_bps: int) -> None:
+        """A node reports what its link carries: the capacity from now on of a link that was stated without one."""
+        if self._reported_bps.get(link_id) == capacity_bps:
+            return
+        async with self._pool.connection() as connection, connection.transaction():
+            await repository.lock(connection, LINK, link_id)
+            stored = await repository.get(connection, LINK, link_id)
+            if stored is not None:
+                filled = service.with_reported_capacity(stored.message, capacity_bps)
+                if filled != stored.message:
+                    await _write(connection, LINK, link_id, filled, stored, "registry")
+        self._reported_bps[link_id] = capacity_bps
+
+    async def ensure_built_in(self, first_enforcement: str) -> None:
+        """Make what exists from the start and is not there: the policy "default" with the mode that this installation
+        begins in, and the built-in session rules.
+        """
+        await self._ensure(POLICY, service.default_policy(first_enforcement))
         for rule in session_rules.BUILT_IN:
             await self._ensure(SESSION_RULE, rule)
 
@@ -67,9 +85,18 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         self, request: registry_pb2.PutLinkRequest, context: Any
     ) -> registry_pb2.PutLinkResponse:
         """Create or change a link between nodes that exist."""
-        link = service.link(request.link)
+        stated = service.link(request.link)
+        link = service.with_reported_capacity(stated, self._reported_bps.get(stated.id, 0))
         ends = {"from_node": link.from_node, "to_node": link.to_node}
-        stored, created = await self._put(LINK, link.id, link, request.expected_revision, ends, rpc.actor(context))
+        stored, created = await self._put(
+            LINK,
+            link.id,
+            link,
+            request.expected_revision,
+            ends,
+            rpc.actor(context),
+            service.keep_reported_capacity,
+        )
         return registry_pb2.PutLinkResponse(link=stored.message, revision=stored.revision, created=created)
 
     async def DeleteLink(  # noqa: N802
@@ -93,7 +120,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.PutPolicyResponse:
         """Create or change a policy."""
         policy = service.policy(request.policy)
-        keep = service.keep_customer_weights if request.keep_customer_weights else None
+        keep = functools.partial(service.keep_unsaid, request=request)
         actor = rpc.actor(context)
         stored, created = await self._put(POLICY, policy.id, policy, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutPolicyResponse(policy=_numbered(stored), created=created)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from chart.common import names
 from chart.common.rpc_errors import RefusalError, conflict, invalid
-from chart.v1 import policy_pb2, reservations_pb2, sensing_configuration_pb2, topology_pb2
+from chart.v1 import policy_pb2, registry_pb2, reservations_pb2, sensing_configuration_pb2, topology_pb2
 
 DEFAULT_POLICY_ID = "default"
 LINK_CONTROLLERS = ("nec", "rcp")
@@ -23,10 +24,11 @@ MAX_WEIGHT = 10_000
 MIN_PERIOD_MS = 100
 MAX_PERIOD_MS = 30 * 86400 * 1000
 
-_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # What Linux takes for an interface: up to 15 characters, no slash, no white space; a colon would split the link id.
 _INTERFACE = re.compile(r"[^\s/:]{1,15}")
 _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:,-]{0,127}")
+# As the kernel takes it; "trinity" is what flows with a rate have.
+_CONTROL = re.compile(r"(?!trinity$)[a-z0-9_]{1,15}")
 _TARGET = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 
 
@@ -50,10 +52,23 @@ def check_label(field: str, value: str) -> None:
     Raises:
         RefusalError: INVALID_ARGUMENT.
     """
-    if not _LABEL.fullmatch(value):
+    if not names.is_label(value):
         suggestion = re.sub(r"[^a-z0-9-]+", "-", value.lower()).strip("-")[:63]
         words = "must be a DNS label: 1 to 63 of a-z, 0-9 and -, neither first nor last a -"
-        raise invalid(field, f"{field} {value!r} {words}", *([suggestion] if _LABEL.fullmatch(suggestion) else []))
+        raise invalid(field, f"{field} {value!r} {words}", *([suggestion] if names.is_label(suggestion) else []))
+
+
+def check_node(field: str, value: str) -> None:
+    """Refuse what is not a host name.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT.
+    """
+    if not names.is_node(value):
+        labels = (re.sub(r"[^a-z0-9-]+", "-", label).strip("-")[:63] for label in value.lower().split("."))
+        suggestion = ".".join(label for label in labels if label)
+        words = "must be a host name: labels of 1 to 63 of a-z, 0-9 and - with dots between, 253 characters at most"
+        raise invalid(field, f"{field} {value!r} {words}", *([suggestion] if names.is_node(suggestion) else []))
 
 
 def node(stated: topology_pb2.Node) -> topology_pb2.Node:
@@ -62,7 +77,7 @@ def node(stated: topology_pb2.Node) -> topology_pb2.Node:
     Raises:
         RefusalError: names the field.
     """
-    check_label("id", stated.id)
+    check_node("id", stated.id)
     _check_text("description", stated.description)
     _check_tags(stated.tags)
     stored = topology_pb2.Node()
@@ -96,7 +111,7 @@ def link(stated: topology_pb2.Link) -> topology_pb2.Link:
     from_node, colon, interface = stated.id.partition(":")
     if not colon:
         raise invalid("id", f"link id {stated.id!r} must be <from>:<interface>, for example bravo:to-charlie")
-    check_label("from_node", from_node)
+    check_node("from_node", from_node)
     if not _INTERFACE.fullmatch(interface):
         raise invalid("interface", f"{interface!r} is not an interface name: 1 to 15 characters without space, / or :")
     for field, actual, expected in (
@@ -105,11 +120,12 @@ def link(stated: topology_pb2.Link) -> topology_pb2.Link:
     ):
         if actual and actual != expected:
             raise invalid(field, f"{field} is {actual!r}, but the id {stated.id!r} says {expected!r}", expected)
-    check_label("to_node", stated.to_node)
+    check_node("to_node", stated.to_node)
     if stated.to_node == from_node:
         raise invalid("to_node", "a link must lead to another node than it leaves from")
-    if not 0 < stated.capacity_bps <= MAX_CAPACITY_BPS:
-        raise invalid("capacity_bps", f"must be between 1 and {MAX_CAPACITY_BPS} bit/s, is {stated.capacity_bps}")
+    if stated.capacity_bps > MAX_CAPACITY_BPS:
+        words = f"must be at most {MAX_CAPACITY_BPS} bit/s (0: of the interface), is {stated.capacity_bps}"
+        raise invalid("capacity_bps", words)
     if stated.delay_us > MAX_DELAY_US:
         raise invalid("delay_us", f"must be at most {MAX_DELAY_US} us, is {stated.delay_us}")
     if not 0 <= stated.admission_share <= 1:
@@ -119,7 +135,25 @@ def link(stated: topology_pb2.Link) -> topology_pb2.Link:
     stored.CopyFrom(stated)
     stored.from_node = from_node
     stored.interface = interface
+    stored.capacity_from_interface = stated.capacity_bps == 0
     return stored
+
+
+def with_reported_capacity(link: topology_pb2.Link, reported_bps: int) -> topology_pb2.Link:
+    """The link with what its node reports, when nobody stated a capacity; 0: the node has reported nothing."""
+    if not link.capacity_from_interface or not 0 < reported_bps <= MAX_CAPACITY_BPS:
+        return link
+    filled = topology_pb2.Link()
+    filled.CopyFrom(link)
+    filled.capacity_bps = reported_bps
+    return filled
+
+
+def keep_reported_capacity(link: topology_pb2.Link, before: topology_pb2.Link) -> topology_pb2.Link:
+    """The link with the capacity that its node reported before, when it is still left to the node."""
+    if link.capacity_bps or not before.capacity_from_interface:
+        return link
+    return with_reported_capacity(link, before.capacity_bps)
 
 
 def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
@@ -129,7 +163,7 @@ def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
     Raises:
         RefusalError: names the field.
     """
-    check_label("id", stated.id)
+    check_node("id", stated.id)
     modes = policy_pb2.EnforcementMode
     of_all = stated.id == DEFAULT_POLICY_ID
     if stated.enforcement not in modes.values() or (of_all and not stated.enforcement):
@@ -147,6 +181,12 @@ def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
             raise invalid("customer_weights", "a customer's name has 1 to 63 characters")
         if not 1 <= weight <= MAX_WEIGHT:
             raise invalid(f"customer_weights.{customer}", f"must be between 1 and {MAX_WEIGHT}, is {weight}")
+    if stated.default_congestion and not _CONTROL.fullmatch(stated.default_congestion):
+        message = f"{stated.default_congestion!r} is not the name of a congestion control, for example bbr"
+        raise invalid("default_congestion", message, "cubic", "bbr")
+    if stated.ipfix_collector and not _is_endpoint(stated.ipfix_collector):
+        message = f"{stated.ipfix_collector!r} is not ADDRESS:PORT or [ADDRESS]:PORT, in numbers"
+        raise invalid("ipfix_collector", message)
     stored = policy_pb2.Policy()
     stored.CopyFrom(stated)
     if of_all:
@@ -174,11 +214,24 @@ def check_policy_deletion(identity: str) -> None:
         raise invalid("id", "the default policy cannot be deleted: it holds for every node", "change it instead")
 
 
-def default_policy() -> policy_pb2.Policy:
-    """What holds until an operator says otherwise: enforce, NEC."""
+def keep_unsaid(
+    policy: policy_pb2.Policy, before: policy_pb2.Policy, request: registry_pb2.PutPolicyRequest
+) -> policy_pb2.Policy:
+    """The policy with what its request does not say as it was before."""
+    kept = policy_pb2.Policy()
+    kept.CopyFrom(keep_customer_weights(policy, before) if request.keep_customer_weights else policy)
+    if request.keep_default_congestion:
+        kept.default_congestion = before.default_congestion
+    if request.keep_ipfix_collector:
+        kept.ipfix_collector = before.ipfix_collector
+    return kept
+
+
+def default_policy(enforcement: str) -> policy_pb2.Policy:
+    """What holds until an operator says otherwise: the mode that this installation begins in, NEC."""
     return policy_pb2.Policy(
         id=DEFAULT_POLICY_ID,
-        enforcement=policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE,
+        enforcement=policy_pb2.EnforcementMode.Value(f"ENFORCEMENT_MODE_{enforcement.upper()}"),
         link_controller=LINK_CONTROLLERS[0],
     )
 
@@ -193,8 +246,8 @@ def sensing_configuration(
     """
     if not _IDENTITY.fullmatch(stated.id):
         raise invalid("id", f"{stated.id!r} must be 1 to 128 letters, digits and . _ : , -")
-    check_label("source_node", stated.source_node)
-    check_label("destination_node", stated.destination_node)
+    check_node("source_node", stated.source_node)
+    check_node("destination_node", stated.destination_node)
     if stated.source_node == stated.destination_node:
         raise invalid("destination_node", "must be another node than source_node")
     try:
@@ -243,6 +296,16 @@ def unknown_node(field: str, identity: str, known: list[str]) -> RefusalError:
         code="unknown-node", detail=f"there is no node {identity!r}", field=field, suggestions=known[:5]
     )
     return RefusalError(refusal)
+
+
+def _is_endpoint(text: str) -> bool:
+    address, _, port = text.rpartition(":")
+    try:
+        known = ipaddress.ip_address(address.strip("[]") if address.startswith("[") else address)
+    except ValueError:
+        return False
+    bracketed = address.startswith("[") and address.endswith("]")
+    return bracketed == (known.version == 6) and port.isdecimal() and 0 < int(port) < 65536
 
 
 def _check_text(field: str, value: str) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chart.common import names
+
 SENSOR = "composition"
 MOST_INPUTS = 16
 _METRIC = re.compile(r"^[a-z][a-z0-9_]{0,63}$")
-_NODE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 _KNOWN = frozenset({"function", "inputs", "metric", "max_age_ms", "good_rtt_us", "good_bandwidth_bps"})
 # What is good enough for health 1 when a configuration does not say it.
 GOOD_RTT_US = 100_000.0
@@ -92,7 +93,7 @@ def parse(parameters: Mapping[str, str]) -> Composition:
 
 def _input(text: str) -> Input:
     node, colon, metric = text.rpartition(":")
-    if not _METRIC.match(metric) or (colon and not _NODE.match(node)):
+    if not _METRIC.match(metric) or (colon and not names.is_node(node)):
         raise CompositionError(f"input {text!r} is not metric or node:metric, such as rtt_us or charlie:rtt_us")
     return Input(node, metric)
 

@@ -225,3 +225,22 @@ async def test_authorisation_policies_are_listed_and_removed(embedded: Place) ->
     gone = await embedded.operator.delete(f"{path}/apps")
     assert told(gone)[2] == "There is no authorisation policy apps."
     assert {"authorisation-policy.put", "authorisation-policy.delete"} <= set(actions(embedded))
+
+
+async def test_nodes_with_long_host_names_enrol_and_get_their_keys(embedded: Place) -> None:
+    ends = [".".join([f"node-{number}" + "a" * 50, "b" * 60, "c" * 60, "lab.example.net"]) for number in (1, 2)]
+    subjects = set()
+    for name in ends:
+        made = await token_for(embedded, f"node/{name}")
+        issued = (await come(embedded, made["token"], identity=f"node/{name}")).json()
+        assert issued["identity"].endswith(f"/node/{name}")
+        subjects.add(x509.load_pem_x509_certificate(issued["certificate"].encode()).subject.rfc4514_string())
+    # Principals of the broker are made of subjects: no two nodes have the same.
+    assert len(subjects) == 2
+    here = await embedded.node(ends[0])
+    keys = await here.get(f"/v1/keys/{ends[0]}/{ends[1]}?start=true")
+    assert keys.status_code == 200, keys.text
+    assert (keys.json()["sender"], keys.json()["receiver"]) == tuple(ends)
+    assert (await here.get(f"/v1/stream-keys/{ends[0]}")).status_code == 200
+    listed = {one["identity"] for one in (await embedded.operator.get("/v1/enrolments")).json()}
+    assert {f"node/{name}" for name in ends} <= listed

@@ -167,7 +167,7 @@ def refusals_name_the_field(client: httpx.Client, body: dict[str, object]) -> No
     assert (preview.status_code, preview.json()["refusal"]["status"]) == (200, 422), preview.text
     past = client.post("/v1/rate-requests", json={**body, "start": "2020-01-01T00:00:00Z"})
     assert (past.status_code, past.json()["field"]) == (422, "start")
-    stale = client.put("/v1/policies/default", json={"enforcement": "observe"}, headers={"If-Match": '"999"'})
+    stale = client.put("/v1/policies/default", json={"enforcement": "off"}, headers={"If-Match": '"999"'})
     assert (stale.status_code, stale.json().get("field")) == (412, "If-Match"), stale.text
 
 

@@ -22,6 +22,7 @@ from chart.common.streams import CompactedState, KafkaBroker
 from chart.registry.main import serve
 from chart.registry.settings import RegistrySettings
 from chart.v1 import (
+    node_state_pb2,
     policy_pb2,
     registry_pb2,
     registry_pb2_grpc,
@@ -101,7 +102,7 @@ async def test_the_default_policy_exists_and_is_published(registry: Registry) ->
     answer = await registry.stub.ListPolicies(registry_pb2.ListPoliciesRequest())
     (policy,) = answer.policies
     assert (policy.id, policy.link_controller) == ("default", "nec")
-    assert policy.enforcement == policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE
+    assert policy.enforcement == policy_pb2.EnforcementMode.ENFORCEMENT_MODE_OBSERVE
     await eventually(lambda: registry.policies.get("default") == policy)
 
 
@@ -143,6 +144,41 @@ async def test_nodes_and_links_are_stored_published_and_removed(registry: Regist
     await registry.stub.DeleteLink(registry_pb2.DeleteLinkRequest(id="bravo:to-charlie"))
     await registry.stub.DeleteNode(registry_pb2.DeleteNodeRequest(id="bravo"))
     await eventually(lambda: [key for key, _ in registry.topology.items()] == ["charlie"])
+
+
+# 200 characters and more.
+HOST = ".".join(["node" + "a" * 50, "rack" + "b" * 50, "room" + "c" * 50, "site" + "d" * 20, "example.net"])
+
+
+async def test_a_link_without_a_capacity_gets_what_its_node_reports(registry: Registry) -> None:
+    link = f"{HOST}:eth0"
+
+    async def report(capacity_bps: int, node: str = HOST) -> None:
+        state = node_state_pb2.NodeState(node=node, reported_at_us=time.time_ns() // 1000)
+        state.interfaces.add(link_id=link, interface="eth0", own_capacity_bps=capacity_bps)
+        await registry.broker.publish("chart.node-state.v1", node, state)
+
+    def published() -> tuple[int, bool]:
+        entity = registry.topology.get(link)
+        assert isinstance(entity, topology_pb2.TopologyEntity)
+        return entity.link.capacity_bps, entity.link.capacity_from_interface
+
+    await registry.put_node(HOST)
+    await registry.put_node("charlie")
+    stated = topology_pb2.Link(id=link, to_node="charlie")
+    answer = await registry.stub.PutLink(registry_pb2.PutLinkRequest(link=stated))
+    assert (answer.link.capacity_bps, answer.link.capacity_from_interface) == (0, True)
+    # Nobody speaks for another node.
+    await report(7, node="charlie")
+    await report(10**9)
+    await eventually(lambda: registry.topology.get(link) is not None and published() == (10**9, True))
+    await report(10**8)
+    await eventually(lambda: published() == (10**8, True))
+    again = await registry.stub.PutLink(registry_pb2.PutLinkRequest(link=stated))
+    assert (again.link.capacity_bps, again.created) == (10**8, False)
+    await registry.put_link(link, "charlie")
+    await report(10**7)
+    await eventually(lambda: published() == (10**8, False))
 
 
 async def test_stating_the_same_again_changes_nothing(registry: Registry) -> None:

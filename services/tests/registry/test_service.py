@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from chart.common.rpc_errors import RefusalError
 from chart.registry import service
-from chart.v1 import policy_pb2, sensing_configuration_pb2, topology_pb2
+from chart.v1 import policy_pb2, registry_pb2, sensing_configuration_pb2, topology_pb2
 
 OFF, OBSERVE = policy_pb2.ENFORCEMENT_MODE_OFF, policy_pb2.ENFORCEMENT_MODE_OBSERVE
 
@@ -90,7 +92,6 @@ def test_a_link_takes_its_ends_from_its_id() -> None:
         ({"interface": "eth9"}, "interface"),
         ({"to_node": ""}, "to_node"),
         ({"to_node": "bravo"}, "to_node"),
-        ({"capacity_bps": 0}, "capacity_bps"),
         ({"capacity_bps": 10**14}, "capacity_bps"),
         ({"delay_us": 61_000_000}, "delay_us"),
         ({"admission_share": 1.01}, "admission_share"),
@@ -100,6 +101,65 @@ def test_a_link_takes_its_ends_from_its_id() -> None:
 )
 def test_a_wrong_link_is_refused_by_field(fields: dict[str, object], at_fault: str) -> None:
     assert refused(service.link, link(**fields)).refusal.field == at_fault
+
+
+def test_a_link_without_a_capacity_has_what_its_node_says() -> None:
+    stored = service.link(link(capacity_bps=0))
+    assert (stored.capacity_bps, stored.capacity_from_interface) == (0, True)
+    filled = service.with_reported_capacity(stored, 10**9)
+    assert (filled.capacity_bps, filled.capacity_from_interface) == (10**9, True)
+    # Stating the same once more forgets nothing; stating a capacity ends it.
+    assert service.keep_reported_capacity(stored, filled) == filled
+    stated = service.link(link())
+    assert service.with_reported_capacity(stated, 10**9) == stated
+    assert service.keep_reported_capacity(stated, filled) == stated
+
+
+# 200 characters and more.
+LONG = ".".join(["a" * 61 + "b", "c" * 63, "d" * 63, "lab.example"])
+
+
+@pytest.mark.parametrize("name", ["bravo.lab.example.net", LONG, "a.b", "1", "1.a"])
+def test_a_node_may_be_called_by_its_host_name(name: str) -> None:
+    assert service.node(node(id=name)).id == name
+    stored = service.link(link(id=f"{name}:eth0", to_node=LONG if name != LONG else "alpha"))
+    assert (stored.from_node, stored.interface) == (name, "eth0")
+    assert service.policy(policy_pb2.Policy(id=name, enforcement=OBSERVE)).id == name
+
+
+@pytest.mark.parametrize(
+    "name", ["a..b", ".a", "a.", "A.example", "a_b.example", "x" * 64 + ".a", ".".join(["a"] * 128)]
+)
+def test_what_is_no_host_name_is_refused(name: str) -> None:
+    assert refused(service.node, node(id=name)).refusal.field == "id"
+
+
+@pytest.mark.parametrize(
+    ("fields", "at_fault"),
+    [
+        ({"default_congestion": "trinity"}, "default_congestion"),
+        ({"default_congestion": "BBR"}, "default_congestion"),
+        ({"ipfix_collector": "collector:4739"}, "ipfix_collector"),
+        ({"ipfix_collector": "192.0.2.9"}, "ipfix_collector"),
+        ({"ipfix_collector": "2001:db8::1:4739"}, "ipfix_collector"),
+        ({"ipfix_collector": "192.0.2.9:70000"}, "ipfix_collector"),
+    ],
+)
+def test_what_a_policy_says_to_agents_is_checked(fields: dict[str, Any], at_fault: str) -> None:
+    wrong = policy_pb2.Policy(id="default", enforcement=OBSERVE, **fields)
+    assert refused(service.policy, wrong).refusal.field == at_fault
+
+
+def test_what_a_policy_leaves_out_stays() -> None:
+    before = service.policy(
+        policy_pb2.Policy(
+            id="default", enforcement=OBSERVE, default_congestion="bbr", ipfix_collector="[2001:db8::1]:4739"
+        )
+    )
+    fresh = policy_pb2.Policy(id="default", enforcement=OFF, ipfix_collector="192.0.2.9:4739")
+    request = registry_pb2.PutPolicyRequest(policy=fresh, keep_default_congestion=True)
+    kept = service.keep_unsaid(fresh, before, request)
+    assert (kept.default_congestion, kept.ipfix_collector) == ("bbr", "192.0.2.9:4739")
 
 
 def test_a_policy_without_controller_gets_nec() -> None:
@@ -146,8 +206,9 @@ def test_a_wrong_policy_is_refused_by_field(policy: policy_pb2.Policy, at_fault:
     assert refused(service.policy, policy).refusal.field == at_fault
 
 
-def test_the_default_policy_is_one_that_would_be_accepted() -> None:
-    assert service.policy(service.default_policy()) == service.default_policy()
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+def test_the_default_policy_is_one_that_would_be_accepted(mode: str) -> None:
+    assert service.policy(service.default_policy(mode)) == service.default_policy(mode)
 
 
 @pytest.mark.parametrize(

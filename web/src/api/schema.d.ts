@@ -2482,8 +2482,16 @@ export interface components {
             interface: string;
             /** To Node */
             to_node: string;
-            /** Capacity Bps */
+            /**
+             * Capacity Bps
+             * @description 0: the node has not reported it yet; no path leads over the link.
+             */
             capacity_bps: number;
+            /**
+             * Capacity From Interface
+             * @description Nobody stated a capacity: it is what the node reports.
+             */
+            capacity_from_interface: boolean;
             /** Delay Us */
             delay_us: number;
             /** Admission Share */
@@ -2511,10 +2519,10 @@ export interface components {
             to_node: string;
             /**
              * Capacity Bps
-             * @description Bits per second, IP headers included.
+             * @description Bits per second, IP headers included; default: what the node reports of its interface.
              * @example 100000000
              */
-            capacity_bps: number;
+            capacity_bps?: number | null;
             /**
              * Delay Us
              * @description One-way propagation delay in microseconds; 0: unknown.
@@ -3140,6 +3148,16 @@ export interface components {
             customer_weights: {
                 [key: string]: number;
             };
+            /**
+             * Default Congestion
+             * @description Empty: it says none.
+             */
+            default_congestion: string;
+            /**
+             * Ipfix Collector
+             * @description Empty: it says none.
+             */
+            ipfix_collector: string;
         };
         /**
          * PolicyBody
@@ -3176,6 +3194,18 @@ export interface components {
             customer_weights?: {
                 [key: string]: number;
             } | null;
+            /**
+             * Default Congestion
+             * @description Congestion control of flows whose rate ended; left out: unchanged; empty: what each flow had.
+             * @example bbr
+             */
+            default_congestion?: string | null;
+            /**
+             * Ipfix Collector
+             * @description ADDRESS:PORT that flow records go to (IPFIX over UDP); left out: unchanged; empty: nobody.
+             * @example 192.0.2.9:4739
+             */
+            ipfix_collector?: string | null;
         };
         /**
          * PolicyPage
@@ -8404,7 +8434,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;
@@ -8499,7 +8529,7 @@ export interface operations {
                 "If-Match"?: string | null;
             };
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;
@@ -8631,7 +8661,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;
@@ -11165,7 +11195,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description DNS label. */
+                /** @description Host name. */
                 id: string;
             };
             cookie?: never;

@@ -21,6 +21,7 @@ export function link(change: Partial<Link> = {}): Link {
     interface: "to-b",
     to_node: "b",
     capacity_bps: 100_000_000,
+    capacity_from_interface: false,
     delay_us: 50_000,
     admission_share: 0.9,
     tags: {},

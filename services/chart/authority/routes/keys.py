@@ -11,15 +11,16 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from chart.authority.context import Anyone, Authority, Caller, Context, forbidden, invalid, of, peer
 from chart.authority.keys import RECORDS, HeldKey, not_enrolled
 from chart.authority.schemas import KeyEpoch, KeySet, StreamKeySet
+from chart.common import names
 from chart.common.problems import ProblemError
 
 router = APIRouter(prefix="/v1")
 # Served by `get_keys` itself, outside the router: see there.
 PAIR_PATH = "/v1/keys/{sender}/{receiver}"
 
-_ELEMENT = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(@[a-z0-9.-]{1,100})?"
+_ELEMENT = rf"{names.NODE}(@[a-z0-9.-]{{1,100}})?"
 _is_element = re.compile(_ELEMENT).fullmatch
-Element = Annotated[str, Path(pattern=f"^{_ELEMENT}$", max_length=164)]
+Element = Annotated[str, Path(pattern=f"^{_ELEMENT}$", max_length=names.NODE_LENGTH_MAX + 101)]
 Start = Annotated[
     bool, Query(description="The caller has started anew: it lost its sequence or window, so a new epoch is made.")
 ]

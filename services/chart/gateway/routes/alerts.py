@@ -13,7 +13,7 @@ from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import IfMatch, expected_revision, tag
-from chart.gateway.schemas.common import NODE_ID_PATTERN
+from chart.gateway.schemas.common import LABEL_PATTERN
 from chart.gateway.schemas.sensing import AlertRule, AlertRuleBody, AlertRules, Alerts
 from chart.v1 import archive_pb2
 
@@ -21,7 +21,7 @@ from chart.v1 import archive_pb2
 router = APIRouter(tags=["sensing"], responses=responses(401, 403, 422, 429, 500, 503))
 
 RuleId = Annotated[
-    str, Path(alias="id", pattern=NODE_ID_PATTERN, max_length=63, description="DNS label.", examples=["slow-path"])
+    str, Path(alias="id", pattern=LABEL_PATTERN, max_length=63, description="DNS label.", examples=["slow-path"])
 ]
 
 

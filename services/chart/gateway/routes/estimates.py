@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from grpc import aio
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway import mapping_sensing
 from chart.gateway.auth import AnyRole, Operator
@@ -26,7 +27,7 @@ router = APIRouter(tags=["sensing"], responses=responses(401, 403, 422, 429, 500
 # A pod answers a single run within 30 s, or says why it does not.
 RUN_DEADLINE_S = 35.0
 
-NodeFilter = Annotated[str | None, Query(pattern=NODE_ID_PATTERN, max_length=63)]
+NodeFilter = Annotated[str | None, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
 MetricFilter = Annotated[str | None, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])]
 
 

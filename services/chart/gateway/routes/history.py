@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole
@@ -29,7 +30,7 @@ _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 MetricName = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])]
-NodeFilter = Annotated[str | None, Query(pattern=NODE_ID_PATTERN, max_length=63)]
+NodeFilter = Annotated[str | None, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
 
 
 async def read_archive(gateway: Gateway) -> None:
@@ -74,7 +75,7 @@ async def series(
     subject: Annotated[
         str,
         Query(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,:@-]{0,159}$",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,:@-]{0,539}$",
             description="measurement: `<source>,<destination>`; link: its id; grant: id of the rate request.",
             examples=["bravo:to-charlie"],
         ),

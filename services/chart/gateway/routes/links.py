@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Operator
@@ -25,7 +26,7 @@ LinkIdPath = Annotated[
     Path(
         alias="id",
         pattern=LINK_ID_PATTERN,
-        max_length=79,
+        max_length=names.LINK_LENGTH_MAX,
         description="`<from>:<interface>`.",
         examples=["bravo:to-charlie"],
     ),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import IPvAnyAddress
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway.auth import Operator
 from chart.gateway.context import Context, Gateway
@@ -25,7 +26,7 @@ from chart.gateway.schemas.identities import (
 
 router = APIRouter(prefix="/v1", responses=responses(401, 403, 422, 429, 500, 503))
 
-Element = Annotated[str, Path(pattern=ELEMENT_PATTERN, max_length=164, examples=["alpha"])]
+Element = Annotated[str, Path(pattern=ELEMENT_PATTERN, max_length=names.NODE_LENGTH_MAX + 101, examples=["alpha"])]
 NetworkAddress = Annotated[IPvAnyAddress, Path(examples=["10.9.0.0"])]
 Bits = Annotated[int, Path(ge=0, le=128, description="Length of the prefix.", examples=[16])]
 PolicyId = Annotated[str, Path(alias="id", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", max_length=64)]
@@ -45,7 +46,10 @@ async def list_next_hops(
     request: Request,
     gateway: Context,
     _principal: Operator,
-    element: Annotated[str, Query(pattern=rf"{ELEMENT_PATTERN}|^$", max_length=164, description="Only its own.")] = "",
+    element: Annotated[
+        str,
+        Query(pattern=rf"{ELEMENT_PATTERN}|^$", max_length=names.NODE_LENGTH_MAX + 101, description="Only its own."),
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> NextHops:
     """Of every element: what operators stated, what reports proved, and what follows from the topology."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Operator
@@ -21,7 +22,14 @@ from chart.v1 import registry_pb2, topology_pb2
 router = APIRouter(prefix="/v1", tags=["network"], responses=responses(401, 403, 422, 429, 500, 503))
 
 NodeIdPath = Annotated[
-    str, Path(alias="id", pattern=NODE_ID_PATTERN, max_length=63, description="DNS label.", examples=["bravo"])
+    str,
+    Path(
+        alias="id",
+        pattern=NODE_ID_PATTERN,
+        max_length=names.NODE_LENGTH_MAX,
+        description="Host name.",
+        examples=["bravo"],
+    ),
 ]
 
 

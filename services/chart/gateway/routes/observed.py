@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from chart.common import names
 from chart.gateway import in_band
 from chart.gateway.auth import AnyRole, Operator
 from chart.gateway.backends import problems
@@ -62,7 +63,9 @@ async def get_request_history(request_id: RequestId, gateway: Context, principal
 async def list_flows(
     gateway: Context,
     principal: AnyRole,
-    node: Annotated[str, Query(pattern=rf"{NODE_ID_PATTERN}|^$", max_length=63, description="Sending node.")] = "",
+    node: Annotated[
+        str, Query(pattern=rf"{NODE_ID_PATTERN}|^$", max_length=names.NODE_LENGTH_MAX, description="Sending node.")
+    ] = "",
     running: Annotated[bool, Query(description="Only flows that have not ended.")] = False,
     limit: Limit = 1000,
 ) -> observed.Flows:

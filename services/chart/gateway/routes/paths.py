@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from chart.common import names
 from chart.gateway import reservation_mapping
 from chart.gateway.auth import AnyRole
 from chart.gateway.backends import problems
@@ -23,7 +24,13 @@ Until = Annotated[InputTimestamp | None, Query(description="null: no end.")]
 
 
 def _node(name: str) -> object:
-    return Path(alias=name, pattern=NODE_ID_PATTERN, max_length=63, description="Id of a node.", examples=["alpha"])
+    return Path(
+        alias=name,
+        pattern=NODE_ID_PATTERN,
+        max_length=names.NODE_LENGTH_MAX,
+        description="Id of a node.",
+        examples=["alpha"],
+    )
 
 
 @router.get("/paths/{source}/{destination}", summary="Paths between two nodes")
@@ -35,7 +42,7 @@ async def list_paths(
     start: Start = None,
     until: Until = None,
     avoid: Annotated[
-        list[Annotated[str, Query(pattern=r"^[A-Za-z0-9_.@:-]{1,79}$")]] | None,
+        list[Annotated[str, Query(pattern=r"^[A-Za-z0-9_.@:-]{1,269}$")]] | None,
         Query(max_length=32, description="Ids of nodes and links that the paths must not use."),
     ] = None,
 ) -> PathList:

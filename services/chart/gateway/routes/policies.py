@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway import mapping
 from chart.gateway.auth import AnyRole, Operator
@@ -32,7 +33,7 @@ PolicyId = Annotated[
     Path(
         alias="id",
         pattern=NODE_ID_PATTERN,
-        max_length=63,
+        max_length=names.NODE_LENGTH_MAX,
         description="A node's id, or `default` for every node without a policy of its own.",
         examples=["default"],
     ),
@@ -111,6 +112,8 @@ async def put_policy(
         policy=mapping.policy_message(policy_id, body),
         expected_revision=expected_revision(if_match, current),
         keep_customer_weights=body.customer_weights is None,
+        keep_default_congestion=body.default_congestion is None,
+        keep_ipfix_collector=body.ipfix_collector is None,
     )
     with problems("registry"):
         answer = await gateway.backends.registry.PutPolicy(call, metadata=acting(principal.subject))
@@ -151,7 +154,9 @@ async def list_configurations(
     source: Annotated[
         str | None,
         Query(
-            pattern=NODE_ID_PATTERN, max_length=63, description="Only configurations that this node's sensor pod runs."
+            pattern=NODE_ID_PATTERN,
+            max_length=names.NODE_LENGTH_MAX,
+            description="Only configurations that this node's sensor pod runs.",
         ),
     ] = None,
     limit: Limit = 1000,

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import StringConstraints
 from ulid import ULID
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.common.tokens import Principal
 from chart.gateway import reservation_mapping
@@ -166,7 +167,11 @@ async def list_rate_requests(
     ] = None,
     link: Annotated[
         str | None,
-        Query(pattern=LINK_ID_PATTERN, max_length=79, description="Only requests with this link in their path."),
+        Query(
+            pattern=LINK_ID_PATTERN,
+            max_length=names.LINK_LENGTH_MAX,
+            description="Only requests with this link in their path.",
+        ),
     ] = None,
     owner: Annotated[
         str | None,

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
+from chart.common import names
 from chart.common.problems import ProblemError
 from chart.gateway import mapping_sensing
 from chart.gateway.auth import AnyRole, Operator
@@ -38,7 +39,7 @@ SnapshotId = Annotated[
     str,
     Path(alias="id", pattern=r"^(latest|[0-9A-Za-z]{26})$", description="`latest`, or an id.", examples=["latest"]),
 ]
-NodeName = Annotated[str, Query(pattern=NODE_ID_PATTERN, max_length=63)]
+NodeName = Annotated[str, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
 From = Annotated[InputTimestamp | None, Query(alias="from")]
 Until = Annotated[InputTimestamp | None, Query()]
 _MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}

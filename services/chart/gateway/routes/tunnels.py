@@ -12,7 +12,7 @@ from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, IfMatch, Limit, expected_revision, page, tag
-from chart.gateway.schemas.common import NODE_ID_PATTERN
+from chart.gateway.schemas.common import LABEL_PATTERN
 from chart.gateway.schemas.tunnels import TunnelBody, TunnelDetail, TunnelPage
 from chart.v1 import tunnels_pb2
 
@@ -22,7 +22,7 @@ TunnelId = Annotated[
     str,
     Path(
         alias="id",
-        pattern=NODE_ID_PATTERN,
+        pattern=LABEL_PATTERN,
         max_length=63,
         description="Name of the tunnel, as given to its origin.",
         examples=["gold"],

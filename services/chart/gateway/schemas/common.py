@@ -21,6 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from chart.common import names
+
 # 1 Pbit/s: above any link, below 2^53, so that every JSON reader keeps the number exact.
 MAX_BPS = 10**15
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -75,12 +77,11 @@ CustomerName = Annotated[str, Field(min_length=1, max_length=63)]
 Weight = Annotated[int, Field(ge=1, le=10_000)]
 Bps = Annotated[int, Field(ge=0, le=MAX_BPS, description="Bits per second, IP headers included.")]
 Revision = Annotated[int, Field(ge=0, description="Grows with every change; also the ETag.")]
-# DNS label (RFC 1123).
-NODE_ID_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, max_length=63, examples=["bravo"])]
-# "<from>:<interface>"; Linux interface names have at most 15 characters, none of them "/" or blank.
-LINK_ID_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?:[A-Za-z0-9_.@-]{1,15}$"
-LinkId = Annotated[str, Field(pattern=LINK_ID_PATTERN, max_length=79, examples=["bravo:to-charlie"])]
+LABEL_PATTERN = rf"^{names.LABEL}$"
+NODE_ID_PATTERN = rf"^{names.NODE}$"
+NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX, examples=["bravo"])]
+LINK_ID_PATTERN = rf"^{names.NODE}:{names.INTERFACE}$"
+LinkId = Annotated[str, Field(pattern=LINK_ID_PATTERN, max_length=names.LINK_LENGTH_MAX, examples=["bravo:to-charlie"])]
 ENTITY_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.,:-]{0,127}$"
 TagText = Annotated[str, Field(max_length=256)]
 TagName = Annotated[str, Field(min_length=1, max_length=64)]

@@ -6,16 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, IPvAnyAddress, Strict
 
+from chart.common import names
 from chart.gateway.schemas.authorisations import Service
 from chart.gateway.schemas.common import Input, Output, Timestamp
 
-IDENTITY_PATTERN = r"^(node|service)/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+IDENTITY_PATTERN = rf"^(node/{names.NODE}|service/{names.LABEL})$"
 # A node of this domain, or one of a neighbouring domain: name@domain.
-ELEMENT_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(@[a-z0-9.-]{1,100})?$"
+ELEMENT_PATTERN = rf"^{names.NODE}(@[a-z0-9.-]{{1,100}})?$"
 DOMAIN_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?$"
 
-IdentityName = Annotated[str, Field(pattern=IDENTITY_PATTERN, max_length=71, examples=["node/alpha"])]
-ElementName = Annotated[str, Field(pattern=ELEMENT_PATTERN, max_length=164, examples=["bravo"])]
+IdentityName = Annotated[
+    str, Field(pattern=IDENTITY_PATTERN, max_length=names.NODE_LENGTH_MAX + 5, examples=["node/alpha"])
+]
+ElementName = Annotated[str, Field(pattern=ELEMENT_PATTERN, max_length=names.NODE_LENGTH_MAX + 101, examples=["bravo"])]
 
 
 class EnrolmentBody(Input):
@@ -80,7 +83,7 @@ class Identities(Output):
 class RevocationBody(Input):
     """Every certificate of an identity, or one by its serial number."""
 
-    identity: str | None = Field(default=None, max_length=140, examples=["node/alpha"])
+    identity: str | None = Field(default=None, max_length=names.NODE_LENGTH_MAX + 5, examples=["node/alpha"])
     serial: str | None = Field(default=None, pattern=r"^[0-9a-f]{1,40}$", max_length=40)
     reason: str = Field(default="", max_length=200)
 

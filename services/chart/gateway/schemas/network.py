@@ -107,7 +107,13 @@ class LinkBody(Input):
     """Configuration of a directed link; its transmitting node and interface follow from the id."""
 
     to_node: NodeId
-    capacity_bps: int = Field(ge=1, le=MAX_BPS, description="Bits per second, IP headers included.", examples=[10**8])
+    capacity_bps: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_BPS,
+        description="Bits per second, IP headers included; default: what the node reports of its interface.",
+        examples=[10**8],
+    )
     delay_us: int = Field(
         default=0, ge=0, le=2**32 - 1, description="One-way propagation delay in microseconds; 0: unknown."
     )
@@ -169,7 +175,8 @@ class Link(Output):
     from_node: str
     interface: str
     to_node: str
-    capacity_bps: int
+    capacity_bps: int = Field(description="0: the node has not reported it yet; no path leads over the link.")
+    capacity_from_interface: bool = Field(description="Nobody stated a capacity: it is what the node reports.")
     delay_us: int
     admission_share: float
     tags: dict[str, str]
@@ -210,6 +217,18 @@ class PolicyBody(Input):
         max_length=64,
         description="Weights of tunnel customers by name, 1 to 10000; left out: unchanged; {}: none.",
     )
+    default_congestion: str | None = Field(
+        default=None,
+        max_length=15,
+        description="Congestion control of flows whose rate ended; left out: unchanged; empty: what each flow had.",
+        examples=["bbr"],
+    )
+    ipfix_collector: str | None = Field(
+        default=None,
+        max_length=64,
+        description="ADDRESS:PORT that flow records go to (IPFIX over UDP); left out: unchanged; empty: nobody.",
+        examples=["192.0.2.9:4739"],
+    )
 
 
 class PolicyInForce(Output):
@@ -229,6 +248,8 @@ class Policy(Output):
     link_controller: LinkController | None = Field(description="null: as `default` says.")
     max_guaranteed_bps: int | None = Field(description="null: as `default` says; 0: limited by the links only.")
     customer_weights: dict[str, int]
+    default_congestion: str = Field(description="Empty: it says none.")
+    ipfix_collector: str = Field(description="Empty: it says none.")
     in_force: PolicyInForce
 
 

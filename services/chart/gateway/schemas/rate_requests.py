@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from chart.common import names
 from chart.gateway.schemas.common import (
     MAX_BPS,
     NODE_ID_PATTERN,
@@ -50,7 +51,7 @@ Endpoint = Annotated[
     str,
     Field(
         min_length=1,
-        max_length=63,
+        max_length=names.NODE_LENGTH_MAX,
         pattern=r"^[A-Za-z0-9.:/-]+$",
         description="Id of a node, an address, or a prefix in CIDR notation.",
     ),
@@ -60,7 +61,9 @@ Endpoint = Annotated[
 CallbackUrl = Annotated[
     str, Field(max_length=2000, pattern=r"^https?://[!-~]+$", examples=["https://app.example/chart"])
 ]
-AvoidedId = Annotated[str, Field(min_length=1, max_length=79, pattern=r"^[A-Za-z0-9_.@:-]+$", examples=["bravo"])]
+AvoidedId = Annotated[
+    str, Field(min_length=1, max_length=names.LINK_LENGTH_MAX, pattern=r"^[A-Za-z0-9_.@:-]+$", examples=["bravo"])
+]
 
 
 def _wrong(field: str, message: str, **context: Any) -> PydanticCustomError:

@@ -15,7 +15,7 @@ const LIVES = [
   { value: "3600", label: "1 hour" },
   { value: "86400", label: "1 day" },
 ];
-const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/;
 
 export function EnrolForm({ onDone }: { onDone: () => void }) {
   const nodes = useNodes();
@@ -23,7 +23,8 @@ export function EnrolForm({ onDone }: { onDone: () => void }) {
   const form = useForm({
     initialValues: { name: "", life: "3600" },
     validate: {
-      name: (value) => (NAME.test(value) ? null : "Give the name of the node: small letters, digits and -"),
+      name: (value) =>
+        NAME.test(value) ? null : "Give the name of the node: small letters, digits, - and dots",
     },
   });
   const enrol = useMutation({

@@ -1,0 +1,34 @@
+/* What a policy says besides the mode, brought to the parts that do it; see node.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "export/ipfix.h"
+#include "node/node.h"
+
+static const char *said(const char *own, const char *of_all, const char *option) {
+    if (*own)
+        return own;
+    return *of_all || !option ? of_all : option;
+}
+
+void node_policy_stated(const struct messages_policy *stated, void *context) {
+    struct node *node = context;
+    struct node_policy *policy = strcmp(stated->id, node->options->node) == 0 ? &node->own_policy
+                                 : strcmp(stated->id, "default") == 0         ? &node->policy_of_all
+                                                                              : NULL;
+    int error;
+
+    if (!policy)
+        return;
+    snprintf(policy->default_control, sizeof(policy->default_control), "%s", stated->default_control);
+    snprintf(policy->ipfix_collector, sizeof(policy->ipfix_collector), "%s", stated->ipfix_collector);
+    error = datapath_set_default_control(
+        node->datapath,
+        said(node->own_policy.default_control, node->policy_of_all.default_control, node->options->default_control));
+    if (error)
+        log_error("the congestion control of flows without a rate cannot be set: %s", strerror(-error));
+    ipfix_send_to(node->agent,
+                  said(node->own_policy.ipfix_collector, node->policy_of_all.ipfix_collector, node->options->ipfix));
+}
