@@ -24,10 +24,12 @@
 #define KEYS_SOONEST_US (SECOND_US / 5)
 #define RENEWAL_SLACK_US 50000
 #define BACK_OFF_MAX_US (30ll * SECOND_US)
+#define TOKEN_RETRY_US (2ll * SECOND_US)
 #define POLL_WAIT_S 20
 #define POLL_LIMIT_S 30L
 #define ASK_LIMIT_S 10L
-#define TOKEN_MAX 256
+/* A service account token of Kubernetes has one or two thousand characters, a one-time token 43. */
+#define TOKEN_MAX 8192
 #define ASKING_MAX 16
 
 struct poll {
@@ -66,7 +68,7 @@ static int64_t back_off_us(unsigned failures) {
 /* Say what is wrong once, until something else is. */
 static void complain(struct authority *authority, const char *what, const char *why) {
     char text[AUTHORITY_ERROR_LEN];
-    snprintf(text, sizeof(text), "%s: %.120s", what, why);
+    snprintf(text, sizeof(text), "%.60s: %.190s", what, why);
     if (strcmp(text, authority->error) != 0)
         log_warning("authority: %s; what is known stays until it ends", text);
     memcpy(authority->error, text, sizeof(text));
@@ -76,7 +78,7 @@ static void failed(struct authority *authority, struct poll *poll, const char *w
     char why[AUTHORITY_ERROR_LEN] = "";
     cJSON *problem = status ? cJSON_Parse(text) : NULL;
     const cJSON *detail = cJSON_GetObjectItemCaseSensitive(problem, "detail");
-    snprintf(why, sizeof(why), "%.140s", status ? (cJSON_IsString(detail) ? detail->valuestring : "refused") : text);
+    snprintf(why, sizeof(why), "%.190s", status ? (cJSON_IsString(detail) ? detail->valuestring : "refused") : text);
     complain(authority, what, why);
     cJSON_Delete(problem);
     poll->failures++;
@@ -131,10 +133,13 @@ static void ask_certificate(struct authority *authority, bool renewal) {
     char token[TOKEN_MAX] = "", identity[AUTHORITY_NAME_LEN + sizeof("node/")], *csr = NULL, *body;
     cJSON *request;
     int error;
-    if (!renewal &&
-        !authority_identity_token(agent_options(authority->agent)->enrolment_token_file, token, sizeof(token))) {
-        complain(authority, "no certificate", "this node is not enrolled: state --enrolment-token-file");
-        poll->at_us = agent_now_us() + BACK_OFF_MAX_US;
+    const char *token_file = agent_options(authority->agent)->enrolment_token_file;
+    if (!renewal && (error = authority_identity_token(token_file, token, sizeof(token)))) {
+        char why[AUTHORITY_ERROR_LEN];
+        authority_identity_no_token(token_file, error, why, sizeof(why));
+        complain(authority, "no certificate", why);
+        /* Whoever starts the agent first puts the token there afterwards. */
+        poll->at_us = agent_now_us() + (token_file ? TOKEN_RETRY_US : BACK_OFF_MAX_US);
         return;
     }
     error = authority_identity_request(&authority->identity, authority->state.node, &csr);
@@ -363,6 +368,9 @@ static int open_module(struct agent *agent, void **ret_state) {
     authority_state_init(&authority->state, options->node);
     snprintf(authority->records.sender, sizeof(authority->records.sender), "%s", options->node);
     error = authority_identity_open(&authority->identity, options->state_dir);
+    if (authority_identity_drop_foreign(&authority->identity, options->authority_ca))
+        log_warning("authority: %s is of another authority than %s; this node enrols anew",
+                    authority->identity.certificate_file, options->authority_ca);
     error =
         error ? error : authority_https_open(agent, options->authority_url, options->authority_ca, &authority->https);
     if (!error && authority->identity.not_after_us)

@@ -14,7 +14,7 @@
 #define AUTHORITY_NAME_LEN 176
 #define AUTHORITY_ID_LEN 40
 #define AUTHORITY_EPOCHS 2
-#define AUTHORITY_ERROR_LEN 160
+#define AUTHORITY_ERROR_LEN 256
 /* Neighbours times two; further ones are left out and said. */
 #define AUTHORITY_PAIRS_MAX 1024
 

@@ -13,6 +13,7 @@ from chart.authority.changes import Changes
 from chart.authority.identity import Identity, Proof
 from chart.authority.keys import Keys
 from chart.authority.keystore import KeyStore
+from chart.authority.kubernetes import Kubernetes
 from chart.authority.settings import AuthoritySettings
 from chart.authority.tls import PEER_CERTIFICATE
 from chart.authority.trust import Trust, not_authenticated
@@ -59,6 +60,8 @@ class Authority:
     changes: Changes
     verifier: TokenVerifier
     reports: Buckets
+    # The cluster that it runs in, if any.
+    kubernetes: Kubernetes | None = None
 
 
 @dataclass(frozen=True)

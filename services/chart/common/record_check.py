@@ -24,6 +24,7 @@ from prometheus_client import Counter
 from chart.common import record_mac
 from chart.common.record_mac import RecordMacError
 from chart.common.replicas import Replicas
+from chart.common.service_identity import ServiceIdentity
 from chart.common.settings import BaseServiceSettings
 
 # An epoch that is not known is asked for at most this often, for each node.
@@ -54,9 +55,7 @@ class AuthorityKeys:
 
     def __init__(self, settings: BaseServiceSettings) -> None:
         self._replicas = Replicas(settings.authority_url)
-        self._ca = str(settings.state_dir / "authority" / "ca.pem")
-        base = settings.record_identity or settings.state_dir / "authority" / "identities" / "service-records"
-        self._files = f"{base}.pem", f"{base}.key"
+        self._identity = ServiceIdentity(settings, "service/records", settings.record_identity)
         self._client: httpx.AsyncClient | None = None
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
@@ -69,10 +68,11 @@ class AuthorityKeys:
         return frozenset(await self._get("/v1/elements"))
 
     async def _get(self, path: str) -> Any:
+        await self._identity.ready()
         if self._client is None:
             # Made when first needed: the certificate may appear after the service began, and it is renewed.
-            context = ssl.create_default_context(cafile=self._ca)
-            context.load_cert_chain(*self._files)
+            context = ssl.create_default_context(cafile=str(self._identity.ca))
+            context.load_cert_chain(self._identity.certificate, self._identity.key)
             self._client = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, trust_env=False)
         client = self._client
 

@@ -37,6 +37,11 @@ class BaseServiceSettings(BaseSettings):
     # what it says (record_check.py): off, observe or require.
     authority_url: str = "https://127.0.0.1:18443"
     record_authentication: Literal["off", "observe", "require"] = "off"
+    # The authority's own certificate; default: where a development authority puts it.
+    authority_ca: Path | None = None
+    # In a Kubernetes cluster: the projected service account token that this service gets its certificates with; none:
+    # they are files that somebody else keeps.
+    service_account_token_file: Path | None = None
     # Certificate and key of service/records without their endings; default: those a development authority keeps ready.
     record_identity: Path | None = None
     # Name of the node that this process serves (sensor pod).

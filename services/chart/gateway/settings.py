@@ -26,8 +26,7 @@ class GatewaySettings(BaseServiceSettings):
     token_authorised_parties: tuple[str, ...] = ()
     token_leeway_s: int = Field(default=5, ge=0, le=120)
     token_jwks_cache_s: float = Field(default=300.0, gt=0)
-    # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
-    authority_ca: Path | None = None
+    # Our certificate for the authority (without endings); default: the one that a development authority keeps ready.
     authority_identity: Path | None = None
     # Where nodes reach the authority's replicas, as new ones are told; empty: where the gateway does.
     authority_public_url: str = ""

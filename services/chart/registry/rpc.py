@@ -26,12 +26,13 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def ensure_default_policy(self) -> None:
-        """Make the policy "default" if there is none."""
+    async def ensure_default_policy(self, enforcement: str = "enforce") -> None:
+        """Make the policy "default" if there is none, with this enforcement."""
         async with self._pool.connection() as connection, connection.transaction():
             await repository.lock(connection, POLICY, service.DEFAULT_POLICY_ID)
             if await repository.get(connection, POLICY, service.DEFAULT_POLICY_ID) is None:
-                await _write(connection, POLICY, service.DEFAULT_POLICY_ID, service.default_policy(), None, "registry")
+                first = service.default_policy(enforcement)
+                await _write(connection, POLICY, service.DEFAULT_POLICY_ID, first, None, "registry")
 
     async def PutNode(  # noqa: N802 - the names that gRPC generated
         self, request: registry_pb2.PutNodeRequest, context: Any

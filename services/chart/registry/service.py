@@ -160,11 +160,11 @@ def keep_customer_weights(policy: policy_pb2.Policy, before: policy_pb2.Policy) 
     return kept
 
 
-def default_policy() -> policy_pb2.Policy:
-    """What holds until an operator says otherwise: enforce, NEC."""
+def default_policy(enforcement: str = "enforce") -> policy_pb2.Policy:
+    """What holds until an operator says otherwise: this enforcement (off, observe or enforce), NEC."""
     return policy_pb2.Policy(
         id=DEFAULT_POLICY_ID,
-        enforcement=policy_pb2.EnforcementMode.ENFORCEMENT_MODE_ENFORCE,
+        enforcement=policy_pb2.EnforcementMode.Value(f"ENFORCEMENT_MODE_{enforcement.upper()}"),
         link_controller=LINK_CONTROLLERS[0],
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from chart.common.settings import BaseServiceSettings
@@ -15,3 +17,5 @@ class RegistrySettings(BaseServiceSettings):
     http_listen: str = "127.0.0.1:18201"
     # A sensing configuration whose validity ended stays to be read for so long, then it is deleted.
     registry_keep_over_s: float = Field(default=3600.0, gt=0)
+    # What nodes do in a fresh installation, until an operator states a policy: off, observe or enforce.
+    registry_first_enforcement: Literal["off", "observe", "enforce"] = "enforce"

@@ -135,6 +135,7 @@ def test_a_wrong_policy_is_refused_by_field(policy: policy_pb2.Policy, at_fault:
 
 def test_the_default_policy_is_one_that_would_be_accepted() -> None:
     assert service.policy(service.default_policy()) == service.default_policy()
+    assert service.default_policy("observe").enforcement == policy_pb2.EnforcementMode.ENFORCEMENT_MODE_OBSERVE
 
 
 @pytest.mark.parametrize(
