@@ -45,6 +45,21 @@ def container_faults(where: str, pod: dict[str, Any], container: dict[str, Any],
         yield f"{where}: may gain rights"
 
 
+def token_faults(kind: str, name: str, component: str, pod: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the service account tokens that a pod is given: each for one audience, but the authority's own,
+    which calls the API server; and an agent without one cannot enrol.
+    """
+    sources = [source for volume in pod.get("volumes", []) for source in volume.get("projected", {}).get("sources", [])]
+    tokens = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
+    if component != "authority" and any("audience" not in token for token in tokens):
+        yield f"{kind} {name}: has a token of the API server"
+    if component == AGENT:
+        given = {argument.partition("=")[0] for argument in pod["containers"][0].get("args", [])}
+        missing = {"--authority", "--authority-ca", "--enrolment-token-file"} - given
+        if missing or not tokens:
+            yield f"{kind} {name}: cannot enrol, {', '.join(sorted(missing)) or 'the token'} is missing"
+
+
 def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
     """What is wrong with a rendering; `privileged` says whether the agent was asked to be."""
     found: list[str] = []
@@ -58,6 +73,8 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
             found.append(f"{kind} {name}: its service account is not in the chart")
         if pod.get("automountServiceAccountToken", True):
             found.append(f"{kind} {name}: mounts a token of the API server")
+        component = manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
+        found += token_faults(kind, name, component, pod)
         for spec, container in containers(manifest):
             where = f"{kind} {name}, container {container['name']}"
             found += container_faults(where, spec, container, privileged=privileged)

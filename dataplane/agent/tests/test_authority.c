@@ -308,7 +308,7 @@ static void write_text(const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void test_tokens_of_a_file(void **context) {
+static void a_token_is_read_from_its_file_or_words_say_why_not(void **context) {
     char directory[] = "/tmp/chart-authority-XXXXXX", name[64], token[64], why[160], *text;
     (void)context;
     assert_non_null(mkdtemp(directory));
@@ -349,7 +349,7 @@ static EVP_PKEY *write_self_signed(const char *name) {
     return key;
 }
 
-static void test_a_certificate_of_another_authority(void **context) {
+static void a_certificate_of_another_authority_is_used_no_more(void **context) {
     char directory[] = "/tmp/chart-authority-XXXXXX", own[64], key[64], other[64];
     struct authority_identity identity;
     (void)context;
@@ -408,6 +408,8 @@ int main(void) {
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
+        cmocka_unit_test(a_token_is_read_from_its_file_or_words_say_why_not),
+        cmocka_unit_test(a_certificate_of_another_authority_is_used_no_more),
         cmocka_unit_test(replicas_are_taken_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chart.authority.context import Authority
 from chart.authority.identity import Identity, IdentityError, moment, of_short
 from chart.authority.kubernetes import Kubernetes, KubernetesError
+from chart.authority.settings import AuthoritySettings
 from chart.common.problems import ProblemError
 
 NODE = "node"
@@ -129,29 +129,29 @@ def choose(wanted: Identity | None, allowed: Sequence[str], holder: Holder, doma
     )  # fmt: skip
 
 
-async def account_of(authority: Authority, token: str, wanted: Identity | None) -> Account:
-    """Who comes with a service account token.
+async def account_of(
+    kubernetes: Kubernetes | None, settings: AuthoritySettings, token: str, wanted: Identity | None, now_us: int
+) -> Account:
+    """Who comes with a service account token. ``wanted``: who the caller says to be.
 
     Raises:
         ProblemError: 403 the token enrols nobody, with the reason; 503 the API server cannot be asked.
     """
-    settings = authority.settings
-    if authority.kubernetes is None:
+    if kubernetes is None:
         raise refused(
             "account-unknown", "This authority takes no service account tokens: it is not told of a cluster.",
             "Take a one-time token: chart node enrol.",
         )  # fmt: skip
     try:
-        status = await authority.kubernetes.review(token, settings.authority_kubernetes_audience)
+        status = await kubernetes.review(token, settings.authority_kubernetes_audience)
         holder = holder_of(status)
         if holder is None or settings.authority_kubernetes_audience not in status.get("audiences", ()):
             raise why_not_believed(
-                token, settings.authority_kubernetes_audience, str(status.get("error", "it is not authenticated")),
-                authority.clock.now_us(),
-            )  # fmt: skip
+                token, settings.authority_kubernetes_audience, str(status.get("error", "it is not authenticated")), now_us
+            )
         allowed = settings.authority_kubernetes_accounts.get(holder.account, ())
         if NODE in allowed:
-            holder = await _with_node(authority.kubernetes, holder)
+            holder = await _with_node(kubernetes, holder)
     except KubernetesError as error:
         raise ProblemError(
             503, "Service unavailable", f"Service account tokens cannot be checked: {error}.",

@@ -43,7 +43,9 @@ async def issue_certificate(body: CertificateBody, request: Request, authority: 
             raise forbidden("A certificate is renewed by the authority of its own domain.")
     claimed = enrolments.identity_of(authority, body.identity) if body.identity is not None else None
     if body.token is not None and service_accounts.is_one(body.token):
-        account = await service_accounts.account_of(authority, body.token, claimed)
+        account = await service_accounts.account_of(
+            authority.kubernetes, authority.settings, body.token, claimed, authority.clock.now_us()
+        )
         return await certificates.issue(authority, body.csr, token=None, holder=None, account=account)
     return await certificates.issue(authority, body.csr, token=body.token, holder=holder, claimed=claimed)
 
