@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-
 import page
 import trust
+
 from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount
 from chart_lab import demo
 from chart_lab.platform import laboratory
@@ -653,7 +653,14 @@ def main() -> int:
         finally:
             installation.compose("down", "--volumes", "--remove-orphans", limit_s=180)
             remove_cgroups()
-    except (ComposeTestError, trust.TrustError, page.PageError, laboratory.LaboratoryError, httpx.HTTPError, subprocess.SubprocessError) as error:
+    except (
+        ComposeTestError,
+        trust.TrustError,
+        page.PageError,
+        laboratory.LaboratoryError,
+        httpx.HTTPError,
+        subprocess.SubprocessError,
+    ) as error:
         say(f"failed: {error}")
         return 1
     report = {"command": "make compose-test", "figures": figures}

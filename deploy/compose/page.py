@@ -1,4 +1,4 @@
-"""Follows docs/install.md as a stranger does: every command of its section "Install with compose", in order, in one shell."""
+"""Follows docs/install.md as a stranger does: the commands of "Install with compose", in their order, in one shell."""
 
 from __future__ import annotations
 

@@ -119,9 +119,10 @@ async def _leave_to_return(connection: Connection, identity: Identity, now_us: i
     found = await enrolment_repository.open_since(connection, identity.short, revoked_at_us, now_us)
     if found is None:
         raise service_accounts.refused(
-            "identity-revoked", f"{identity.short} was revoked at {moment(revoked_at_us)} and may not return by itself.",
+            "identity-revoked",
+            f"{identity.short} was revoked at {moment(revoked_at_us)} and may not return by itself.",
             f"An operator lets it: chart identity enrol {identity.short}.",
-        )  # fmt: skip
+        )
     return found
 
 

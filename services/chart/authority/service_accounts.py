@@ -146,9 +146,8 @@ async def account_of(
         status = await kubernetes.review(token, settings.authority_kubernetes_audience)
         holder = holder_of(status)
         if holder is None or settings.authority_kubernetes_audience not in status.get("audiences", ()):
-            raise why_not_believed(
-                token, settings.authority_kubernetes_audience, str(status.get("error", "it is not authenticated")), now_us
-            )
+            words = str(status.get("error", "it is not authenticated"))
+            raise why_not_believed(token, settings.authority_kubernetes_audience, words, now_us)
         allowed = settings.authority_kubernetes_accounts.get(holder.account, ())
         if NODE in allowed:
             holder = await _with_node(kubernetes, holder)
