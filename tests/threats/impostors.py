@@ -126,7 +126,7 @@ async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncCl
 
     def counted(what: str) -> float:
         after = demo_trust.checks(settings)
-        return min(getattr(after[name], what) - getattr(before[name], what) for name in after)
+        return min(float(getattr(after[name], what) - getattr(before[name], what)) for name in after)
 
     with contextlib.suppress(AssertionError):
         await eventually(lambda: counted("refused_loads") >= found.tried and counted("good") >= good, 20)
