@@ -5,9 +5,10 @@ enforced when the agents along its path (that of its sender, here) have confirme
 previous version. Then the schemas are brought up to date under it and every service and agent is replaced by the new
 one, one after the other, while requests are posted and a path is measured: a request that was acknowledged and is not
 there afterwards is lost, and so is a measurement that a pod has taken and the archive does not have. At the end a
-backup is taken, every volume is thrown away and the backup restored: every request has to be back. Writes `up_s`,
-`request_to_enforced_ms`, `lost_in_upgrade`, `measurements_lost_in_upgrade`, `lost_in_restore` and `restore_s`. Exit
-status 1 with the first thing that is wrong.
+backup is taken, every volume is thrown away and the backup restored: every request has to be back. In the new version
+both nodes are enrolled and records are checked (trust.py), and at last everything is thrown away once more and the
+commands of docs/install.md are followed from nothing to an enforced rate (page.py). Exit status 1 with the first thing
+that is wrong.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import page
+import trust
 
 from chart_client.commands.namespaces import NotPossibleError, cgroup2_mount
 from chart_lab import demo
@@ -37,6 +40,7 @@ from chart_lab.platform.process_rights import Rights
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = str(ROOT / "deploy" / "compose" / "compose")
 BACKUP = str(ROOT / "deploy" / "compose" / "backup")
+ENROL = str(ROOT / "deploy" / "compose" / "enrol")
 ENGINE = str(ROOT / "deploy" / "images" / "engine")
 PROJECT = "chart-test"
 NODES = ("alpha", "delta")
@@ -117,6 +121,7 @@ class Installation:
         self.web = f"http://127.0.0.1:{web}"
         self.keycloak = f"http://127.0.0.1:{keycloak}"
         self.tag = tag
+        self.bootstrap = f"127.0.0.1:{kafka}"
         self._administrator = secrets.token_hex(16)
         self._application = secrets.token_hex(16)
         self._environment = {
@@ -130,6 +135,8 @@ class Installation:
             "CHART_COMPOSE_AUTHORITY_PORT": str(authority),
             "CHART_COMPOSE_KAFKA_PORT": str(kafka),
             "CHART_CGROUP_MOUNT": cgroup_mount(),
+            # Until the nodes are enrolled.
+            "CHART_RECORD_AUTHENTICATION": "off",
             "LAYERS": f"{os.environ.get('LAYERS', '')} test",
         }
         self._given: dict[str, str] = {}
@@ -150,6 +157,33 @@ class Installation:
             ComposeTestError: it failed; its last words are in the message.
         """
         return self._run(COMPOSE, *arguments, limit_s=limit_s)
+
+    def require_authentic_records(self) -> None:
+        """Go on as installed by default: services take records of nodes from these nodes alone."""
+        del self._environment["CHART_RECORD_AUTHENTICATION"]
+        self.compose("up", "-d")
+
+    def enrol(self, node: str) -> None:
+        """As docs/install.md does it.
+
+        Raises:
+            ComposeTestError: it failed; its last words are in the message.
+        """
+        self._run(ENROL, node, f"node-{node}", limit_s=120)
+
+    def follow_page(self) -> str:
+        """What the commands of docs/install.md print.
+
+        Raises:
+            page.PageError: one failed.
+        """
+        given = {**self._environment, **self._given, "CHART_TAG": self.tag}
+        return page.follow(given, UP_LIMIT_S)
+
+    def address(self, service: str) -> str:
+        """Where a service's container is in the network of the platform."""
+        networks = self.inspect(service)["NetworkSettings"]["Networks"]
+        return str(next(iter(networks.values()))["IPAddress"])
 
     def backup(self, *arguments: str) -> str:
         """What `deploy/compose/backup` prints.
@@ -240,8 +274,7 @@ def docker(*arguments: str) -> str:
 
 def address_of(installation: Installation, node: str) -> str:
     """Where a node's container is in the network of the platform."""
-    networks = installation.inspect(f"node-{node}")["NetworkSettings"]["Networks"]
-    return str(next(iter(networks.values()))["IPAddress"])
+    return installation.address(f"node-{node}")
 
 
 def register(rest: httpx.Client, installation: Installation) -> None:
@@ -463,7 +496,7 @@ def pids(container: str) -> list[int]:
 
 def figure(name: str, value: float, unit: str, goal: str | None = None) -> dict[str, Any]:
     """One figure of the report."""
-    return {"name": name, "value": round(value, 1), "unit": unit, "goal": goal, "peer": None}
+    return {"name": name, "value": round(value, 3), "unit": unit, "goal": goal, "peer": None}
 
 
 def bring_up(installation: Installation) -> float:
@@ -508,6 +541,8 @@ def restored(installation: Installation, folder: Path, demonstration: str) -> li
     installation.backup("restore", backup)
     bring_up(installation)
     restore_s = time.monotonic() - started
+    # Their certificates went with their volumes; the authority's word and keys came back.
+    trust.enrol(installation, NODES)
     with client(installation) as rest:
         after = all_requests(rest)
         lost = [identity for identity, request in before.items() if after.get(identity) != request]
@@ -527,6 +562,7 @@ def run(installation: Installation, following: str | None, scratch: Path) -> lis
     least_rights(installation)
     with client(installation) as rest:
         register(rest, installation)
+        put(rest, "/v1/policies/default", {"enforcement": "enforce"})
         laboratory.wait_ready(rest)
         say("both agents report, every link has a load and a rate")
         request, enforced_ms = demo.ask_for_rate(rest)
@@ -539,7 +575,38 @@ def run(installation: Installation, following: str | None, scratch: Path) -> lis
             figures.append(figure("measurements_lost_in_upgrade", measurements, "measurements", "= 0"))
             wait_enforced(rest, request["id"])
             least_rights(installation)
-    return figures + restored(installation, scratch, request["id"])
+        figures += trusted(installation, rest)
+        wait_enforced(rest, request["id"])
+    figures += restored(installation, scratch, request["id"])
+    installation.compose("down", "--volumes", limit_s=180)
+    say("everything is thrown away; following docs/install.md")
+    started = time.monotonic()
+    installation.follow_page()
+    return [*figures, figure("install_page_s", time.monotonic() - started, "s")]
+
+
+def trusted(installation: Installation, rest: httpx.Client) -> list[dict[str, Any]]:
+    """Enrol the nodes, take their records alone from now on, and try what others write.
+
+    Raises:
+        trust.TrustError: what is wrong.
+    """
+    trust.enrol(installation, NODES)
+    installation.require_authentic_records()
+    for service in (*UPGRADED, *AGENTS):
+        installation.wait_healthy(service)
+    trust.wait_enrolled(installation, NODES)
+    laboratory.wait_ready(rest)
+    found = trust.figures(installation, rest, NODES)
+    say(", ".join(f"{name} {value:g}" for name, (value, _, _) in found.items()))
+    for name, (value, _, goal) in found.items():
+        sign, bound = goal.split()
+        if not (value >= float(bound) if sign == ">=" else value == float(bound)):
+            msg = f"{name} is {value:g}, not {goal}"
+            raise ComposeTestError(msg)
+    trust.tokens_are_good_once(installation, *NODES)
+    say("a token is good once, and its agent says so")
+    return [figure(name, *facts) for name, facts in found.items()]
 
 
 def wait_enforced(rest: httpx.Client, identity: str) -> None:
@@ -586,7 +653,14 @@ def main() -> int:
         finally:
             installation.compose("down", "--volumes", "--remove-orphans", limit_s=180)
             remove_cgroups()
-    except (ComposeTestError, laboratory.LaboratoryError, httpx.HTTPError, subprocess.SubprocessError) as error:
+    except (
+        ComposeTestError,
+        trust.TrustError,
+        page.PageError,
+        laboratory.LaboratoryError,
+        httpx.HTTPError,
+        subprocess.SubprocessError,
+    ) as error:
         say(f"failed: {error}")
         return 1
     report = {"command": "make compose-test", "figures": figures}

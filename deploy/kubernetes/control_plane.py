@@ -35,6 +35,9 @@ class ControlPlane:
     def __init__(self, tools: Path, state: Path) -> None:
         self.tools, self.state = tools, state
         self.kubeconfig = state / "kubeconfig"
+        # Where the API server is, and what its certificate is checked with.
+        self.server = ""
+        self.ca_file = state / "certificates" / "apiserver.crt"
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def __enter__(self) -> ControlPlane:
@@ -117,8 +120,8 @@ class ControlPlane:
                 "--feature-gates=WatchList=false",
             ],
         )
-        server = f"https://127.0.0.1:{api}"
-        self._write_kubeconfig(server, token)
+        self.server = f"https://127.0.0.1:{api}"
+        self._write_kubeconfig(self.server, token)
         self._await("the API server", lambda: "ok" in self.kubectl("get", "--raw", "/readyz", limit_s=5))
         common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--bind-address", "127.0.0.1"]
         self._run(

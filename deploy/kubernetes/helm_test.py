@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 from control_plane import ControlPlane, ControlPlaneError
+from enrolment import EnrolmentError, check_enrolment
 from manifests import faults
 
 HERE = Path(__file__).resolve().parent
@@ -200,7 +201,7 @@ def await_gone(cluster: ControlPlane) -> None:
     deadline = time.monotonic() + ROLLOUT_LIMIT_S
     kinds = (
         "all,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets,ingresses,prometheusrules,"
-        "servicemonitors,podmonitors"
+        "servicemonitors,podmonitors,roles,rolebindings,clusterrolebindings"
     )
     instance = f"app.kubernetes.io/instance={RELEASE}"
     while left := cluster.kubectl("get", kinds, "-n", NAMESPACE, "-l", instance, "-o", "name").split():
@@ -220,10 +221,12 @@ def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, 
         say(f"server-side dry run of {len(manifests)} objects of {values.name}")
         objects += dry_run(cluster, manifests)
     where = ["--namespace", NAMESPACE]
-    production, minimal = str(CI / "production-values.yaml"), str(CI / "minimal-values.yaml")
+    production, trial = str(CI / "production-values.yaml"), str(CI / "trial-values.yaml")
     say("install with production values")
     helm.must("install", RELEASE, str(CHART), *where, "-f", production, "--timeout", "3m")
     await_rollout(cluster, 3)
+    say("pods enrol with their service account tokens, as the API server reviews them")
+    check_enrolment(cluster, NAMESPACE, RELEASE)
     say("upgrade: five gateways")
     helm.must(
         "upgrade", RELEASE, str(CHART), *where, "-f", production, "--set", "gateway.replicas=5", "--timeout", "3m"
@@ -243,9 +246,9 @@ def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, 
     say("uninstall")
     helm.must("uninstall", RELEASE, *where, "--wait", "--timeout", "3m")
     await_gone(cluster)
-    say("install with minimal values, keys on a volume that outlives the release")
-    helm.must("install", RELEASE, str(CHART), *where, "-f", minimal, "--timeout", "3m")
-    await_rollout_minimal(cluster)
+    say("install with the values of a trial, keys on a volume that outlives the release")
+    helm.must("install", RELEASE, str(CHART), *where, "-f", trial, "--timeout", "3m")
+    await_rollout_trial(cluster)
     helm.must("uninstall", RELEASE, *where, "--wait", "--timeout", "3m")
     if "chart-authority" not in cluster.kubectl("get", "pvc", "-n", NAMESPACE, "-o", "name"):
         msg = "the volume of the keys went with the release"
@@ -253,15 +256,15 @@ def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, 
     return objects
 
 
-def await_rollout_minimal(cluster: ControlPlane) -> None:
-    """Two gateways; the authority waits for a volume that nobody provisions here and is left out."""
+def await_rollout_trial(cluster: ControlPlane) -> None:
+    """One gateway; the authority waits for a volume that nobody provisions here and is left out."""
     deadline = time.monotonic() + ROLLOUT_LIMIT_S
     while True:
         item = json.loads(cluster.kubectl("get", "deployment", "chart-gateway", "-n", NAMESPACE, "-o", "json"))
-        if item.get("status", {}).get("readyReplicas") == 2:
+        if item.get("status", {}).get("readyReplicas") == 1:
             return
         if time.monotonic() > deadline:
-            msg = "the gateway of the minimal installation is not ready"
+            msg = "the gateway of the trial is not ready"
             raise HelmTestError(msg)
         time.sleep(1)
 
@@ -288,7 +291,7 @@ def main() -> int:
             say("starting a control plane")
             with ControlPlane(arguments.tools, state) as cluster:
                 objects = live(Helm(arguments.tools / "helm", cluster.kubeconfig), cluster, rendered)
-    except (HelmTestError, ControlPlaneError, subprocess.TimeoutExpired) as error:
+    except (HelmTestError, EnrolmentError, ControlPlaneError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"helm: {error}\n")
         sys.stderr.write(f"helm: logs are in {state}\n")
         return 1

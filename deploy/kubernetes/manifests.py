@@ -45,9 +45,30 @@ def container_faults(where: str, pod: dict[str, Any], container: dict[str, Any],
         yield f"{where}: may gain rights"
 
 
+def component_of(manifest: Manifest) -> str:
+    """The part of CHART that a manifest belongs to."""
+    return str(manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
+
+
+def token_faults(kind: str, name: str, component: str, pod: dict[str, Any], *, enrols: bool) -> Iterator[str]:
+    """What is wrong with the service account tokens of a pod: each is for one audience, but the authority's own, which
+    calls the API server; and where nodes enrol, an agent needs one.
+    """
+    sources = [source for volume in pod.get("volumes", []) for source in volume.get("projected", {}).get("sources", [])]
+    tokens = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
+    if component != "authority" and any("audience" not in token for token in tokens):
+        yield f"{kind} {name}: has a token of the API server"
+    if component == AGENT and enrols:
+        given = {argument.partition("=")[0] for argument in pod["containers"][0].get("args", [])}
+        missing = {"--authority", "--authority-ca", "--enrolment-token-file"} - given
+        if missing or not tokens:
+            yield f"{kind} {name}: cannot enrol, {', '.join(sorted(missing)) or 'the token'} is missing"
+
+
 def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
     """What is wrong with a rendering; `privileged` says whether the agent was asked to be."""
     found: list[str] = []
+    enrols = any(component_of(manifest) == "authority" for manifest in manifests)
     accounts = {m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"}
     for manifest in manifests:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -58,6 +79,7 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
             found.append(f"{kind} {name}: its service account is not in the chart")
         if pod.get("automountServiceAccountToken", True):
             found.append(f"{kind} {name}: mounts a token of the API server")
+        found += token_faults(kind, name, component_of(manifest), pod, enrols=enrols)
         for spec, container in containers(manifest):
             where = f"{kind} {name}, container {container['name']}"
             found += container_faults(where, spec, container, privileged=privileged)

@@ -14,7 +14,9 @@ from chart_lab.platform import keycloak
 from chart_lab.platform.settings import PlatformSettings
 from support.processes import ServerProcess, free_ports
 
-SECRETS = keycloak.KeycloakSecrets("administrator-of-tests", "dashboard-secret-of-tests", "application-secret-of-tests")
+SECRETS = keycloak.KeycloakSecrets(
+    "administrator-of-tests", "dashboard-secret-of-tests", "application-secret-of-tests", "operations-secret-of-tests"
+)
 
 
 class KeycloakServer:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from confluent_kafka import Producer
 
 from chart.common import qos, record_mac
 from chart.common.record_check import AuthorityKeys, RecordCheck
 from chart.common.record_mac import RecordMacError
 from chart.common.settings import BaseServiceSettings
 from chart.v1 import link_load_pb2
+from chart_lab import demo_trust
+from chart_lab.platform.settings import PlatformSettings
 from support.authority import Place
+from support.waiting import eventually
 from threats.forgeries import FLOW, packet
 
 TOPIC = "chart.link-load.v1"
@@ -92,6 +97,42 @@ async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
             found.tried += 1
             if await _taken(check, *attempt):
                 found.accepted.append(name)
+    return found
+
+
+async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncClient) -> Findings:
+    """The same into the platform's broker: what its services take of it, by their own counters."""
+    writer = await Writer.of(place, "mallory", thief)
+    before = demo_trust.checks(settings)
+    producer = Producer({"bootstrap.servers": settings.kafka_bootstrap, "log_level": 0})
+    good = 0
+    found = Findings()
+    for _ in range(ROUNDS):
+        own, others = _load("mallory", "mallory:eth0"), _load("alpha", "alpha:eth0")
+        attempts = [
+            ("mallory", own, writer.code("mallory", "mallory", own)),
+            ("alpha", others, None),
+            ("alpha", others, writer.code("mallory", "alpha", others)),
+            ("alpha", others, writer.code("alpha", "alpha", others)),
+            ("mallory", others, writer.code("mallory", "mallory", others)),
+        ]
+        for name, load, mac in attempts:
+            headers: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
+            headers += [(record_mac.HEADER, mac.encode())] if mac is not None else []
+            producer.produce(TOPIC, load.SerializeToString(), key=name, headers=headers)
+        good += 1
+        found.tried += len(attempts) - 1
+    assert producer.flush(20) == 0
+
+    def counted(what: str) -> float:
+        after = demo_trust.checks(settings)
+        return min(float(getattr(after[name], what) - getattr(before[name], what)) for name in after)
+
+    with contextlib.suppress(AssertionError):
+        await eventually(lambda: counted("refused_loads") >= found.tried and counted("good") >= good, 20)
+    taken = max(0, found.tried - round(counted("refused_loads")))
+    found.accepted += ["a forged record, by a service"] * taken
+    found.good_refused += max(0, good - round(counted("good")))
     return found
 
 

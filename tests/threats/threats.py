@@ -1,7 +1,8 @@
 """`make threat-test`: what is tried against the authority and what came of it; writes report.json.
 
-Everything is real: PostgreSQL, two replicas of `chart-authority` as processes, mutual TLS. Run by itself, because it
-measures: python -m ... --out DIR.
+Against the platform as `make up` starts it, with nodes enrolled by one-time tokens: broker, database, services that
+take records of enrolled nodes alone, and one more replica of its authority. Run by itself, because it measures:
+python -m ... --out DIR.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ import psycopg
 
 from chart.authority.keys import context as key_context
 from chart.authority.keystore_embedded import EmbeddedKeyStore
-from chart.common import migrate, qos
+from chart.common import qos
 from chart_lab.experiments.framework import Figure
-from support.authority import OtherAuthority, settings_of
-from support.postgres import PostgresServer
+from chart_lab.platform import postgres
+from chart_lab.platform.stack import Platform
+from support.authority import OtherAuthority
 from support.waiting import eventually
 from threats import hostile, impostors
 from threats.forgeries import FLOW, Attack
 from threats.load import Load, measure, read_keys
-from threats.replica import Replica
+from threats.replica import Replica, platform_up
 
 FORGERIES = 100_000
 ROTATIONS = 20
@@ -42,10 +44,10 @@ OFFERED_PER_S = 1050
 READERS = 20
 SIGNALS_PER_S = 1000
 DESCRIPTION = (
-    "key_reads_per_s, key_read_p99_ms: one replica with default settings is offered 1050 reads a second over mutual"
-    " TLS, by 20 nodes that read the keys of their 380 pairs in turn; a read's time counts from the moment it was due."
-    " key_reads_saturated_per_s, key_read_saturated_p99_ms: 8 of these nodes read without pause. The load is a process"
-    " of its own on the same machine."
+    "key_reads_per_s, key_read_p99_ms: the platform's authority is offered 1050 reads a second over mutual TLS, beside"
+    " the platform's other services, by 20 nodes that read the keys of their 380 pairs in turn; a read's time counts"
+    " from the moment it was due. key_reads_saturated_per_s, key_read_saturated_p99_ms: 8 of these nodes read without"
+    " pause. The load is a process of its own on the same machine."
 )
 
 
@@ -61,8 +63,8 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 class Threats:
     """The trials; each notes its figures and the secrets that it saw."""
 
-    def __init__(self, replicas: list[Replica], issuer: hostile.Issuer) -> None:
-        self.replicas, self.issuer = replicas, issuer
+    def __init__(self, platform: Platform, replicas: list[Replica], issuer: hostile.Issuer) -> None:
+        self.platform, self.replicas, self.issuer = platform, replicas, issuer
         self.place = replicas[0].place
         self.figures: dict[str, Figure] = {}
         self.secrets: set[str] = set()
@@ -108,6 +110,7 @@ class Threats:
         key = base64.b64decode(strange["epochs"][-1]["key"])
         for name, found in (
             ("records", await impostors.records(self.place, thief)),
+            ("records in the broker", await impostors.written(self.platform.settings, self.place, thief)),
             ("reports", await impostors.reports(thief, true["sender_id"], true["epochs"][-1]["epoch"], key)),
         ):
             self._note(name, found)
@@ -184,13 +187,14 @@ class Threats:
         self.notes["kill -9"] = {"reads": len(found.seconds), "retried": found.retried}
         assert found.retried > 0
 
-    async def rotate(self) -> None:
-        """Both ends follow their keys as agents do while signals flow and others read keys."""
-        alpha = self.place.client((f"{self.place.folder}/node-alpha.pem", f"{self.place.folder}/node-alpha.key"))
-        bravo = self.place.client((f"{self.place.folder}/node-bravo.pem", f"{self.place.folder}/node-bravo.key"))
+    async def rotate(self, quick: Replica) -> None:
+        """Both ends follow their keys as agents do while signals flow and others read keys; ``quick``: a replica whose
+        keys live for seconds, which the keys of this pair are therefore of.
+        """
+        sender, receiver = await quick.place.node("sender"), await quick.place.node("receiver")
         duration_s = ROTATIONS * ROTATION_S
         background = asyncio.create_task(read_keys([self.replicas[0].address], self.load_clients[:4], duration_s))
-        ends = [End(self, alpha), End(self, bravo)]
+        ends = [End(self, sender), End(self, receiver)]
         for end in ends:
             await end.ask()
         following = [asyncio.create_task(end.follow()) for end in ends]
@@ -279,7 +283,7 @@ class Threats:
 
 
 class End:
-    """One end of the pair alpha > bravo that follows the keys as the agent does."""
+    """One end of the pair sender > receiver that follows the keys as the agent does."""
 
     def __init__(self, threats: Threats, client: httpx.AsyncClient) -> None:
         self._threats, self._client = threats, client
@@ -291,7 +295,7 @@ class End:
         self.newest = 0
 
     async def ask(self) -> None:
-        found = await self._threats.keys(self._client, "/v1/keys/alpha/bravo")
+        found = await self._threats.keys(self._client, "/v1/keys/sender/receiver")
         self._epochs, self._renew_at_us = found["epochs"], found["renew_at_us"]
         for epoch in self._epochs:
             if epoch["generation"] not in self._installed:
@@ -318,35 +322,28 @@ class End:
         return self._pair.verify(sent, FLOW) is qos.Reason.OK
 
 
-async def run(folder: Path, postgres: PostgresServer) -> tuple[dict[str, Figure], dict[str, Any]]:
+async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple[dict[str, Figure], dict[str, Any]]:
     """All trials in order."""
-    logs = [folder / "one.log", folder / "two.log", folder / "reads.log", folder / "postgres.log"]
-    issuer = hostile.Issuer()
-    times = {"authority_key_life_s": 2 * ROTATION_S, "authority_key_lead_s": 1.0, "token_jwks_url": issuer.url}
-    url = postgres.role_url("authority")
-    # The first two renew keys every few seconds; what is read is measured with the times that keys have by default.
-    ours = settings_of(url, folder / "state", **times), settings_of(url, folder / "state", **times)
-    replicas = [
-        Replica(settings, log) for settings, log in zip((*ours, settings_of(url, folder / "state")), logs, strict=False)
-    ]
+    quickly = {"CHART_AUTHORITY_KEY_LIFE_S": str(2 * ROTATION_S), "CHART_AUTHORITY_KEY_LEAD_S": "1"}
+    replicas = [Replica.own(platform), Replica.further(platform, folder / "further.log")]
+    quick = Replica.further(platform, folder / "quick.log", quickly)
     try:
-        for replica in replicas:
+        for replica in (*replicas, quick):
             await replica.ready()
-        threats = Threats(replicas[:2], issuer)
+        threats = Threats(platform, replicas, issuer)
         await threats.forge()
-        await threats.reads(replicas[2])
-        replicas[2].stop()
+        await threats.reads(replicas[0])
         await threats.revoke()
         await threats.kill()
-        await threats.rotate()
-        for replica in replicas:
+        await threats.rotate(quick)
+        for replica in (*replicas, quick):
+            threats.secrets |= set(replica.place.secrets)
             await replica.place.close()
     finally:
-        for replica in replicas:
-            if replica.process.poll() is None:
-                replica.stop()
-        issuer.close()
-    await threats.search(logs, postgres.url)
+        for replica in (*replicas, quick):
+            replica.stop()
+    logs = [*(platform.settings.platform_dir / "logs").glob("*.log"), replicas[1].log, quick.log]
+    await threats.search(logs, postgres.create_database(platform.settings))
     threats.figure("forgeries_tried", threats.tried, "forgeries", f">= {FORGERIES}")
     threats.figure("forgeries_accepted", threats.accepted, "forgeries", "<= 0")
     return threats.figures, threats.notes
@@ -357,16 +354,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
+    issuer = hostile.Issuer()
     with tempfile.TemporaryDirectory(prefix="chart-threats-") as name:
         folder = Path(name)
-        (folder / "state").mkdir()
-        postgres = PostgresServer(folder)
-        postgres.start()
         try:
-            migrate.upgrade(postgres.create_database())
-            figures, notes = asyncio.run(run(folder, postgres))
+            # Tokens are of a provider whose keys change.
+            with platform_up(folder / "state", {"CHART_TOKEN_JWKS_URL": issuer.url}) as platform:
+                figures, notes = asyncio.run(run(platform, folder, issuer))
         finally:
-            postgres.stop()
+            issuer.close()
     out.mkdir(parents=True, exist_ok=True)
     listed = [
         {"name": one.name, "value": one.value, "unit": one.unit, "goal": one.goal, "peer": None}

@@ -18,10 +18,12 @@
 #define TICK_US 50000u
 #define SECOND_US 1000000
 #define BACK_OFF_MAX_US (30ll * SECOND_US)
+#define TOKEN_RETRY_US (2ll * SECOND_US)
 #define POLL_WAIT_S 20
 #define POLL_LIMIT_S 30L
 #define ASK_LIMIT_S 10L
-#define TOKEN_MAX 256
+/* A service account token of Kubernetes has one or two thousand characters, a one-time token 43. */
+#define TOKEN_MAX 8192
 #define ASKING_MAX 16
 
 struct asked {
@@ -38,7 +40,7 @@ static void failed(struct authority *authority, struct poll *poll, const char *w
     char why[AUTHORITY_ERROR_LEN] = "";
     cJSON *problem = status ? cJSON_Parse(text) : NULL;
     const cJSON *detail = cJSON_GetObjectItemCaseSensitive(problem, "detail");
-    snprintf(why, sizeof(why), "%.200s", status ? (cJSON_IsString(detail) ? detail->valuestring : "refused") : text);
+    snprintf(why, sizeof(why), "%.190s", status ? (cJSON_IsString(detail) ? detail->valuestring : "refused") : text);
     authority_complain(authority, what, why);
     cJSON_Delete(problem);
     poll->failures++;
@@ -94,11 +96,15 @@ static void ask_certificate(struct authority *authority, bool renewal) {
          *body;
     cJSON *request;
     int error;
-    if (!renewal &&
-        !authority_identity_token(agent_options(authority->agent)->enrolment_token_file, token, sizeof(token))) {
-        authority_identity_lack(&authority->identity, agent_now_us(), why, sizeof(why));
+    const char *token_file = agent_options(authority->agent)->enrolment_token_file;
+    if (!renewal && (error = authority_identity_token(token_file, token, sizeof(token)))) {
+        if (token_file)
+            authority_identity_no_token(token_file, error, why, sizeof(why));
+        else
+            authority_identity_lack(&authority->identity, agent_now_us(), why, sizeof(why));
         authority_complain(authority, "no certificate", why);
-        poll->at_us = agent_now_us() + BACK_OFF_MAX_US;
+        /* Whoever starts the agent first puts the token there afterwards. */
+        poll->at_us = agent_now_us() + (token_file ? TOKEN_RETRY_US : BACK_OFF_MAX_US);
         return;
     }
     error = authority_identity_request(&authority->identity, authority->state.node, &csr);
@@ -324,6 +330,9 @@ static int open_module(struct agent *agent, void **ret_state) {
     authority_state_init(&authority->state, options->node);
     snprintf(authority->records.sender, sizeof(authority->records.sender), "%s", options->node);
     error = authority_identity_open(&authority->identity, options->state_dir);
+    if (authority_identity_drop_foreign(&authority->identity, options->authority_ca))
+        log_warning("authority: %s is of another authority than %s; this node enrols anew",
+                    authority->identity.certificate_file, options->authority_ca);
     error =
         error ? error : authority_https_open(&loop, options->authority_url, options->authority_ca, &authority->https);
     if (error == -EINVAL)

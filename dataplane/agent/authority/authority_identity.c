@@ -29,6 +29,14 @@ static int path(char *ret, const char *state_dir, const char *name) {
     return (size_t)snprintf(ret, AUTHORITY_PATH_LEN, "%s/%s", state_dir, name) < AUTHORITY_PATH_LEN ? 0 : -ENAMETOOLONG;
 }
 
+static X509 *read_certificate(const char *name) {
+    FILE *file = fopen(name, "re");
+    X509 *certificate = file ? PEM_read_X509(file, NULL, NULL, NULL) : NULL;
+    if (file)
+        fclose(file);
+    return certificate;
+}
+
 int authority_identity_open(struct authority_identity *identity, const char *state_dir) {
     *identity = (struct authority_identity){0};
     int error = path(identity->key_file, state_dir, "node.key");
@@ -36,14 +44,30 @@ int authority_identity_open(struct authority_identity *identity, const char *sta
     error = error ? error : path(identity->new_key_file, state_dir, "node.key.new");
     if (error)
         return error;
-    FILE *file = fopen(identity->certificate_file, "re");
-    X509 *certificate = file ? PEM_read_X509(file, NULL, NULL, NULL) : NULL;
-    if (file)
-        fclose(file);
+    X509 *certificate = read_certificate(identity->certificate_file);
     if (certificate && access(identity->key_file, R_OK) == 0)
         note_times(identity, certificate);
     X509_free(certificate);
     return 0;
+}
+
+bool authority_identity_drop_foreign(struct authority_identity *identity, const char *ca_file) {
+    X509 *certificate = identity->not_after_us ? read_certificate(identity->certificate_file) : NULL;
+    FILE *file = certificate ? fopen(ca_file, "re") : NULL;
+    bool issued = false, read = false;
+    X509 *ca;
+    while (file && (ca = PEM_read_X509(file, NULL, NULL, NULL))) {
+        read = true;
+        issued = issued || X509_verify(certificate, X509_get0_pubkey(ca)) == 1;
+        X509_free(ca);
+    }
+    if (file)
+        fclose(file);
+    X509_free(certificate);
+    if (!read || issued)
+        return false;
+    identity->not_before_us = identity->not_after_us = 0;
+    return true;
 }
 
 bool authority_identity_valid(const struct authority_identity *identity, int64_t now_us) {
@@ -160,14 +184,25 @@ out:
     return status;
 }
 
-bool authority_identity_token(const char *file, char *ret, size_t size) {
+int authority_identity_token(const char *file, char *ret, size_t size) {
     int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
-    ssize_t length = fd >= 0 ? read(fd, ret, size - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (length <= 0)
-        return false;
-    ret[length] = '\0';
+    int error = file ? -errno : -ENOENT;
+    *ret = '\0';
+    if (fd < 0)
+        return error;
+    ssize_t length = read(fd, ret, size);
+    error = length < 0 ? -errno : (size_t)length == size ? -EFBIG : 0;
+    close(fd);
+    ret[error ? 0 : length] = '\0';
     ret[strcspn(ret, " \r\n\t")] = '\0';
-    return *ret != '\0';
+    return error ? error : *ret ? 0 : -ENODATA;
+}
+
+void authority_identity_no_token(const char *file, int error, char *ret, size_t size) {
+    if (!file)
+        snprintf(ret, size, "this node is not enrolled: state --enrolment-token-file");
+    else if (error == -ENODATA)
+        snprintf(ret, size, "%.120s is empty: this node is not enrolled", file);
+    else
+        snprintf(ret, size, "%.120s: %s", file, strerror(-error));
 }

@@ -20,6 +20,9 @@ struct authority_identity {
 
 /* Sets the paths and reads the certificate when there is one. 0 or -ENAMETOOLONG. */
 int authority_identity_open(struct authority_identity *identity, const char *state_dir);
+/* True: none of the certificates in `ca_file` issued this one, so it is used no more. What cannot be read says nothing.
+ */
+bool authority_identity_drop_foreign(struct authority_identity *identity, const char *ca_file);
 bool authority_identity_valid(const struct authority_identity *identity, int64_t now_us);
 /* Why there is no certificate to go on with, a sentence for people: there never was one, or it is over by this clock.
  */
@@ -31,5 +34,8 @@ int authority_identity_request(struct authority_identity *identity, const char *
 /* Keep the certificate that the authority gave for the last request. 0, -EBADMSG (not for our key) or negative errno.
  */
 int authority_identity_keep(struct authority_identity *identity, const char *certificate_pem);
-/* The one-time token of a file, without white space; file NULL: none. False: there is no token. */
-bool authority_identity_token(const char *file, char *ret, size_t size);
+/* The token of a file, a one-time token or a service account's, without white space; read anew each time. 0, -ENOENT
+ * (also without a file), -ENODATA (an empty file), -EFBIG (no token is that long) or another negative errno. */
+int authority_identity_token(const char *file, char *ret, size_t size);
+/* In words why there is no token: `error` of authority_identity_token. */
+void authority_identity_no_token(const char *file, int error, char *ret, size_t size);

@@ -8,6 +8,9 @@
 // clang-format on
 
 #include <errno.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,6 +338,78 @@ static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **contex
     rmdir(directory);
 }
 
+static void write_text(const char *name, const char *text) {
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_token_is_read_from_its_file_or_words_say_why_not(void **context) {
+    char directory[] = "/tmp/chart-authority-XXXXXX", name[64], token[64], why[160], *text;
+    (void)context;
+    assert_non_null(mkdtemp(directory));
+    snprintf(name, sizeof(name), "%s/token", directory);
+    assert_int_equal(authority_identity_token(NULL, token, sizeof(token)), -ENOENT);
+    assert_int_equal(authority_identity_token(name, token, sizeof(token)), -ENOENT);
+    authority_identity_no_token(name, -ENOENT, why, sizeof(why));
+    assert_non_null(strstr(why, "token: No such file"));
+    write_text(name, "\n");
+    assert_int_equal(authority_identity_token(name, token, sizeof(token)), -ENODATA);
+    authority_identity_no_token(name, -ENODATA, why, sizeof(why));
+    assert_non_null(strstr(why, "is empty: this node is not enrolled"));
+    write_text(name, "abc.def.ghi\n");
+    assert_int_equal(authority_identity_token(name, token, sizeof(token)), 0);
+    assert_string_equal(token, "abc.def.ghi");
+    text = calloc(1, sizeof(token) + 1);
+    memset(text, 'x', sizeof(token));
+    write_text(name, text);
+    free(text);
+    assert_int_equal(authority_identity_token(name, token, sizeof(token)), -EFBIG);
+    assert_string_equal(token, "");
+    unlink(name);
+    rmdir(directory);
+}
+
+static EVP_PKEY *write_self_signed(const char *name) {
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *certificate = X509_new();
+    FILE *file = fopen(name, "w");
+    assert_true(key && certificate && file);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, key);
+    assert_true(X509_sign(certificate, key, EVP_sha256()) > 0);
+    assert_int_equal(PEM_write_X509(file, certificate), 1);
+    assert_int_equal(fclose(file), 0);
+    X509_free(certificate);
+    return key;
+}
+
+static void a_certificate_of_another_authority_is_used_no_more(void **context) {
+    char directory[] = "/tmp/chart-authority-XXXXXX", own[64], key[64], other[64];
+    struct authority_identity identity;
+    (void)context;
+    assert_non_null(mkdtemp(directory));
+    snprintf(own, sizeof(own), "%s/node.pem", directory);
+    snprintf(key, sizeof(key), "%s/node.key", directory);
+    snprintf(other, sizeof(other), "%s/ca.pem", directory);
+    EVP_PKEY_free(write_self_signed(own));
+    write_text(key, "");
+    assert_int_equal(authority_identity_open(&identity, directory), 0);
+    assert_true(identity.not_after_us > 0);
+    /* A file that is not there yet says nothing; one that issued it says that it is good. */
+    assert_false(authority_identity_drop_foreign(&identity, other));
+    assert_false(authority_identity_drop_foreign(&identity, own));
+    EVP_PKEY_free(write_self_signed(other));
+    assert_true(authority_identity_drop_foreign(&identity, other));
+    assert_int_equal(identity.not_after_us, 0);
+    unlink(own);
+    unlink(key);
+    unlink(other);
+    rmdir(directory);
+}
+
 static void replicas_are_taken_apart(void **context) {
     static const char *const bad[] = {"",
                                       "https://",
@@ -371,6 +446,8 @@ int main(void) {
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
+        cmocka_unit_test(a_token_is_read_from_its_file_or_words_say_why_not),
+        cmocka_unit_test(a_certificate_of_another_authority_is_used_no_more),
         cmocka_unit_test(replicas_are_taken_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

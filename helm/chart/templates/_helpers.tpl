@@ -79,6 +79,36 @@ capabilities:
 {{- end }}
 {{- end -}}
 
+{{- /* Where pods of the cluster reach the authority. */ -}}
+{{- define "chart.authorityUrl" -}}
+https://{{ include "chart.fullname" . }}-authority.{{ .Release.Namespace }}.svc:{{ .Values.authority.service.port }}
+{{- end -}}
+
+{{- /* How a pod proves to the authority who it is, and how it knows the authority: environment, mounts, volumes.
+root, ca (the authority's certificate; default: as mounted) */ -}}
+{{- define "chart.identityEnvironment" -}}
+{{- if .root.Values.authority.enabled -}}
+- {name: CHART_AUTHORITY_URL, value: {{ include "chart.authorityUrl" .root | quote }}}
+- {name: CHART_AUTHORITY_CA, value: {{ default "/etc/chart/authority/ca.pem" .ca }}}
+- {name: CHART_SERVICE_ACCOUNT_TOKEN_FILE, value: /etc/chart/enrolment/token}
+{{- end }}
+- {name: CHART_RECORD_AUTHENTICATION, value: {{ ternary .root.Values.nodes.recordAuthentication "off" .root.Values.authority.enabled | quote }}}
+{{- end -}}
+
+{{- define "chart.identityMounts" -}}
+- {name: authority-ca, mountPath: /etc/chart/authority, readOnly: true}
+- {name: enrolment, mountPath: /etc/chart/enrolment, readOnly: true}
+{{- end -}}
+
+{{- define "chart.identityVolumes" -}}
+# The authority puts its certificate there; a pod that is earlier waits for it by itself.
+- {name: authority-ca, configMap: {name: {{ include "chart.fullname" . }}-authority-ca, optional: true}}
+- name: enrolment
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, audience: {{ .Values.authority.enrolmentAudience }}, expirationSeconds: 3600}
+{{- end -}}
+
 {{- define "chart.databaseEnvironment" -}}
 - name: CHART_DATABASE_URL
   valueFrom:

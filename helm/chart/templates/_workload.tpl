@@ -11,6 +11,7 @@ mounts     further volume mounts, as YAML
 volumes    further volumes, as YAML
 ports      container ports: name -> number; default: grpc 9000, http 8080
 service    spec of the Service beyond selector and ports: type
+ca         the authority's certificate; default: the config map's
 */ -}}
 {{- define "chart.workload" -}}
 {{- $full := include "chart.fullname" .root -}}
@@ -76,6 +77,7 @@ spec:
           command: [chart-{{ .name }}]
           env:
             {{- include "chart.environment" .root | nindent 12 }}
+            {{- include "chart.identityEnvironment" (dict "root" .root "ca" .ca) | nindent 12 }}
             {{- if .role }}
             {{- include "chart.databaseEnvironment" (dict "root" .root "role" .role) | nindent 12 }}
             {{- end }}
@@ -102,12 +104,18 @@ spec:
           securityContext: {{- include "chart.containerSecurity" . | nindent 12 }}
           volumeMounts:
             {{- include "chart.volumeMounts" .root | nindent 12 }}
+            {{- if .root.Values.authority.enabled }}
+            {{- include "chart.identityMounts" .root | nindent 12 }}
+            {{- end }}
             {{- with .mounts }}
             {{- . | nindent 12 }}
             {{- end }}
       volumes:
         {{- default "- {name: state, emptyDir: {}}" .state | nindent 8 }}
         {{- include "chart.volumes" .root | nindent 8 }}
+        {{- if .root.Values.authority.enabled }}
+        {{- include "chart.identityVolumes" .root | nindent 8 }}
+        {{- end }}
         {{- with .volumes }}
         {{- . | nindent 8 }}
         {{- end }}

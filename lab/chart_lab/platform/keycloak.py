@@ -22,6 +22,7 @@ class KeycloakSecrets:
     administrator: str
     dashboard: str
     application: str
+    operations: str
 
 
 def home(settings: PlatformSettings) -> Path:
@@ -68,6 +69,7 @@ def program(settings: PlatformSettings, port: int, public_url: str, secrets: Key
             "KC_BOOTSTRAP_ADMIN_PASSWORD": secrets.administrator,
             "CHART_DASHBOARD_SECRET": secrets.dashboard,
             "CHART_APPLICATION_SECRET": secrets.application,
+            "CHART_OPERATIONS_SECRET": secrets.operations,
             "CHART_PUBLIC_URL": public_url,
             "JAVA_OPTS_KC_HEAP": "-Xms64m -Xmx400m",
         },

@@ -5,22 +5,34 @@ from __future__ import annotations
 import structlog
 from cryptography import x509
 
-from chart.authority import enrolment_repository, enrolments, keys, repository
+from chart.authority import enrolment_repository, enrolments, keys, repository, service_accounts
 from chart.authority.context import Authority, invalid
-from chart.authority.identity import Identity, IdentityError, Proof, check_request, microseconds, of_short, serial_of
+from chart.authority.identity import (
+    Identity,
+    IdentityError,
+    Proof,
+    check_request,
+    microseconds,
+    moment,
+    of_short,
+    serial_of,
+)
 from chart.authority.keystore import KeyStoreUnavailable
 from chart.authority.schemas import Certificate, RevocationBody
+from chart.authority.service_accounts import Account
 from chart.authority.trust import is_revoked
 from chart.common import audit
+from chart.common.database import Connection
 from chart.common.problems import ProblemError
 
 _log = structlog.get_logger("chart.authority")
 
 
 async def issue(
-    authority: Authority, csr: str, *, token: str | None, holder: Proof | None, claimed: Identity | None = None
-) -> Certificate:
-    """A certificate for the identity of a one-time token, or anew for the holder of a good one.
+    authority: Authority, csr: str, *, token: str | None, holder: Proof | None, claimed: Identity | None = None,
+    account: Account | None = None,
+) -> Certificate:  # fmt: skip
+    """A certificate for the identity of a one-time token, of a service account, or anew for the holder of a good one.
 
     ``claimed``: who comes with the token says to be; a token of somebody else is refused then, and stays good.
 
@@ -34,13 +46,17 @@ async def issue(
     now_us = authority.clock.now_us()
     domain = authority.settings.authority_domain
     async with authority.pool.connection() as connection, connection.transaction():
-        enrolment = await enrolment_repository.of_token(connection, token) if token is not None else None
+        used: str | None = None
         if token is not None:
+            enrolment = await enrolment_repository.of_token(connection, token)
             problem = enrolments.refusal(enrolment, claimed, now_us)
             if problem is not None:
                 raise problem
             assert enrolment is not None
-            identity = of_short(enrolment["identity"], domain)
+            identity, used = of_short(enrolment["identity"], domain), enrolment["id"]
+        elif account is not None:
+            identity = account.identity
+            used = await _leave_to_return(connection, identity, now_us)
         elif holder is not None and holder.identity.domain == domain:
             # Another replica may have revoked it since this one looked; a renewal must not undo that.
             if await repository.is_revoked(connection, holder.identity.short, holder.serial):
@@ -73,14 +89,15 @@ async def issue(
         certificate = x509.load_pem_x509_certificate(issued.pem.encode())
         serial, not_after_us = serial_of(certificate), microseconds(certificate.not_valid_after_utc)
         await repository.add_certificate(connection, serial, identity.short, now_us, not_after_us)
-        if enrolment is not None:
-            await enrolment_repository.use(connection, enrolment["id"], now_us, serial)
+        if used is not None:
+            await enrolment_repository.use(connection, used, now_us, serial)
         await audit.add(
             connection,
             identity.short,
             "certificate.issue",
             identity.short,
-            {"serial": serial, "not_after_us": not_after_us, "by_token": token is not None},
+            {"serial": serial, "not_after_us": not_after_us, "by_token": token is not None}
+            | ({"service_account": account.name} if account is not None else {}),
         )
     if not known:
         # Who was revoked and is enrolled again is believed at once, at least by this replica.
@@ -96,6 +113,25 @@ async def issue(
         renew_at_us=(now_us + not_after_us) // 2,
         element_id=number,
     )
+
+
+async def _leave_to_return(connection: Connection, identity: Identity, now_us: int) -> str | None:
+    """Of an identity that was revoked the enrolment that an operator made since: it is used up by the return.
+
+    Raises:
+        ProblemError: 403, it was revoked and nobody lets it return.
+    """
+    revoked_at_us = await repository.revoked_at_us(connection, identity.short)
+    if revoked_at_us is None:
+        return None
+    found = await enrolment_repository.open_since(connection, identity.short, revoked_at_us, now_us)
+    if found is None:
+        raise service_accounts.refused(
+            "identity-revoked",
+            f"{identity.short} was revoked at {moment(revoked_at_us)} and may not return by itself.",
+            f"An operator lets it: chart identity enrol {identity.short}.",
+        )
+    return found
 
 
 async def revoke(authority: Authority, body: RevocationBody, actor: str) -> None:

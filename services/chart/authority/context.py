@@ -14,6 +14,7 @@ from chart.authority.changes import Changes
 from chart.authority.identity import Identity, Proof
 from chart.authority.keys import Keys
 from chart.authority.keystore import KeyStore
+from chart.authority.kubernetes import Kubernetes
 from chart.authority.settings import AuthoritySettings
 from chart.authority.tls import PEER_CERTIFICATE
 from chart.authority.trust import Trust, not_authenticated
@@ -61,6 +62,8 @@ class Authority:
     verifier: TokenVerifier
     reports: Buckets
     rights: BrokerRights
+    # The cluster that it runs in, if any.
+    kubernetes: Kubernetes | None = None
 
 
 @dataclass(frozen=True)

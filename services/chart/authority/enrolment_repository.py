@@ -56,6 +56,17 @@ async def of_token(connection: Connection, token: str) -> dict[str, Any] | None:
     return await cursor.fetchone()
 
 
+async def open_since(connection: Connection, identity: str, since_us: int, now_us: int) -> str | None:
+    """The newest open enrolment of an identity that was made after a moment; held until the end of the transaction."""
+    cursor = await connection.execute(
+        "SELECT id FROM enrolment WHERE identity = %s AND created_at_us > %s AND expires_at_us > %s"
+        " AND used_at_us IS NULL AND withdrawn_at_us IS NULL ORDER BY created_at_us DESC LIMIT 1 FOR UPDATE",
+        (identity, since_us, now_us),
+    )
+    row = await cursor.fetchone()
+    return None if row is None else str(row["id"])
+
+
 async def use(connection: Connection, enrolment: str, now_us: int, serial: str) -> None:
     """The token was used, for this certificate."""
     await connection.execute(

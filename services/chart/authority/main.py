@@ -6,7 +6,7 @@ import contextlib
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -22,6 +22,7 @@ from chart.authority.keys import Keys
 from chart.authority.keystore import KeyStore, KeyStoreUnavailable
 from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.authority.keystore_vault import VaultKeyStore
+from chart.authority.kubernetes import Kubernetes
 from chart.authority.service import KeyTimes
 from chart.authority.settings import AuthoritySettings
 from chart.authority.trust import Trust
@@ -107,6 +108,7 @@ async def running(settings: AuthoritySettings, context: ssl.SSLContext) -> Async
                 verifier=TokenVerifier(settings, RemoteKeys(settings.jwks_url, settings.token_jwks_cache_s)),
                 reports=Buckets(settings.authority_reports_per_s, settings.authority_reports_burst),
                 rights=BrokerRights(pool, catalogue.load(), settings.kafka_bootstrap),
+                kubernetes=Kubernetes(settings) if settings.authority_kubernetes_url else None,
             )
             yield authority, await housekeeping.own_certificate(settings, store, context)
         finally:
@@ -146,6 +148,7 @@ async def serve(settings: AuthoritySettings, sockets: list[socket.socket] | None
                         OutboxRelay(authority.pool, broker, "authority").run(),
                         streams.follow_topology(authority.pool, broker, authority.clock),
                         streams.follow_accounts(authority.pool, broker, authority.clock),
+                        *_publications(authority),
                     )
                 finally:
                     server.should_exit = True
@@ -153,6 +156,14 @@ async def serve(settings: AuthoritySettings, sockets: list[socket.socket] | None
         for listening in sockets:
             listening.close()
         await broker.close()
+
+
+def _publications(authority: Authority) -> list[Coroutine[None, None, None]]:
+    """What keeps the authority's certificate where pods of the cluster find it."""
+    config_map = authority.settings.authority_kubernetes_config_map
+    if authority.kubernetes is None or not config_map:
+        return []
+    return [authority.kubernetes.keep_published(config_map, (authority.settings.home / "ca.pem").read_text())]
 
 
 def _config(app: object, settings: AuthoritySettings, context: ssl.SSLContext) -> uvicorn.Config:

@@ -86,6 +86,15 @@ async def is_active(connection: Connection, identity: str) -> bool:
     return await cursor.fetchone() is not None
 
 
+async def revoked_at_us(connection: Connection, identity: str) -> int | None:
+    """When an identity was revoked that was not enrolled again since; None: it is not revoked."""
+    cursor = await connection.execute(
+        "SELECT revoked_at_us FROM identity WHERE name = %s AND NOT active FOR UPDATE", (identity,)
+    )
+    row = await cursor.fetchone()
+    return None if row is None else int(row["revoked_at_us"])
+
+
 async def is_revoked(connection: Connection, identity: str, serial: str) -> bool:
     """Whether an identity or this certificate of it is revoked; a revocation waits for the end of the transaction."""
     cursor = await connection.execute("SELECT active FROM identity WHERE name = %s FOR SHARE", (identity,))

@@ -24,7 +24,9 @@ class CertificateBody(Body):
     """A signing request; the token stands in for a certificate at enrolment."""
 
     csr: str = Field(max_length=16_384, description="PKCS #10, PEM.")
-    token: str | None = Field(default=None, min_length=16, max_length=256)
+    token: str | None = Field(
+        default=None, min_length=16, max_length=8192, description="A one-time token, or a pod's service account token."
+    )
     identity: str | None = Field(
         default=None,
         max_length=names.NODE_LENGTH_MAX + 5,

@@ -63,6 +63,18 @@ class AuthoritySettings(BaseServiceSettings):
     # Certificates that a development authority keeps ready below <state>/authority/identities.
     authority_local_identities: tuple[str, ...] = ("service/gateway", "service/records", "user/operator")
 
+    # In a Kubernetes cluster: its API server (https://kubernetes.default.svc), which reviews the service account tokens
+    # that pods enrol with; empty: one-time tokens only.
+    authority_kubernetes_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    authority_kubernetes_ca_file: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+    authority_kubernetes_token_file: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+    authority_kubernetes_audience: str = Field(default="chart-authority", min_length=1)
+    # Who may be whom: {"NAMESPACE/SERVICE-ACCOUNT": ["node"]}, where "node" is the node that the pod runs on, or
+    # identities as they are written: ["service/records", "service/gateway"].
+    authority_kubernetes_accounts: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # "NAMESPACE/NAME" of the config map that gets the authority's certificate (key ca.pem); empty: none.
+    authority_kubernetes_config_map: str = Field(default="", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
+
     # Tokens that the gateway forwards: the settings of the gateway itself.
     token_issuer: str = "urn:chart:dev-issuer"  # noqa: S105 - a name, not a secret
     token_audience: str = "chart"  # noqa: S105

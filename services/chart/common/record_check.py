@@ -24,6 +24,7 @@ from prometheus_client import Counter
 from chart.common import record_mac
 from chart.common.authority_calls import AuthorityCalls
 from chart.common.record_mac import RecordMacError
+from chart.common.service_identity import ServiceIdentity
 from chart.common.settings import BaseServiceSettings
 
 # An epoch that is not known is asked for at most this often, for each node.
@@ -59,22 +60,25 @@ class AuthorityKeys:
     """Keys from the authority."""
 
     def __init__(self, settings: BaseServiceSettings) -> None:
-        home = settings.state_dir / "authority"
-        base = settings.record_identity or home / "identities" / "service-records"
-        self._calls = AuthorityCalls(settings.authority_url, settings.authority_ca or home / "ca.pem", base)
+        self._identity = ServiceIdentity(settings, "service/records", settings.record_identity)
+        self._calls = AuthorityCalls(settings.authority_url, self._identity.ca, self._identity.certificate.with_suffix(""))
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
         """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""
-        found = await self._calls.get(f"/v1/stream-keys/{node}")
+        found = await self._get(f"/v1/stream-keys/{node}")
         return {one["epoch"]: (base64.b64decode(one["key"]), one["expires_at_us"]) for one in found["epochs"]}
 
     async def enrolled(self) -> frozenset[str]:
         """Names of the nodes that are enrolled and not revoked. Raises as `keys`."""
-        return frozenset(await self._calls.get("/v1/elements"))
+        return frozenset(await self._get("/v1/elements"))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._calls.close()
+
+    async def _get(self, path: str) -> Any:
+        await self._identity.ready()
+        return await self._calls.get(path)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from fastapi import Request
 
 from chart.common.problems import ProblemError
 from chart.common.replicas import Replicas
+from chart.common.service_identity import ServiceIdentity
 from chart.gateway.auth import SESSION_COOKIE
 from chart.gateway.errors import away
 from chart.gateway.settings import GatewaySettings
@@ -24,9 +25,7 @@ class AuthorityClient:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._replicas = Replicas(settings.authority_url)
-        home = settings.state_dir / "authority"
-        self._ca = settings.authority_ca or home / "ca.pem"
-        self._base = settings.authority_identity or home / "identities" / "service-gateway"
+        self._identity = ServiceIdentity(settings, "service/gateway", settings.authority_identity)
         self._client: httpx.AsyncClient | None = None
         self._seen_ns = 0
 
@@ -61,7 +60,7 @@ class AuthorityClient:
             ProblemError: 503, it is not there (yet).
         """
         try:
-            return await asyncio.to_thread(self._ca.read_text)
+            return await asyncio.to_thread(self._identity.ca.read_text)
         except OSError as error:
             raise away("The certificate of the authority") from error
 
@@ -80,11 +79,12 @@ class AuthorityClient:
         return await self._replicas.ask(send, repeatable=unheard)
 
     async def _ready(self) -> httpx.AsyncClient:
-        certificate, key = f"{self._base}.pem", f"{self._base}.key"
+        await self._identity.ready()
+        certificate = self._identity.certificate
         changed_ns = os.stat(certificate).st_mtime_ns  # noqa: PTH116 - a look at local metadata, no waiting
         if self._client is None or changed_ns != self._seen_ns:
-            context = ssl.create_default_context(cafile=str(self._ca))
-            context.load_cert_chain(certificate, key)
+            context = ssl.create_default_context(cafile=str(self._identity.ca))
+            context.load_cert_chain(certificate, self._identity.key)
             if self._client is not None:
                 # Calls that are under way end on the certificate that they began with.
                 asyncio.get_running_loop().call_later(2 * TIMEOUT_S, _let_go, self._client)

@@ -29,8 +29,7 @@ class GatewaySettings(BaseServiceSettings):
     token_jwks_cache_s: float = Field(default=300.0, gt=0)
     # Where the provider says whether a token was revoked (RFC 7662), asked as oidc_client_id; empty: nowhere.
     token_introspection_url: str = ""
-    # The authority: its CA and our certificate (without endings); default: those a development authority keeps ready.
-    authority_ca: Path | None = None
+    # Our certificate for the authority (without endings); default: the one that a development authority keeps ready.
     authority_identity: Path | None = None
     # Whether sensor pods are called over mutual TLS with our certificate; default: where records of nodes are required
     # to be authentic, because their pods have certificates there.

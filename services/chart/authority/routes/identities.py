@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from chart.authority import certificates, enrolment_repository, enrolments, repository
+from chart.authority import certificates, enrolment_repository, enrolments, repository, service_accounts
 from chart.authority.context import Context, Operator, caller, forbidden
 from chart.authority.schemas import (
     Certificate,
@@ -29,7 +29,9 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 
 @router.post("/certificates", status_code=201)
 async def issue_certificate(body: CertificateBody, request: Request, authority: Context) -> Certificate:
-    """With a one-time token: enrolment, the only call without a certificate. With a certificate: its renewal."""
+    """With a one-time token, or a pod's service account token: enrolment, the only call without a certificate. With a
+    certificate: its renewal.
+    """
     holder = None
     if body.token is None:
         if request.scope.get(PEER_CERTIFICATE) is None:
@@ -40,6 +42,11 @@ async def issue_certificate(body: CertificateBody, request: Request, authority: 
         if holder.identity.domain != authority.settings.authority_domain:
             raise forbidden("A certificate is renewed by the authority of its own domain.")
     claimed = enrolments.identity_of(authority, body.identity) if body.identity is not None else None
+    if body.token is not None and service_accounts.is_one(body.token):
+        account = await service_accounts.account_of(
+            authority.kubernetes, authority.settings, body.token, claimed, authority.clock.now_us()
+        )
+        return await certificates.issue(authority, body.csr, token=None, holder=None, account=account)
     return await certificates.issue(authority, body.csr, token=body.token, holder=holder, claimed=claimed)
 
 
