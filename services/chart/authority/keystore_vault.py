@@ -156,6 +156,8 @@ class VaultKeyStore:
         """
         addresses, hosts = _kinds(names)
         identity = of_uri(uri)
+        # Nodes are servers too (their sensor pods); of services only those that are given names.
+        role = f"{PKI_ROLE}-{'server' if names and identity.kind == 'service' else identity.kind}"
         extra = {
             "exclude_cn_from_sans": True,
             # The rest of identity.subject: the role adds the kind, so that nobody but the issuer says it.
@@ -169,7 +171,7 @@ class VaultKeyStore:
         }
         data = await self._ask(
             lambda: self._vault.secrets.pki.sign_certificate(
-                f"{PKI_ROLE}-{'server' if names else identity.kind}",
+                role,
                 request.public_bytes(serialization.Encoding.PEM).decode(),
                 common_name(identity.name),
                 extra_params=extra,

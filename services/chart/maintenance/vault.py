@@ -113,7 +113,7 @@ def _configure_certificates(vault: hvac.Client, domain: str, mount: str) -> None
         "no_store": True,
     }
     for name, kind, server in (
-        ("chart-node", "node", False),
+        ("chart-node", "node", True),
         ("chart-service", "service", False),
         ("chart-user", "user", False),
         ("chart-server", "service", True),

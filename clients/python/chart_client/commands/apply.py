@@ -52,7 +52,7 @@ def apply(
             for step in planning.apply(client.registered, stated, plan.steps):
                 done.append(step)
                 if not as_json:
-                    out.print(f"{step.kind.noun} {step.key}: {_DONE[step.action]}", markup=False)
+                    out.print(f"{step.kind.noun} {step.key}: {_DONE[step.action]}", markup=False, soft_wrap=True)
     except NotAppliedError as error:
         _show_refusal(error, as_json=as_json)
         raise typer.Exit(1) from None
@@ -60,7 +60,7 @@ def apply(
         if as_json:
             print_json({"error": {"detail": "nothing was applied", "faults": error.faults}})
         else:
-            console.print(str(error), markup=False)
+            console.print(str(error), markup=False, soft_wrap=True)
             console.print("nothing was applied")
         raise typer.Exit(WRONG_FILE) from None
     if as_json:
@@ -116,7 +116,7 @@ def _show_difference(plan: planning.Plan, *, as_json: bool) -> None:
     for step in plan.steps:
         sign, color = _SIGNS[step.action]
         out.print(f"[{color}]{sign}[/{color}] ", end="")
-        out.print(f"{step.kind.noun} {step.key}", markup=False)
+        out.print(f"{step.kind.noun} {step.key}", markup=False, soft_wrap=True)
         for name, (before, after) in step.fields.items():
             words = {"create": _words(name, after), "delete": _words(name, before)}
             change = f"{_words(name, before)} -> {_words(name, after)}"
@@ -145,8 +145,8 @@ def _show_refusal(error: NotAppliedError, *, as_json: bool) -> None:
         )
         return
     console.print("[red]refused:[/red] ", end="")
-    console.print(str(error), markup=False)
+    console.print(str(error), markup=False, soft_wrap=True)
     for text in error.problem.suggestions or ():
-        console.print(f"  {text}", markup=False)
-    console.print(f"applied:     {names(error.done)}", markup=False)
-    console.print(f"not applied: {names(error.left)}", markup=False)
+        console.print(f"  {text}", markup=False, soft_wrap=True)
+    console.print(f"applied:     {names(error.done)}", markup=False, soft_wrap=True)
+    console.print(f"not applied: {names(error.left)}", markup=False, soft_wrap=True)
