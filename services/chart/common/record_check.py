@@ -14,7 +14,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import httpx
 import structlog
@@ -61,7 +61,9 @@ class AuthorityKeys:
 
     def __init__(self, settings: BaseServiceSettings) -> None:
         self._identity = ServiceIdentity(settings, "service/records", settings.record_identity)
-        self._calls = AuthorityCalls(settings.authority_url, self._identity.ca, self._identity.certificate.with_suffix(""))
+        self._calls = AuthorityCalls(
+            settings.authority_url, self._identity.ca, self._identity.certificate.with_suffix("")
+        )
 
     async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
         """Key and end (microseconds since the epoch) by epoch octet. Raises OSError or httpx.HTTPError."""

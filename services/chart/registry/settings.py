@@ -20,5 +20,3 @@ class RegistrySettings(BaseServiceSettings):
     registry_first_enforcement: Literal["off", "observe", "enforce"] = "observe"
     # A sensing configuration whose validity ended stays to be read for so long, then it is deleted.
     registry_keep_over_s: float = Field(default=3600.0, gt=0)
-    # What nodes do in a fresh installation, until an operator states a policy: off, observe or enforce.
-    registry_first_enforcement: Literal["off", "observe", "enforce"] = "enforce"

@@ -1,5 +1,5 @@
-"""/v1/audit, /v1/flows, /v1/in-band-flows, /v1/node-keys, /v1/record-checks and the history of a request: what passed by
-lately.
+"""/v1/audit, /v1/flows, /v1/in-band-flows, /v1/node-keys, /v1/record-checks and the history of a request: what passed
+by lately.
 """
 
 from __future__ import annotations
