@@ -12,7 +12,6 @@
 #include "lib/authority/keys.h"
 #include "signal/signal_file.h"
 
-#define AUTHORITY_NAME_LEN 360
 #define AUTHORITY_ID_LEN 40
 /* Neighbours times two; further ones are left out and said. */
 #define AUTHORITY_PAIRS_MAX 1024

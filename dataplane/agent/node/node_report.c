@@ -261,7 +261,7 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
 
 /* A walk over the kernel's table, so not with every report. */
 static void look_in_band(struct node *node, int64_t now_us) {
-    if (now_us < node->in_band_at_us + REFUSED_REFRESH_US)
+    if (now_us < node->in_band_at_us + COUNTS_REFRESH_US)
         return;
     node->in_band_at_us = now_us;
     node->n_in_band = signal_source_flows(node->in_band, MESSAGES_IN_BAND_MAX);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AUTHORITY_NAME_LEN 176
+#define AUTHORITY_NAME_LEN 360
 #define AUTHORITY_EPOCHS 2
 #define AUTHORITY_ERROR_LEN 256
 /* Numbers of the authority's JSON are whole in a double up to here. */
