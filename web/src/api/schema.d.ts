@@ -720,10 +720,15 @@ export interface paths {
         /**
          * Set a policy
          * @description Reaches every agent within 2 s. With `enforcement: off` every flow returns to its default congestion control.
+         *     What a node's policy leaves out follows `default`.
          */
         put: operations["put_policy"];
         post?: never;
-        delete?: never;
+        /**
+         * Remove a node's policy
+         * @description The node follows `default` from then on; `default` itself stays.
+         */
+        delete: operations["delete_policy"];
         options?: never;
         head?: never;
         patch?: never;
@@ -772,6 +777,54 @@ export interface paths {
          * @description Stored results are kept.
          */
         delete: operations["delete_configuration"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session-rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List session rules
+         * @description By id, with the sessions that run under each.
+         */
+        get: operations["list_rules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session-rules/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One session rule
+         * @description With what nodes report of it.
+         */
+        get: operations["get_rule"];
+        /**
+         * Set a session rule
+         * @description Reaches the nodes within 2 s: running sessions ask by it with their next packet, or cease to.
+         */
+        put: operations["put_rule"];
+        post?: never;
+        /**
+         * Remove a session rule
+         * @description Its sessions give their rates back. Built-in rules can only be disabled.
+         */
+        delete: operations["delete_rule"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1267,6 +1320,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/record-checks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Authentication of the nodes' records
+         * @description Records of nodes that were not authentic, by stream and reason. Each service checks what it reads; this gateway
+         *     reads all that agents and sensor pods write.
+         */
+        get: operations["get_record_checks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/in-band-flows": {
         parameters: {
             query?: never;
@@ -1314,6 +1388,8 @@ export interface paths {
          *
          *     With `together=true` several `link-load`, `link-rate` or `measurement` that are sent at one moment are one event whose
          *     data is a list: a large network says thousands of them a second.
+         *
+         *     The stream ends with its token: with `closed` when that expires, and a few seconds after it was signed out or revoked.
          *
          *     An application gets `grant-status` and `rate-request` of its own requests only.
          */
@@ -1437,7 +1513,7 @@ export interface paths {
         put?: never;
         /**
          * Sign out
-         * @description Forgets the session, here and at the provider.
+         * @description Ends the session, here and at the provider; event streams of it close.
          */
         post: operations["logout"];
         delete?: never;
@@ -2992,6 +3068,41 @@ export interface components {
             items: components["schemas"]["Node"][];
         };
         /**
+         * NodeSessionRule
+         * @description A rule as a node reported it.
+         */
+        NodeSessionRule: {
+            /** Node */
+            node: string;
+            /**
+             * Current
+             * @description Whether the node has this revision of the rule.
+             */
+            current: boolean;
+            /**
+             * Asks
+             * @description Whether this node asks for sessions that the rule matches.
+             */
+            asks: boolean;
+            /**
+             * Fault
+             * @description Why the node cannot follow the rule; empty: it does.
+             */
+            fault: string;
+            /**
+             * Sessions
+             * @description Sessions from this node whose rate is agreed.
+             */
+            sessions: number;
+            /** Expedited Sessions */
+            expedited_sessions: number;
+            /**
+             * Guaranteed Bps
+             * @description What they are guaranteed together.
+             */
+            guaranteed_bps: number;
+        };
+        /**
          * NodeState
          * @description State that the node's agent reported.
          */
@@ -3137,13 +3248,19 @@ export interface components {
             revision: number;
             /**
              * Enforcement
-             * @enum {string}
+             * @description null: as `default` says.
              */
-            enforcement: "off" | "observe" | "enforce";
-            /** Link Controller */
-            link_controller: string;
-            /** Max Guaranteed Bps */
-            max_guaranteed_bps: number;
+            enforcement: ("off" | "observe" | "enforce") | null;
+            /**
+             * Link Controller
+             * @description null: as `default` says.
+             */
+            link_controller: ("nec" | "rcp") | null;
+            /**
+             * Max Guaranteed Bps
+             * @description null: as `default` says; 0: limited by the links only.
+             */
+            max_guaranteed_bps: number | null;
             /** Customer Weights */
             customer_weights: {
                 [key: string]: number;
@@ -3158,10 +3275,12 @@ export interface components {
              * @description Empty: it says none.
              */
             ipfix_collector: string;
+            in_force: components["schemas"]["PolicyInForce"];
         };
         /**
          * PolicyBody
-         * @description Policy of one node, or of all others under the id `default`.
+         * @description Policy of one node, or of all others under the id `default`. What a node's policy leaves out, or has as null,
+         *     follows `default`.
          * @example {
          *       "enforcement": "enforce",
          *       "link_controller": "nec"
@@ -3170,23 +3289,19 @@ export interface components {
         PolicyBody: {
             /**
              * Enforcement
-             * @description off: every flow on its default congestion control. observe: computed and shown, not enforced.
-             * @enum {string}
+             * @description off: every flow on its default congestion control. observe: computed and shown, not enforced. null: as `default` says; `default` itself has to say it.
              */
-            enforcement: "off" | "observe" | "enforce";
+            enforcement?: ("off" | "observe" | "enforce") | null;
             /**
              * Link Controller
-             * @description Link rate controller.
-             * @default nec
-             * @enum {string}
+             * @description Link rate controller; null: as `default` says, which is nec unless stated.
              */
-            link_controller: "nec" | "rcp";
+            link_controller?: ("nec" | "rcp") | null;
             /**
              * Max Guaranteed Bps
-             * @description Highest guaranteed rate of one request; 0: limited by the links only.
-             * @default 0
+             * @description Highest guaranteed rate of one request; 0: limited by the links only; null: as `default` says.
              */
-            max_guaranteed_bps: number;
+            max_guaranteed_bps?: number | null;
             /**
              * Customer Weights
              * @description Weights of tunnel customers by name, 1 to 10000; left out: unchanged; {}: none.
@@ -3206,6 +3321,24 @@ export interface components {
              * @example 192.0.2.9:4739
              */
             ipfix_collector?: string | null;
+        };
+        /**
+         * PolicyInForce
+         * @description What holds for a node: what its policy says, else what `default` says.
+         */
+        PolicyInForce: {
+            /**
+             * Enforcement
+             * @enum {string}
+             */
+            enforcement: "off" | "observe" | "enforce";
+            /**
+             * Link Controller
+             * @enum {string}
+             */
+            link_controller: "nec" | "rcp";
+            /** Max Guaranteed Bps */
+            max_guaranteed_bps: number;
         };
         /**
          * PolicyPage
@@ -3428,16 +3561,22 @@ export interface components {
              */
             owner: string;
             /**
+             * State
+             * @description The states in a word, the one first that says most. NO_MATCHING_FLOW: enforced, but no flow was seen that it matches, for 20 s or longer.
+             * @enum {string}
+             */
+            state: "HELD" | "RESERVED" | "PENDING" | "ENFORCED" | "NO_MATCHING_FLOW" | "DEGRADED" | "PREEMPTED" | "FAILED" | "RELEASED" | "EXPIRED" | "CANCELLED";
+            /**
              * Lifecycle
              * @enum {string}
              */
             lifecycle: "HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED";
             /**
              * Enforcement
-             * @description ENFORCED: every sending and policing agent on the path confirmed.
+             * @description ENFORCED: every sending and policing agent on the path confirmed. ENDED: the request is over.
              * @enum {string}
              */
-            enforcement: "PENDING" | "ENFORCED" | "FAILED";
+            enforcement: "PENDING" | "ENFORCED" | "FAILED" | "ENDED";
             /**
              * Service State
              * @enum {string}
@@ -3470,6 +3609,21 @@ export interface components {
              * @description Why the request is not as requested; empty when it is.
              */
             reason: string;
+            /**
+             * Matching Flows
+             * @description Flows that the grant matches now, by the sending node's last report.
+             */
+            matching_flows: number;
+            /**
+             * Unmatched Since
+             * @description Since when no flow matches, once that has lasted 20 s; null: one does, or it is not enforced.
+             */
+            unmatched_since: string | null;
+            /**
+             * Warning
+             * @description What is wrong although every node confirmed; empty: nothing.
+             */
+            warning: string;
             /**
              * Created At
              * Format: date-time
@@ -3821,6 +3975,65 @@ export interface components {
             applied_at: string | null;
         };
         /**
+         * RecordChecks
+         * @description Authentication of the records that nodes write, as this gateway checked them since it began.
+         */
+        RecordChecks: {
+            /**
+             * Authentication
+             * @description off: not checked; observe: checked, and all accepted; require: what fails is dropped.
+             * @enum {string}
+             */
+            authentication: "off" | "observe" | "require";
+            /**
+             * Since
+             * @description null: nothing is checked.
+             */
+            since: string | null;
+            /**
+             * Good
+             * @description Authentic records.
+             */
+            good: number;
+            /**
+             * Items
+             * @description Refused ones, the newest first.
+             */
+            items: components["schemas"]["RecordRefusal"][];
+        };
+        /**
+         * RecordRefusal
+         * @description Records of one stream that were not authentic for one reason; the newest of them in full.
+         */
+        RecordRefusal: {
+            /** Topic */
+            topic: string;
+            /**
+             * Reason
+             * @description unsigned, unreadable-code, another-node, unknown-key or wrong-code.
+             * @example unsigned
+             */
+            reason: string;
+            /** Count */
+            count: number;
+            /**
+             * At
+             * Format: date-time
+             * @description When the newest was read.
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /**
+             * Node
+             * @description Node that the newest is about; anybody may have written it.
+             */
+            node: string;
+            /** Key */
+            key: string;
+            /** Detail */
+            detail: string;
+        };
+        /**
          * RefusedSignals
          * @description Signals that a node refused for one reason.
          */
@@ -3866,6 +4079,16 @@ export interface components {
              * @description Prefix of the destination, CIDR notation.
              */
             destination_prefix: string | null;
+            /**
+             * Source Prefixes
+             * @description Every prefix that a flow may come from: of a node all its addresses and prefixes; empty: any.
+             */
+            source_prefixes: string[];
+            /**
+             * Destination Prefixes
+             * @description Every prefix that a flow may go to; empty: any.
+             */
+            destination_prefixes: string[];
             /**
              * Service
              * @enum {string}
@@ -4288,6 +4511,241 @@ export interface components {
              * @description Seconds since the epoch.
              */
             expires_at: number;
+        };
+        /**
+         * SessionRule
+         * @description A session rule with its revision, and what nodes report of it.
+         */
+        SessionRule: {
+            /** Id */
+            id: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /** Name */
+            name: string;
+            /**
+             * Session Class
+             * @enum {string}
+             */
+            session_class: "voice" | "video" | "data";
+            /** Selectors */
+            selectors: components["schemas"]["SessionSelector"][];
+            /**
+             * Service
+             * @enum {string}
+             */
+            service: "available" | "guaranteed" | "maximum" | "variable";
+            /** Guaranteed Bps */
+            guaranteed_bps: number;
+            /** Available Bps */
+            available_bps: number;
+            /** Delay Class */
+            delay_class: number;
+            /** Priority */
+            priority: number;
+            /** Burst Tolerance */
+            burst_tolerance: number;
+            /** Nodes */
+            nodes: string[];
+            /** Node Tags */
+            node_tags: {
+                [key: string]: string;
+            };
+            /** Enabled */
+            enabled: boolean;
+            /** Authorised */
+            authorised: boolean;
+            /**
+             * Built In
+             * @description It exists from the start and cannot be deleted.
+             */
+            built_in: boolean;
+            /**
+             * Expedited
+             * @description Whether its sessions go before others, up to their guaranteed rate.
+             */
+            expedited: boolean;
+            /**
+             * Sessions
+             * @description Sessions whose rate is agreed, of all nodes.
+             */
+            sessions: number;
+            /** Expedited Sessions */
+            expedited_sessions: number;
+            /**
+             * Reported By
+             * @description Nodes that have the rule, by name.
+             */
+            reported_by: components["schemas"]["NodeSessionRule"][];
+        };
+        /**
+         * SessionRuleBody
+         * @description A session rule: which sessions it is for, and what each of them asks in band for itself.
+         * @example {
+         *       "available_bps": 6000000,
+         *       "delay_class": 3,
+         *       "enabled": true,
+         *       "guaranteed_bps": 2000000,
+         *       "name": "Video conferences",
+         *       "selectors": [
+         *         {
+         *           "protocol": "udp",
+         *           "remote_ports": "16384-32767"
+         *         }
+         *       ],
+         *       "service": "variable",
+         *       "session_class": "video"
+         *     }
+         */
+        SessionRuleBody: {
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+            /**
+             * Session Class
+             * @enum {string}
+             */
+            session_class: "voice" | "video" | "data";
+            /**
+             * Selectors
+             * @description The rule is for sessions that one of them matches.
+             */
+            selectors: components["schemas"]["SessionSelectorBody"][];
+            /**
+             * Service
+             * @enum {string}
+             */
+            service: "available" | "guaranteed" | "maximum" | "variable";
+            /**
+             * Guaranteed Bps
+             * @description Of the services guaranteed and variable.
+             * @default 0
+             */
+            guaranteed_bps: number;
+            /**
+             * Available Bps
+             * @description Of the services available, maximum and variable: at most this.
+             * @default 0
+             */
+            available_bps: number;
+            /**
+             * Delay Class
+             * @description 7 waits least; from 4 on sessions with a guaranteed rate are expedited.
+             * @default 0
+             */
+            delay_class: number;
+            /**
+             * Priority
+             * @description Pre-emption priority; 255 the highest.
+             * @default 0
+             */
+            priority: number;
+            /**
+             * Burst Tolerance
+             * @description (n + 1)/4 round trips; expedited: at most 3.
+             * @default 0
+             */
+            burst_tolerance: number;
+            /**
+             * Nodes
+             * @description Nodes that ask, by id.
+             */
+            nodes?: string[];
+            /**
+             * Node Tags
+             * @description Nodes with all these tags ask too. No nodes and no tags: every node asks.
+             * @example {
+             *       "site": "lab"
+             *     }
+             */
+            node_tags?: {
+                [key: string]: string;
+            };
+            /**
+             * Enabled
+             * @description false: no session asks by it.
+             * @default true
+             */
+            enabled: boolean;
+            /**
+             * Authorised
+             * @description Matching sessions may have what the rule asks without an authorisation of their addresses.
+             * @default true
+             */
+            authorised: boolean;
+        };
+        /**
+         * SessionRulePage
+         * @description Session rules by id.
+         */
+        SessionRulePage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["SessionRule"][];
+        };
+        /**
+         * SessionSelector
+         * @description Sessions of one kind, as the node that sends sees them; null: any.
+         */
+        SessionSelector: {
+            /** Protocol */
+            protocol: ("tcp" | "udp") | null;
+            /** Local Ports */
+            local_ports: string | null;
+            /** Remote Ports */
+            remote_ports: string | null;
+            /** Local Prefix */
+            local_prefix: string | null;
+            /** Remote Prefix */
+            remote_prefix: string | null;
+            /** Dscp */
+            dscp: number | null;
+        };
+        /**
+         * SessionSelectorBody
+         * @description Sessions of one kind, as the node that sends sees them; every field that is set must match.
+         */
+        SessionSelectorBody: {
+            /**
+             * Protocol
+             * @description null: both.
+             */
+            protocol?: ("tcp" | "udp") | null;
+            /**
+             * Local Ports
+             * @description Of the node's own end; null: any.
+             */
+            local_ports?: string | null;
+            /**
+             * Remote Ports
+             * @description Of the other end; null: any.
+             */
+            remote_ports?: string | null;
+            /**
+             * Local Prefix
+             * @description null: any address.
+             */
+            local_prefix?: string | null;
+            /**
+             * Remote Prefix
+             * @description null: any address.
+             */
+            remote_prefix?: string | null;
+            /**
+             * Dscp
+             * @description Of the session's first packet; null: any.
+             * @example 46
+             */
+            dscp?: number | null;
         };
         /**
          * SignIn
@@ -6940,7 +7398,7 @@ export interface operations {
                 /** @description Only items in this state. */
                 lifecycle?: ("HELD" | "RESERVED" | "ACTIVE" | "RELEASED" | "EXPIRED" | "CANCELLED") | null;
                 /** @description Only items in this state. */
-                enforcement?: ("PENDING" | "ENFORCED" | "FAILED") | null;
+                enforcement?: ("PENDING" | "ENFORCED" | "FAILED" | "ENDED") | null;
                 /** @description Only items in this state. */
                 service_state?: ("GRANTED" | "PREEMPTED" | "DEGRADED") | null;
                 /** @description Only items in this state. */
@@ -9667,6 +10125,105 @@ export interface operations {
             };
         };
     };
+    delete_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A node's id, or `default` for every node without a policy of its own. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_configurations: {
         parameters: {
             query?: {
@@ -9987,6 +10544,417 @@ export interface operations {
             header?: never;
             path: {
                 /** @description Chosen by the caller. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_rules: {
+        parameters: {
+            query?: {
+                /** @description Most items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRulePage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller; `telephony` and `video` exist from the start. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRule"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description Chosen by the caller; `telephony` and `video` exist from the start. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionRuleBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRule"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionRule"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The revision of the resource differs from If-Match. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller; `telephony` and `video` exist from the start. */
                 id: string;
             };
             cookie?: never;
@@ -12866,6 +13834,86 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeKeys"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_record_checks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordChecks"];
                 };
             };
             /** @description No token, or one that is not accepted. */
