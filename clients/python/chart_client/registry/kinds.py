@@ -166,7 +166,7 @@ KINDS: tuple[Kind, ...] = (
         "link",
         {
             "to_node": Field("text"),
-            "capacity_bps": Field("rate"),
+            "capacity_bps": Field("rate", None),
             "delay_us": Field("integer", 0),
             "admission_share": Field("share", 0.8),
             "tags": TAGS,
@@ -181,6 +181,8 @@ KINDS: tuple[Kind, ...] = (
             "link_controller": Field("text", None),
             "max_guaranteed_bps": Field("rate", None),
             "customer_weights": Field("integer map", {}),
+            "default_congestion": Field("text", ""),
+            "ipfix_collector": Field("text", ""),
         },
         stored=_policy,
         references=_node_of_policy,
