@@ -62,8 +62,10 @@ def test_no_path_of_one_machine(files: list[Path]) -> None:
 
 
 def test_every_stream_has_its_message() -> None:
-    topics = yaml.safe_load((ROOT / "proto/chart/v1/topics.yaml").read_text())["topics"]
+    document = yaml.safe_load((ROOT / "proto/chart/v1/topics.yaml").read_text())
+    topics = document["topics"]
     assert topics
+    assert document["access"].keys() == topics.keys()
     for name, topic in topics.items():
         assert re.fullmatch(r"chart(\.[a-z][a-z-]*)+\.v\d+", name), name
         assert topic["cleanup"] in {"compact", "delete"}, name

@@ -133,7 +133,7 @@ test("a request is asked for like another one, and released on its page", async 
     await expect(page.getByText("application: backup")).toBeVisible();
     await page.getByRole("button", { name: "New request like this" }).click();
     const form = page.getByRole("dialog", { name: "New rate request" });
-    await expect(form.getByLabel("Guaranteed rate")).toHaveValue("60 Mb/s");
+    await expect(form.getByLabel("Guaranteed rate", { exact: true })).toHaveValue("60 Mb/s");
     await expect(form.getByLabel("Receiver's port")).toHaveValue("5201");
     await expect(form.getByTestId("preview")).toBeVisible();
     await visit(page, request);

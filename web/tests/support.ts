@@ -68,7 +68,7 @@ export async function fillForm(page: Page, megabits: number, port: number, descr
   await page.getByRole("button", { name: "New request" }).click();
   const form = page.getByRole("dialog");
   await chooseEnds(page, form);
-  await form.getByLabel("Guaranteed rate").fill(String(megabits));
+  await form.getByLabel("Guaranteed rate", { exact: true }).fill(String(megabits));
   await form.getByLabel("Receiver's port").fill(String(port));
   await form.getByLabel("Description").fill(description);
   return form;

@@ -73,6 +73,9 @@ capabilities:
 {{- end -}}
 
 {{- define "chart.kafkaEnvironment" -}}
+{{- if and (eq .Values.environment "production") (not .Values.kafka.secret) }}
+{{- fail "kafka.secret is missing: in production the services refuse a broker in plain, because whoever can write to it commands every node; state the secret with kafka.properties, or environment: development" }}
+{{- end }}
 - {name: CHART_KAFKA_BOOTSTRAP, value: {{ required "kafka.bootstrap is missing: HOST:PORT of the brokers" .Values.kafka.bootstrap | quote }}}
 {{- if .Values.kafka.secret }}
 - {name: CHART_KAFKA_PROPERTIES, value: /etc/chart/kafka/kafka.properties}
