@@ -7,8 +7,8 @@
 
 #include "core/agent.h"
 #include "core/log.h"
+#include "core/netlink.h"
 #include "links/htb.h"
-#include "links/netlink.h"
 
 struct offload {
     struct netlink netlink;
