@@ -253,11 +253,14 @@ SIGNAL_FUNCTION int tell_socket(struct __sk_buff *skb, const struct chart_flow *
     return 0;
 }
 
-/* The interface through which the flow goes on; 0: it ends here or the way is not known. */
-static __always_inline __u32 way_ahead(struct __sk_buff *skb, const struct chart_flow *flow) {
+/* The interface through which the flow goes on; 0: it ends here or the way is not known. A function of its own for the
+ * sake of the stack: frames count in steps of 32 octets before Linux 6.7. */
+SIGNAL_FUNCTION int way_ahead(struct __sk_buff *skb, const struct chart_flow *flow) {
     struct bpf_fib_lookup fib = {};
     long found;
 
+    if (!flow)
+        return FIB_OUTPUT_NONE;
     fib.ifindex = skb->ifindex;
     if (flow->family == 4) {
         fib.family = AF_INET;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ SUITES = ("bookworm", "bookworm-backports", "trixie", "trixie-backports", "forky
 # A kernel's image, its modules where they are packages of their own.
 PARTS = re.compile(r"^linux-(image|binary|modules)-\d")
 LIMIT_S = 600
+# What the suites have is asked for again after a day.
+KEEP_LISTS_S = 86400.0
 
 
 class PackageError(RuntimeError):
@@ -35,19 +38,22 @@ class PackageSource:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        lists, cache = folder / "apt" / "lists", folder / "apt" / "cache"
-        for needed in (lists / "partial", cache / "archives" / "partial"):
+        self.lists, cache = folder / "apt" / "lists", folder / "apt" / "cache"
+        for needed in (self.lists / "partial", cache / "archives" / "partial"):
             needed.mkdir(parents=True, exist_ok=True)
         self.sources = folder / "apt" / "sources.list"
         self.options = [
             *("-o", f"Dir::Etc::SourceList={self.sources}", "-o", "Dir::Etc::SourceParts=-"),
-            *("-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={cache}"),
+            *("-o", f"Dir::State::Lists={self.lists}", "-o", f"Dir::Cache={cache}"),
             *("-o", "APT::Architecture=amd64", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"),
         ]
 
     def update(self) -> None:
-        """Learn what the suites have; a suite that the source does not keep is no error."""
+        """Learn what the suites have, once a day; a suite that the source does not keep is no error."""
         address = debian_address()
+        fresh_s = time.time() - self.sources.stat().st_mtime if self.sources.exists() else KEEP_LISTS_S
+        if fresh_s < KEEP_LISTS_S and any(self.lists.glob("*Packages*")):
+            return
         self.sources.write_text("".join(f"deb {address} {suite} main\n" for suite in SUITES))
         self._run("apt-get", "update", check=False)
 
@@ -112,9 +118,11 @@ def is_newer(version: str, other: str) -> bool:
 
 
 def debian_address(folder: Path = Path("/etc/apt")) -> str:
-    """Where the machine takes Debian from, security updates aside."""
-    text = "\n".join(path.read_text() for path in [folder / "sources.list", *folder.glob("sources.list.d/*")] if path.is_file())
-    for address in re.findall(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(\S+)", text, re.M):
-        if "security" not in address:
-            return str(address)
+    """Where the machine takes Debian from."""
+    for path in [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]:
+        lines = path.read_text().splitlines() if path.is_file() else []
+        for line in lines:
+            found = re.search(r"\bhttps?://\S+/debian/?(?=\s|$)", line)
+            if found and not line.lstrip().startswith("#"):
+                return found[0]
     raise PackageError(f"no package source of Debian stands in {folder}")
