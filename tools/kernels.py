@@ -85,7 +85,9 @@ def main(arguments: list[str]) -> int:
             path.write_text(wanted[path])
         stale = []
     for path in [*stale, *missing]:
-        sys.stderr.write(f"{path.relative_to(ROOT)}: does not say which kernels are supported; make kernels-statement\n")
+        sys.stderr.write(
+            f"{path.relative_to(ROOT)}: does not say which kernels are supported; make kernels-statement\n"
+        )
     return 1 if stale or missing else 0
 
 

@@ -190,8 +190,7 @@ int trinity_control(unsigned long long *context) {
 
 /* Some kernels register no operations without it (Linux 6.1); beside cong_control it is not called. */
 SEC("struct_ops/trinity_avoid")
-void BPF_PROG(trinity_avoid, struct sock *sk, __u32 ack, __u32 acked) {
-}
+void BPF_PROG(trinity_avoid, struct sock *sk, __u32 ack, __u32 acked) {}
 
 /* The socket leaves trinity, by us, by the agent or by its application: one RTT's worth at the last rate is what the
  * next control starts from, without a burst; pacing is its own to set. */

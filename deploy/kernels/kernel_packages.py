@@ -69,9 +69,9 @@ class PackageSource:
         return [Kernel(release, newest[release]) for release in ordered]
 
     def unpack(self, kernel: Kernel) -> Path:
-        """The folder of a kernel: ``boot/vmlinuz-*`` and its modules; downloaded once."""
+        """The folder of a kernel, its image and its modules; downloaded once."""
         folder = self.folder / kernel.package_version
-        if next(folder.glob("boot/vmlinuz-*"), None):
+        if kernel_image(folder):
             return folder
         folder.mkdir(parents=True, exist_ok=True)
         for part in self._parts(f"{META_PACKAGE}={kernel.package_version}"):
@@ -79,7 +79,7 @@ class PackageSource:
         for archive in folder.glob("*.deb"):
             self._run("dpkg-deb", "-x", str(archive), str(folder))
             archive.unlink()
-        if not next(folder.glob("boot/vmlinuz-*"), None):
+        if not kernel_image(folder):
             raise PackageError(f"{META_PACKAGE} {kernel.package_version} has no kernel image")
         return folder
 
@@ -112,9 +112,18 @@ class PackageSource:
         return done.stdout
 
 
+def kernel_image(folder: Path) -> Path | None:
+    """What boots, in the folder of a kernel: beside other kernels, or since Linux 7 beside its modules."""
+    places = (*folder.glob("boot/vmlinuz-*"), *folder.glob("usr/lib/modules/*/vmlinuz"))
+    return next(iter(places), None)
+
+
 def is_newer(version: str, other: str) -> bool:
     """Whether a package version is above another, as the package manager orders them."""
-    return subprocess.run(["dpkg", "--compare-versions", version, "gt", other], timeout=LIMIT_S, check=False).returncode == 0
+    return (
+        subprocess.run(["dpkg", "--compare-versions", version, "gt", other], timeout=LIMIT_S, check=False).returncode
+        == 0
+    )
 
 
 def debian_address(folder: Path = Path("/etc/apt")) -> str:

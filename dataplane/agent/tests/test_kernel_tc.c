@@ -1,5 +1,5 @@
-/* Tests of kernel_tc.h on a veth pair in a network namespace of its own (root): the classifiers by links, and by filters
- * as on kernels without tcx. */
+/* Tests of kernel_tc.h on a veth pair in a network namespace of its own (root): the classifiers by links, and by
+ * filters as on kernels without tcx. */
 #define _GNU_SOURCE
 // clang-format off
 #include <stdarg.h>
