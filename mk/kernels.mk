@@ -4,7 +4,7 @@ LONG += verify-kernels
 
 ##@ Kernels
 .PHONY: kernel-test verify-kernels lint-kernels kernels-statement
-kernel-test: $(VENV)/.installed dataplane $(BUILD)/.packages-kernels ## the agent on other kernels over netem (KERNELS, RATE_MBIT, DELAY_MS one way, LOSS each way, SECONDS; RECORD=1 claims what works); 12 minutes, var/kernels/report.json
+kernel-test: $(VENV)/.installed dataplane $(BUILD)/.packages-kernels ## the agent on other kernels over netem (KERNELS, RATE_MBIT, DELAY_MS one way, LOSS each way, SECONDS; RECORD=1 claims them); 12 minutes, var/kernels/report.json
 	@$(PYTHON) deploy/kernels/kernel_test.py --build $(BUILD) --report $(VAR)/kernels/report.json \
 	    $(if $(KERNELS),--kernels "$(KERNELS)") $(if $(RATE_MBIT),--rate-mbit $(RATE_MBIT)) \
 	    $(if $(DELAY_MS),--delay-ms $(DELAY_MS)) $(if $(LOSS),--loss $(LOSS)) $(if $(SECONDS),--seconds $(SECONDS)) \

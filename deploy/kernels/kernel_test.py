@@ -4,8 +4,9 @@ Each kernel comes from the machine's package source and boots with a file system
 (guest-init, which is also the test). The figures of one kernel are those of one boot: they compare CUBIC, BBR and CHART
 with each other, not this emulation with real hardware.
 
-With ``--record`` the kernels on which everything worked become the ones that are claimed (supported.json, from which
-tools/kernels.py writes README, documents, doctor and values). Exit status 1 when a function fails on any kernel.
+With ``--record`` the kernels become the ones that are claimed, when everything works on all of them (supported.json,
+from which tools/kernels.py writes README, documents, doctor and values). Exit status 1 when a function fails on any
+kernel.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def record(outcomes: list[Outcome]) -> None:
-    """Claim the kernels that were tried: what works, and what of it in band."""
+    """Claim the kernels that were tried."""
     kernels = [
         {
             "kernel": one.kernel,
@@ -199,7 +200,6 @@ def record(outcomes: list[Outcome]) -> None:
             "keeps_programs": "--cleanup" in one.text("status kernel"),
         }
         for one in outcomes
-        if one.works
     ]
     claimed = {"tested": datetime.now(UTC).date().isoformat(), "kernels": kernels}
     SUPPORTED.write_text(json.dumps(claimed, indent=2) + "\n")
@@ -216,7 +216,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--loss", type=float, default=0.02, help="each way, as a share of 1")
     parser.add_argument("--seconds", type=int, default=10, help="of each transfer of the comparison")
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison, whose figures are medians")
-    parser.add_argument("--record", action="store_true", help="claim the kernels that work: supported.json")
+    parser.add_argument("--record", action="store_true", help="claim these kernels if all work: supported.json")
     return parser.parse_args()
 
 
@@ -255,9 +255,10 @@ def main() -> int:
     except (PackageError, ImageError) as error:
         say(str(error))
         return 2
-    if options.record:
+    good = all(one.works for one in outcomes)
+    if good and options.record:
         record(outcomes)
-    return 0 if all(one.works for one in outcomes) else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ static void the_filters_of_others_stay(void **state) {
     uint32_t ifindex = interface_with(false);
     (void)state;
     assert_true(succeeds("tc qdisc add dev to-bravo clsact && tc filter add dev to-bravo egress pref 7 protocol ip u32 "
-                         "match u32 0 0 action ok"));
+                         "match u32 0 0 flowid 1:1"));
     assert_int_equal(kernel_attach_tc(program, ifindex, KERNEL_TC_CLASSIFY, &out), 0);
     assert_int_equal(kernel_clean_tc(), 1);
     assert_true(succeeds(HAS("egress", "pref 7 u32")));
