@@ -28,9 +28,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define FIB_OUTPUT_NONE 0u
 /* Depth of the bucket of an expedited flow as time at its rate; two full packets at least. */
 #define EXPEDITED_DEPTH_NS 10000000ull
-#ifndef BPF_FIB_LOOKUP_SKIP_NEIGH
-#define BPF_FIB_LOOKUP_SKIP_NEIGH 4
-#endif
 
 /* Octets in front of the IP header; more than an Ethernet header: not a link of ours. */
 static __always_inline __u32 head_of(struct __sk_buff *skb) {
@@ -110,8 +107,9 @@ static __always_inline struct chart_signal_flow *find_flow(const struct chart_si
 }
 
 static __always_inline int become_signal(struct __sk_buff *skb) {
-    const struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
-    bool partial = BPF_CORE_READ_BITFIELD(kernel, ip_summed) == 3; /* CHECKSUM_PARTIAL */
+    /* The context of a classifier is the kernel's own packet. */
+    const struct sk_buff *kernel = (const void *)skb;
+    bool partial = BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) == 3; /* CHECKSUM_PARTIAL */
     int error = signal_write(skb, head_of(skb), partial);
 
     if (error) {
@@ -255,11 +253,14 @@ SIGNAL_FUNCTION int tell_socket(struct __sk_buff *skb, const struct chart_flow *
     return 0;
 }
 
-/* The interface through which the flow goes on; 0: it ends here or the way is not known. */
-static __always_inline __u32 way_ahead(struct __sk_buff *skb, const struct chart_flow *flow) {
+/* The interface through which the flow goes on; 0: it ends here or the way is not known. A function of its own for the
+ * sake of the stack: frames count in steps of 32 octets before Linux 6.7. */
+SIGNAL_FUNCTION int way_ahead(struct __sk_buff *skb, const struct chart_flow *flow) {
     struct bpf_fib_lookup fib = {};
     long found;
 
+    if (!flow)
+        return FIB_OUTPUT_NONE;
     fib.ifindex = skb->ifindex;
     if (flow->family == 4) {
         fib.family = AF_INET;
@@ -270,7 +271,7 @@ static __always_inline __u32 way_ahead(struct __sk_buff *skb, const struct chart
         __builtin_memcpy(fib.ipv6_src, flow->source, 16);
         __builtin_memcpy(fib.ipv6_dst, flow->destination, 16);
     }
-    found = bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+    found = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
     return found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH ? fib.ifindex : FIB_OUTPUT_NONE;
 }
 
@@ -549,7 +550,7 @@ SIGNAL_FUNCTION int is_delivered_here(struct __sk_buff *skb, const struct signal
         __builtin_memcpy(fib.ipv6_src, scratch->packet + 8, 16);
         __builtin_memcpy(fib.ipv6_dst, scratch->packet + 24, 16);
     }
-    return bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
+    return bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
 /* Load and parse; the shim only when it is addressed to this element. Returns enum chart_qos_error. */

@@ -12,8 +12,6 @@
 /* Rolled out, these sums would need a stack that the kernel does not give. */
 #define KEPT_LOOP _Pragma("clang loop unroll(disable)")
 
-extern void *bpf_cast_to_kern_ctx(void *context) __ksym;
-
 /* What the egress tells its clone, on the same processor and without anything between. */
 struct signal_order {
     struct chart_qos qos;

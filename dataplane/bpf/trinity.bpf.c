@@ -13,6 +13,10 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* How the running kernel calls cong_control: 4 arguments (socket, acknowledgement, flag, sample) or 2 (socket, sample).
+ * Set by the agent before loading. */
+const volatile __u32 cong_control_arguments = 4;
+
 /* Least window and what is assumed of a path without an RTT sample. */
 #define MIN_CWND_PACKETS 16u
 #define MIN_HANDED_PACKETS 4u
@@ -143,8 +147,7 @@ void BPF_PROG(trinity_init, struct sock *sk) {
         pace(sk, tp, flow, share, 0);
 }
 
-SEC("struct_ops/trinity_control")
-void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs) {
+static __always_inline void control(struct sock *sk, const struct rate_sample *rs) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
     struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
     struct chart_usage *usage_entry = flow ? bpf_map_lookup_elem(&usage, &flow->key) : NULL;
@@ -173,6 +176,21 @@ void BPF_PROG(trinity_control, struct sock *sk, __u32 ack, int flag, const struc
     }
     pace(sk, tp, flow, share, queueing_us(tp, rs));
 }
+
+/* The kernel knows the argument by its place in the context; the other branch it does not look at. */
+SEC("struct_ops/trinity_control")
+int trinity_control(unsigned long long *context) {
+    struct sock *sk = (void *)context[0];
+    if (cong_control_arguments == 4)
+        control(sk, (const struct rate_sample *)context[3]);
+    else
+        control(sk, (const struct rate_sample *)context[1]);
+    return 0;
+}
+
+/* Some kernels register no operations without it (Linux 6.1); beside cong_control it is not called. */
+SEC("struct_ops/trinity_avoid")
+void BPF_PROG(trinity_avoid, struct sock *sk, __u32 ack, __u32 acked) {}
 
 /* The socket leaves trinity, by us, by the agent or by its application: one RTT's worth at the last rate is what the
  * next control starts from, without a burst; pacing is its own to set. */
@@ -228,6 +246,7 @@ struct tcp_congestion_ops trinity = {
     .init = (void *)trinity_init,
     .release = (void *)trinity_release,
     .cong_control = (void *)trinity_control,
+    .cong_avoid = (void *)trinity_avoid,
     .set_state = (void *)trinity_state,
     .ssthresh = (void *)trinity_ssthresh,
     .undo_cwnd = (void *)trinity_undo,

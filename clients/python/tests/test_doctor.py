@@ -25,6 +25,20 @@ def test_records(metrics: str, status: str, words: str) -> None:
     assert words in found.detail
 
 
+def test_a_kernel_that_nobody_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SUPPORTED_KERNELS", ("6.1", "6.12"))
+    assert doctor.tried_kernel("6.1.0-49-cloud-amd64").status == "ok"
+    assert doctor.tried_kernel("6.12").status == "ok"
+    other = doctor.tried_kernel("6.11.3")
+    assert (other.status, other.detail) == ("note", "Linux 6.11.3; agents are tried on 6.1, 6.12")
+
+
+def test_how_programs_are_attached_is_read_from_the_kernels_types() -> None:
+    assert doctor.how_attached(b"\0BPF_TCX_INGRESS\0BPF_STRUCT_OPS\0") == "classifiers by tcx, trinity by link"
+    old = doctor.how_attached(b"\0bpf_struct_ops_tcp_congestion_ops\0")
+    assert old.startswith("classifiers by clsact, trinity by registration; after a kill")
+
+
 def described(**enrolled: bool | None) -> dict[str, Any]:
     nodes = [
         {"name": name, "enrolment": None if known is None else {"enrolled": known, "revoked": False}}

@@ -74,6 +74,15 @@ static void print_people(const struct cJSON *answer) {
     const struct cJSON *item;
     if (cJSON_HasObjectItem(answer, "node"))
         printf("node %s, enforcement %s\n", string(answer, "node"), string(answer, "enforcement"));
+    if ((item = cJSON_GetObjectItemCaseSensitive(answer, "kernel")))
+        printf("kernel %s: classifiers by %s, trinity by %s%s\n", string(item, "release"), string(item, "classifiers"),
+               string(item, "trinity"),
+               cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "outlives_agent"))
+                   ? "; after a kill: the next start or --cleanup removes them"
+                   : "");
+    if ((item = cJSON_GetObjectItemCaseSensitive(answer, "signalling")))
+        printf("in-band signalling %s\n",
+               cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "running")) ? "on" : string(item, "error"));
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "grants")) {
         bool would = cJSON_HasObjectItem(item, "would_run_at_bps");
         printf("grant %s: %s%.3f Mb/s, %.0f flows, %.0f octets delivered\n", string(item, "request_id"),

@@ -3,17 +3,19 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/kernel_features.h"
+
 #define ATTACH_TYPE_STRUCT_OPS 44
-#define ATTACH_TYPE_TCX_INGRESS 46
-#define ATTACH_TYPE_TCX_EGRESS 47
-#define ATTACH_BEFORE (1u << 3)
 #define LINK_TYPE_STRUCT_OPS 9
+/* Second word of a struct_ops map's value: its operations are registered (enum bpf_struct_ops_state). */
+#define STRUCT_OPS_STATE_IN_USE 1
 #define PROGRAM_MAPS_MAX 16
 #define STRUCT_OPS_VALUE_MAX 4096
 
@@ -36,7 +38,7 @@ struct link_info {
     uint32_t tail[11];
 };
 
-static int link_create(uint32_t object_fd, uint32_t target, uint32_t attach_type, uint32_t flags) {
+int kernel_link_create(uint32_t object_fd, uint32_t target, uint32_t attach_type, uint32_t flags) {
     struct link_create attributes = {
         .object_fd = object_fd, .target = target, .attach_type = attach_type, .flags = flags};
     long fd = syscall(__NR_bpf, BPF_LINK_CREATE, &attributes, sizeof(attributes));
@@ -44,12 +46,12 @@ static int link_create(uint32_t object_fd, uint32_t target, uint32_t attach_type
 }
 
 int kernel_link_struct_ops(int map_fd) {
-    return link_create((uint32_t)map_fd, 0, ATTACH_TYPE_STRUCT_OPS, 0);
+    return kernel_link_create((uint32_t)map_fd, 0, ATTACH_TYPE_STRUCT_OPS, 0);
 }
 
-int kernel_link_tc(int program_fd, uint32_t ifindex, bool ingress, bool first) {
-    return link_create((uint32_t)program_fd, ifindex, ingress ? ATTACH_TYPE_TCX_INGRESS : ATTACH_TYPE_TCX_EGRESS,
-                       first ? ATTACH_BEFORE : 0);
+int kernel_unregister_struct_ops(int map_fd) {
+    uint32_t zero = 0;
+    return bpf_map_delete_elem(map_fd, &zero) ? -errno : 0;
 }
 
 bool kernel_map_has_name(int fd, const char *name) {
@@ -58,7 +60,7 @@ bool kernel_map_has_name(int fd, const char *name) {
     return bpf_obj_get_info_by_fd(fd, &info, &length) == 0 && strcmp(info.name, name) == 0;
 }
 
-int kernel_find_struct_ops(const char *map_name, int *ret_map_fd) {
+static int find_linked(const char *map_name, int *ret_map_fd) {
     uint32_t id = 0;
     errno = 0;
     while (bpf_link_get_next_id(id, &id) == 0) {
@@ -81,6 +83,44 @@ int kernel_find_struct_ops(const char *map_name, int *ret_map_fd) {
         close(link_fd);
     }
     return errno == EPERM ? -EPERM : -ENOENT;
+}
+
+static bool is_registered(int map_fd, const char *map_name) {
+    uint32_t value[STRUCT_OPS_VALUE_MAX / sizeof(uint32_t)] = {0};
+    struct bpf_map_info info = {0};
+    uint32_t length = sizeof(info), zero = 0;
+    return bpf_obj_get_info_by_fd(map_fd, &info, &length) == 0 && info.type == BPF_MAP_TYPE_STRUCT_OPS &&
+           strcmp(info.name, map_name) == 0 && info.value_size <= sizeof(value) &&
+           bpf_map_lookup_elem(map_fd, &zero, value) == 0 && value[1] == STRUCT_OPS_STATE_IN_USE;
+}
+
+/* A registration without a link is one of the map's own. */
+static int find_registered(const char *map_name, int *ret_map_fd) {
+    uint32_t id = 0;
+    errno = 0;
+    while (bpf_map_get_next_id(id, &id) == 0) {
+        int map_fd = bpf_map_get_fd_by_id(id);
+        if (map_fd < 0 && errno == EPERM)
+            return -EPERM;
+        if (map_fd >= 0 && is_registered(map_fd, map_name)) {
+            int holder = fcntl(map_fd, F_DUPFD_CLOEXEC, 3);
+            if (holder < 0) {
+                int error = -errno;
+                close(map_fd);
+                return error;
+            }
+            *ret_map_fd = map_fd;
+            return holder;
+        }
+        if (map_fd >= 0)
+            close(map_fd);
+    }
+    return errno == EPERM ? -EPERM : -ENOENT;
+}
+
+int kernel_find_struct_ops(const char *map_name, int *ret_map_fd) {
+    return kernel_features()->struct_ops_link ? find_linked(map_name, ret_map_fd)
+                                              : find_registered(map_name, ret_map_fd);
 }
 
 static int find_in_program(int program_fd, const char *map_name) {

@@ -175,6 +175,11 @@ static int set_up(struct datapath *datapath, const struct datapath_options *opti
     if (error)
         return error;
     forget_earlier(datapath);
+    error = kernel_clean_tc();
+    if (error > 0)
+        log_info("%d classifiers of a killed agent were still attached and are removed", error);
+    else if (error < 0)
+        log_warning("what a killed agent may have left on interfaces stays: %s", strerror(-error));
     error = load_programs(datapath);
     error = error ? error : datapath_write_config(datapath);
     return error ? error : attach_cgroup(datapath, options->cgroup_path);
@@ -197,7 +202,7 @@ int datapath_open(const struct datapath_options *options, struct datapath **ret)
     struct datapath *datapath = calloc(1, sizeof(*datapath));
     if (!datapath)
         return -ENOMEM;
-    datapath->trinity = (struct trinity){.link_fd = -1, .rates_fd = -1, .usage_fd = -1, .flows_fd = -1};
+    datapath->trinity = TRINITY_NONE;
     datapath->cgroup_link_fd = -1;
     datapath->walk_link_fd = -1;
     recall_mode(datapath, options->state_dir);

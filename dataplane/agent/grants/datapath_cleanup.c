@@ -1,6 +1,7 @@
 /* See datapath.h. This file: what a killed agent may have left. Programs, links and maps went with it, and flows hand
  * themselves over when their lease ends; what can remain are idle flows still on trinity, which nothing wakes up, and
- * the control socket. */
+ * the control socket. On kernels without links (core/kernel_features.h) trinity too, which opening the datapath takes
+ * back, and filters on interfaces. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,13 +33,16 @@ int datapath_cleanup(const struct datapath_options *options) {
         return error;
     if (!options->cgroup_path)
         whole_node.cgroup_path = mount;
+    removed = kernel_clean_tc();
+    if (removed < 0)
+        return removed;
     read_default_control(control, sizeof(control));
     if (!options->default_control)
         whole_node.default_control = control;
     error = datapath_open(&whole_node, &datapath);
     error = error ? error : datapath_reconcile(datapath);
     if (!error)
-        removed += (int)datapath->walk_given_back;
+        removed += (int)datapath->walk_given_back + datapath->trinity.replaced;
     datapath_close(datapath);
     if (error)
         return error;

@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/kernel.h"
 #include "core/log.h"
 #include "grants/datapath_state.h"
 
@@ -45,13 +44,16 @@ int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
         return -ENOSPC;
     if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex, &counters, BPF_ANY))
         return -errno;
-    int fd = kernel_link_tc(bpf_program__fd(datapath->classify->progs.classify), ifindex, false, false);
-    if (fd < 0) {
-        log_error("cannot attach the classifier to interface %u: %s", ifindex, strerror(-fd));
+    struct datapath_link *link = &datapath->links[datapath->n_links];
+    int error = kernel_attach_tc(bpf_program__fd(datapath->classify->progs.classify), ifindex, KERNEL_TC_CLASSIFY,
+                                 &link->classifier);
+    if (error) {
+        log_error("cannot attach the classifier to interface %u: %s", ifindex, strerror(-error));
         bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);
-        return fd;
+        return error;
     }
-    datapath->links[datapath->n_links++] = (struct datapath_link){.ifindex = ifindex, .link_fd = fd};
+    link->ifindex = ifindex;
+    datapath->n_links++;
     return 0;
 }
 
@@ -59,7 +61,7 @@ int datapath_detach_link(struct datapath *datapath, uint32_t ifindex) {
     struct datapath_link *link = find_link(datapath, ifindex);
     if (!link)
         return -ENOENT;
-    close(link->link_fd);
+    kernel_detach_tc(&link->classifier);
     bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);
     *link = datapath->links[--datapath->n_links];
     return 0;

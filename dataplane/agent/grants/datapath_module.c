@@ -1,5 +1,9 @@
 /* The datapath as a part of the agent: opened before the parts that use it, walked once a second. */
+#include <cjson/cJSON.h>
+#include <sys/utsname.h>
+
 #include "core/agent.h"
+#include "core/kernel_features.h"
 #include "grants/datapath.h"
 
 #define WALK_PERIOD_US 1000000u
@@ -38,4 +42,17 @@ struct datapath *datapath_of(const struct agent *agent) {
     return agent_state(agent, &datapath_module);
 }
 
-const struct agent_module datapath_module = {.name = "datapath", .open = open_module, .close = close_module};
+/* How the programs got into this kernel. */
+static void status(void *state, struct cJSON *object) {
+    const struct kernel_features *features = kernel_features();
+    struct cJSON *kernel = cJSON_AddObjectToObject(object, "kernel");
+    struct utsname name;
+    (void)state;
+    cJSON_AddStringToObject(kernel, "release", uname(&name) ? "" : name.release);
+    cJSON_AddStringToObject(kernel, "classifiers", features->tcx ? "tcx" : "clsact");
+    cJSON_AddStringToObject(kernel, "trinity", features->struct_ops_link ? "link" : "registration");
+    cJSON_AddBoolToObject(kernel, "outlives_agent", kernel_keeps_programs());
+}
+
+const struct agent_module datapath_module = {
+    .name = "datapath", .open = open_module, .close = close_module, .status = status};

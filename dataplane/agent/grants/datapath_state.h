@@ -3,6 +3,7 @@
 
 #include "attach.skel.h"
 #include "classify.skel.h"
+#include "core/kernel_tc.h"
 #include "grants/datapath.h"
 #include "grants/trinity.h"
 #include "maps.h"
@@ -22,7 +23,7 @@ struct datapath_entry {
 
 struct datapath_link {
     uint32_t ifindex;
-    int link_fd;
+    struct kernel_tc classifier;
 };
 
 struct datapath {

@@ -14,12 +14,14 @@
 #include <unistd.h>
 
 #include "core/kernel.h"
+#include "core/kernel_features.h"
 #include "core/log.h"
 #include "grants/trinity_share.h"
 #include "maps.h"
 #include "trinity.skel.h"
 
 #define LOCK_PATH TRINITY_DIRECTORY "/lock"
+#define USERS_PATH TRINITY_DIRECTORY "/users"
 #define BPF_F_LINK (1u << 13)
 /* An agent that has registered trinity hands it over as soon as its loop runs. */
 #define TAKE_TRIES 100
@@ -40,12 +42,45 @@ static int take_lock(void) {
 }
 
 static void close_all(struct trinity *trinity) {
-    int *fds[] = {&trinity->link_fd, &trinity->rates_fd, &trinity->usage_fd, &trinity->flows_fd};
+    int *fds[] = {&trinity->link_fd, &trinity->rates_fd, &trinity->usage_fd, &trinity->flows_fd, &trinity->users_fd};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
         if (*fds[i] >= 0)
             close(*fds[i]);
         *fds[i] = -1;
     }
+}
+
+static int copy_of(int fd) {
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return copy < 0 ? -errno : copy;
+}
+
+/* What an agent left that nobody uses any more: a kernel without links for operations keeps them registered. */
+static void take_back(struct trinity *trinity) {
+    int map_fd = -1;
+    int holder = kernel_find_struct_ops(CHART_TRINITY, &map_fd);
+    if (holder < 0)
+        return;
+    int error = kernel_unregister_struct_ops(map_fd);
+    trinity->replaced = !error;
+    if (error)
+        log_error("trinity of a killed agent cannot be taken back: %s", strerror(-error));
+    else
+        log_info("trinity of a killed agent was still registered and is taken back");
+    close(map_fd);
+    close(holder);
+}
+
+/* The kernel drops an agent's lock with the agent, so who gets it alone knows that there is no other. */
+static int become_user(struct trinity *trinity) {
+    if (kernel_features()->struct_ops_link)
+        return 0;
+    trinity->users_fd = open(USERS_PATH, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (trinity->users_fd < 0)
+        return -errno;
+    if (flock(trinity->users_fd, LOCK_EX | LOCK_NB) == 0)
+        take_back(trinity);
+    return flock(trinity->users_fd, LOCK_SH) ? -errno : 0;
 }
 
 static int join(struct trinity *trinity) {
@@ -61,52 +96,60 @@ static int join(struct trinity *trinity) {
     if (trinity->rates_fd >= 0 && trinity->usage_fd >= 0 && trinity->flows_fd >= 0)
         return 0;
     log_error("trinity is registered in this kernel, but its maps cannot be found: another version?");
-    close_all(trinity);
     return -EPROTO;
 }
 
-static int keep(int fd) {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    return copy < 0 ? -errno : copy;
+/* A descriptor that keeps the registration, or a negative errno. */
+static int register_operations(struct bpf_map *map) {
+    /* libbpf fills the value of a struct_ops map only when it attaches it itself; without links that registers it. */
+    struct bpf_link *filled = bpf_map__attach_struct_ops(map);
+    if (!filled)
+        return -errno;
+    bpf_link__disconnect(filled);
+    bpf_link__destroy(filled);
+    return kernel_features()->struct_ops_link ? kernel_link_struct_ops(bpf_map__fd(map)) : copy_of(bpf_map__fd(map));
 }
 
 static int load(struct trinity *trinity) {
+    const struct kernel_features *features = kernel_features();
     struct chart_trinity *skeleton = chart_trinity__open();
     int error = 0;
     if (!skeleton)
         return -errno;
-    bpf_map__set_map_flags(skeleton->maps.trinity, BPF_F_LINK);
+    if (features->cong_control_arguments)
+        skeleton->rodata->cong_control_arguments = features->cong_control_arguments;
+    if (features->struct_ops_link)
+        bpf_map__set_map_flags(skeleton->maps.trinity, BPF_F_LINK);
     error = chart_trinity__load(skeleton);
     if (error) {
         log_error("the kernel refused trinity: %s", strerror(-error));
         goto out;
     }
-    /* libbpf fills the value of a struct_ops map only when it attaches it itself. */
-    struct bpf_link *filled = bpf_map__attach_struct_ops(skeleton->maps.trinity);
-    if (!filled) {
-        error = -errno;
-        log_error("filling trinity's operations failed: %s", strerror(-error));
-        goto out;
-    }
-    bpf_link__disconnect(filled);
-    bpf_link__destroy(filled);
-    trinity->link_fd = kernel_link_struct_ops(bpf_map__fd(skeleton->maps.trinity));
+    trinity->link_fd = register_operations(skeleton->maps.trinity);
     if (trinity->link_fd < 0) {
         error = trinity->link_fd;
         if (error != -EEXIST)
             log_error("registering trinity failed: %s", strerror(-error));
         goto out;
     }
-    trinity->rates_fd = keep(bpf_map__fd(skeleton->maps.rates));
-    trinity->usage_fd = keep(bpf_map__fd(skeleton->maps.usage));
-    trinity->flows_fd = keep(bpf_map__fd(skeleton->maps.flows));
+    trinity->rates_fd = copy_of(bpf_map__fd(skeleton->maps.rates));
+    trinity->usage_fd = copy_of(bpf_map__fd(skeleton->maps.usage));
+    trinity->flows_fd = copy_of(bpf_map__fd(skeleton->maps.flows));
     if (trinity->rates_fd < 0 || trinity->usage_fd < 0 || trinity->flows_fd < 0)
         error = -EMFILE;
 out:
     chart_trinity__destroy(skeleton);
-    if (error)
-        close_all(trinity);
     return error;
+}
+
+/* The last user takes the registration back where the kernel does not. */
+static void leave(struct trinity *trinity) {
+    if (trinity->users_fd >= 0 && trinity->link_fd >= 0 && flock(trinity->users_fd, LOCK_EX | LOCK_NB) == 0) {
+        int error = kernel_unregister_struct_ops(trinity->link_fd);
+        if (error)
+            log_warning("trinity stays registered: %s", strerror(-error));
+    }
+    close_all(trinity);
 }
 
 /* Somebody has registered trinity and does not listen yet. */
@@ -136,17 +179,20 @@ static int load_or_take(struct trinity *trinity) {
 }
 
 int trinity_open(struct trinity *ret) {
-    struct trinity trinity = {.link_fd = -1, .rates_fd = -1, .usage_fd = -1, .flows_fd = -1};
+    struct trinity trinity = TRINITY_NONE;
     int lock = take_lock();
     if (lock < 0) {
         log_error("cannot lock " LOCK_PATH ": %s", strerror(-lock));
         return lock;
     }
-    int error = join(&trinity);
+    int error = become_user(&trinity);
+    error = error ? error : join(&trinity);
     if (error == -EPERM)
         error = trinity_share_take(&trinity);
     if (error == -ENOENT)
         error = load_or_take(&trinity);
+    if (error)
+        leave(&trinity);
     close(lock);
     if (!error)
         *ret = trinity;
@@ -154,5 +200,8 @@ int trinity_open(struct trinity *ret) {
 }
 
 void trinity_close(struct trinity *trinity) {
-    close_all(trinity);
+    int lock = trinity->users_fd >= 0 ? take_lock() : -1;
+    leave(trinity);
+    if (lock >= 0)
+        close(lock);
 }

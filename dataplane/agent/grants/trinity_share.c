@@ -64,7 +64,10 @@ static int receive(int fd, struct trinity *ret) {
     if (length == (ssize_t)sizeof(greeting) && memcmp(text, greeting, sizeof(greeting)) == 0 &&
         count == N_DESCRIPTORS && kernel_map_has_name(descriptors[1], "rates") &&
         kernel_map_has_name(descriptors[2], "usage") && kernel_map_has_name(descriptors[3], "flows")) {
-        *ret = (struct trinity){descriptors[0], descriptors[1], descriptors[2], descriptors[3]};
+        ret->link_fd = descriptors[0];
+        ret->rates_fd = descriptors[1];
+        ret->usage_fd = descriptors[2];
+        ret->flows_fd = descriptors[3];
         return 0;
     }
     for (size_t i = 0; i < count; i++)

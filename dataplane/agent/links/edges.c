@@ -9,10 +9,9 @@
 #include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/agent.h"
-#include "core/kernel.h"
+#include "core/kernel_tc.h"
 #include "core/log.h"
 #include "grants/datapath.h"
 #include "police.h"
@@ -23,7 +22,7 @@
 struct edge {
     const char *interface;
     uint32_t ifindex;
-    int link_fd;
+    struct kernel_tc policer;
 };
 
 struct state {
@@ -53,7 +52,7 @@ static int attach(struct state *state, const struct agent_options *options, cons
                                      .depth_ns = options->edge_depth_ms * NS_PER_MS,
                                      .exceed = options->edge_drop ? CHART_POLICE_DROP : CHART_POLICE_REMARK};
 
-    *edge = (struct edge){.interface = option->interface, .ifindex = if_nametoindex(option->interface), .link_fd = -1};
+    *edge = (struct edge){.interface = option->interface, .ifindex = if_nametoindex(option->interface)};
     if (!edge->ifindex) {
         log_error("--edge %s: this node has no such interface", option->interface);
         return -ENODEV;
@@ -61,11 +60,11 @@ static int attach(struct state *state, const struct agent_options *options, cons
     kept.link_header_bytes = datapath_link_header_bytes(edge->ifindex);
     if (bpf_map_update_elem(bpf_map__fd(state->program->maps.police_edges), &edge->ifindex, &kept, BPF_ANY))
         return -errno;
-    /* First: what it drops nobody else shall count. */
-    edge->link_fd = kernel_link_tc(bpf_program__fd(state->program->progs.police), edge->ifindex, true, true);
-    if (edge->link_fd < 0) {
-        log_error("cannot attach the policer to %s: %s", option->interface, strerror(-edge->link_fd));
-        return edge->link_fd;
+    int error = kernel_attach_tc(bpf_program__fd(state->program->progs.police), edge->ifindex, KERNEL_TC_POLICE,
+                                 &edge->policer);
+    if (error) {
+        log_error("cannot attach the policer to %s: %s", option->interface, strerror(-error));
+        return error;
     }
     state->n_edges++;
     return 0;
@@ -75,7 +74,7 @@ static void police_close(void *context) {
     struct state *state = context;
 
     for (size_t i = 0; i < state->n_edges; i++)
-        close(state->edges[i].link_fd);
+        kernel_detach_tc(&state->edges[i].policer);
     chart_police__destroy(state->program);
     free(state);
 }

@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/netlink.h"
 #include "lib/htb/htb_classes.h"
-#include "links/netlink.h"
 
 #define HTB_CLASSES 4
 /* No offload packet is greater. */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "core/options.h"
-#include "links/netlink.h"
+#include "core/netlink.h"
 
 /* Two limits of TCP, and the offload sizes of every link. */
 #define CHANGES_MAX (AGENT_LINKS_MAX + 2)

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "core/agent.h"
-#include "core/kernel.h"
+#include "core/kernel_tc.h"
 #include "core/log.h"
 #include "core/loop.h"
 #include "grants/datapath.h"
@@ -51,7 +51,7 @@ struct attached {
     uint64_t rate_bps;
     int64_t rate_until_us;
     char interface[IF_NAMESIZE];
-    int fds[2];
+    struct kernel_tc out, in;
 };
 
 struct wanted_link {
@@ -197,21 +197,21 @@ static int write_link(const struct state *state, const struct attached *link) {
 }
 
 static void detach(struct state *state, struct attached *link) {
-    for (size_t i = 0; i < 2; i++)
-        if (link->fds[i] >= 0)
-            close(link->fds[i]);
+    kernel_detach_tc(&link->out);
+    kernel_detach_tc(&link->in);
     signal_tables_remove_link(state->tables, link->ifindex);
     *link = state->links[--state->n_links];
 }
 
-/* signal goes before the classifier, which must not see a clone before it has its length. */
 static int attach(struct state *state, struct attached *link) {
     int error = write_link(state, link);
     if (error)
         return error;
-    link->fds[0] = kernel_link_tc(bpf_program__fd(state->program->progs.signal_egress), link->ifindex, false, true);
-    link->fds[1] = kernel_link_tc(bpf_program__fd(state->program->progs.signal_ingress), link->ifindex, true, true);
-    return link->fds[0] < 0 ? link->fds[0] : (link->fds[1] < 0 ? link->fds[1] : 0);
+    error = kernel_attach_tc(bpf_program__fd(state->program->progs.signal_egress), link->ifindex, KERNEL_TC_SIGNAL_OUT,
+                             &link->out);
+    return error ? error
+                 : kernel_attach_tc(bpf_program__fd(state->program->progs.signal_ingress), link->ifindex,
+                                    KERNEL_TC_SIGNAL_IN, &link->in);
 }
 
 static struct wanted_link *find_wanted(struct state *state, const char *interface) {
@@ -249,7 +249,7 @@ static void follow_links(struct state *state) {
         else
             follow_capacity(state, &state->links[i]);
     for (size_t i = 0; i < state->n_wanted; i++) {
-        struct attached link = {.capacity_bps = state->wanted[i].capacity_bps, .fds = {-1, -1}};
+        struct attached link = {.capacity_bps = state->wanted[i].capacity_bps};
         bool known = false;
         memcpy(link.interface, state->wanted[i].interface, sizeof(link.interface));
         link.ifindex = if_nametoindex(link.interface);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import typer
 
 from chart_client.commands.common import JsonOption, ServerOption, out, print_json
+from chart_client.commands.supported_kernels import SUPPORTED_KERNELS
 from chart_client.errors import UnreachableError
 from chart_client.transport import DEFAULT_SERVER, Transport
 
@@ -58,6 +60,22 @@ def _ok(name: str, good: bool, detail: str, otherwise: str, fix: str) -> Finding
     return Finding(name, "ok", detail) if good else Finding(name, "failed", otherwise, fix)
 
 
+def tried_kernel(release: str) -> Finding:
+    """Whether `make kernel-test` runs a kernel like this one."""
+    version = ".".join(release.split(".")[:2])
+    if version in SUPPORTED_KERNELS:
+        return Finding("kernel", "ok", f"Linux {release}; agents are tried on {version}")
+    tried = ", ".join(SUPPORTED_KERNELS)
+    return Finding("kernel", "note", f"Linux {release}; agents are tried on {tried}", "docs/deployment.md, Kernel")
+
+
+def how_attached(types: bytes) -> str:
+    """How an agent's programs get into a kernel with this type information, as `chart-agent --status` says it."""
+    tcx, linked = (b"\0" + name + b"\0" in types for name in (b"BPF_TCX_INGRESS", b"BPF_STRUCT_OPS"))
+    words = f"classifiers by {'tcx' if tcx else 'clsact'}, trinity by {'link' if linked else 'registration'}"
+    return words if tcx and linked else f"{words}; after a kill the next start or chart-agent --cleanup removes them"
+
+
 def kernel() -> Iterator[Finding]:
     """Checks of kernel features that the agents need."""
     types = Path("/sys/kernel/btf/vmlinux")
@@ -68,8 +86,11 @@ def kernel() -> Iterator[Finding]:
         "the kernel has no BTF type information",
         "boot a kernel with CONFIG_DEBUG_INFO_BTF",
     )
+    yield tried_kernel(platform.release())
     if types.exists():
-        able = b"bpf_struct_ops_tcp_congestion_ops" in types.read_bytes()
+        known = types.read_bytes()
+        yield Finding("attachment", "ok", how_attached(known))
+        able = b"bpf_struct_ops_tcp_congestion_ops" in known
         yield _ok(
             "struct_ops",
             able,

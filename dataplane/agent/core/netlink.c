@@ -1,5 +1,5 @@
 /* rtnetlink on libmnl; see netlink.h. */
-#include "links/netlink.h"
+#include "core/netlink.h"
 
 #include <errno.h>
 #include <linux/ethtool.h>
