@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/options.h"
 #include "core/netlink.h"
+#include "core/options.h"
 
 /* Two limits of TCP, and the offload sizes of every link. */
 #define CHANGES_MAX (AGENT_LINKS_MAX + 2)
