@@ -69,7 +69,7 @@ class Kubernetes:
         """Put a certificate into the config map "namespace/name" under `CA_KEY`.
 
         Raises:
-            KubernetesError: as `review`; there is no such config map.
+            KubernetesError: as `review`; the config map is not found.
         """
         namespace, _, name = config_map.partition("/")
         await self._ask("PATCH", f"/api/v1/namespaces/{namespace}/configmaps/{name}", {"data": {CA_KEY: pem}})

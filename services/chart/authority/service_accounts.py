@@ -139,7 +139,7 @@ async def account_of(
     """
     if kubernetes is None:
         raise refused(
-            "account-unknown", "This authority takes no service account tokens: it is not told of a cluster.",
+            "account-unknown", "This authority takes no service account tokens: no cluster is configured.",
             "Take a one-time token: chart node enrol.",
         )  # fmt: skip
     try:

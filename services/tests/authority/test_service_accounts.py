@@ -88,7 +88,7 @@ async def test_each_fault_has_its_words(api: FakeApiServer, settings: AuthorityS
 
 
 async def test_without_a_cluster_no_such_token_is_taken(settings: AuthoritySettings) -> None:
-    with pytest.raises(ProblemError, match="it is not told of a cluster"):
+    with pytest.raises(ProblemError, match="no cluster is configured"):
         await account_of(None, settings, token(AGENT), None, 0)
     assert is_one(token(AGENT))
     assert not is_one("u" * 43)
