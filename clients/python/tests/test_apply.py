@@ -54,8 +54,8 @@ def test_fields_are_those_of_the_interface(kind: Kind) -> None:
     assert {name for name, one in kind.fields.items() if one.required} == set(schema.get("required", ()))
     for name, one in kind.fields.items():
         stated = schema["properties"][name].get("default")
-        # null leaves a policy's weights as they are; a file states all of them.
-        assert one.required or one.default == stated or (stated is None and one.default in ([], {})), name
+        # null leaves a part of a policy as it is; a file states all of it.
+        assert one.required or one.default == stated or (stated is None and one.default in ([], {}, "")), name
 
 
 def test_kinds_stand_after_what_they_name() -> None:
@@ -170,7 +170,7 @@ NODES = "nodes:\n  - {id: a}\n  - {id: b}\n"
         ("nodes:\n  - id: a\n    addresses: 10.0.0.1\n", 3, "is not a list of texts"),
         ("nodes:\n  - id: a\n\n  - id: a\n", 4, "node a is stated twice, first in"),
         ("nodes:\n  - id: a\n    description: x\n    description: y\n", 4, "is stated twice"),
-        (NODES + "links:\n  - id: a:x\n    to_node: b\n", 5, "links[0]: capacity_bps is missing"),
+        (NODES + "links:\n  - id: a:x\n", 5, "links[0]: to_node is missing"),
         (NODES + "links:\n  - id: a:x\n    to_node: b\n    capacity_bps: fast\n", 7, "'fast' is not a rate"),
         (NODES + "policies:\n  - {id: a, customer_weights: {gold: x}}\n", 5, "gold: 'x' is no number"),
         ("nodes:\n  - id: a\n    tags: !!python/object:os.system {}\n", 3, "could not determine a constructor"),

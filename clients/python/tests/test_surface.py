@@ -237,6 +237,7 @@ policy show x
 policy set --enforcement off
 policy delete x
 export
+explain 10.0.0.1:1-10.0.0.2:2
 session-rule list
 session-rule show x
 session-rule set x --match protocol=udp,remote-ports=5004 --rate 82k
