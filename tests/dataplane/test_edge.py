@@ -44,6 +44,7 @@ class Edge:
         self.agent.rates.write_text(
             json.dumps(
                 {
+                    "enforcement": "enforce",
                     "grants": [
                         {
                             "request_id": "from-alpha",

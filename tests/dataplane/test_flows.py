@@ -171,7 +171,7 @@ def test_observe_computes_and_leaves_flows_alone(lab: Lab, sender: Node, transfe
         return grants[0] if grants else {}
 
     seen = poll(counted, lambda grant: grant.get("delivered_bytes", 0) > 0, 30)
-    assert seen["kernel_rate_bps"] == RATE_BPS
+    assert (seen["would_run_at_bps"], seen["kernel_rate_bps"]) == (RATE_BPS, 0)
     assert seen["matching_flows"] == 1
     assert controls(lab) == [OWN_CONTROL]
 

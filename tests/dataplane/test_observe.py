@@ -46,6 +46,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     with Lab(
         loaded.model_copy(update={"links": links}), f"o{secrets.token_hex(3)}", state_dir=tmp_path / "labs"
     ) as built:
+        # The network begins with buffers of 64 MiB; this node begins as it was bought.
+        for name in ("tcp_rmem", "tcp_wmem"):
+            built.exec("alpha", ["sysctl", "-qw", f"net.ipv4.{name}=4096 131072 6291456"])
         yield built
 
 
