@@ -29,6 +29,8 @@ from chart.common.settings import BaseServiceSettings
 
 # An epoch that is not known is asked for at most this often, for each node.
 ASK_EVERY_S = 1.0
+# Pause after each call that failed: a connection that the authority closed is no reason to refuse a record.
+ASK_AGAIN_S = (0.1, 0.0)
 # Nodes that were revoked are believed no more after this.
 REVIEW_EVERY_S = 3.0
 # A word of a record that is shown to people is cut at this length.
@@ -165,13 +167,13 @@ class RecordCheck:
             self._reviewed_at = time.monotonic()
             self._review = asyncio.create_task(self._drop_revoked())
         found = self._held(mac)
-        if found is None and time.monotonic() - self._asked_at.get(mac.node, float("-inf")) > ASK_EVERY_S:
+        if found is None:
+            # A record that comes while its key is asked for waits for the answer.
             async with self._lock:
-                found = self._held(mac)
-                if found is None:
+                if time.monotonic() - self._asked_at.get(mac.node, float("-inf")) > ASK_EVERY_S:
                     self._asked_at[mac.node] = time.monotonic()
                     await self._ask(mac.node)
-                    found = self._held(mac)
+                found = self._held(mac)
         return found
 
     async def _drop_revoked(self) -> None:
@@ -191,10 +193,14 @@ class RecordCheck:
     async def _ask(self, node: str) -> None:
         if len(self._asked_at) > 100_000:
             self._asked_at.clear()
-        try:
-            self._keys[node] = await self.source.keys(node)
-        except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
-            _log.warning("keys of records cannot be had", node=node, reason=type(error).__name__)
+        for pause_s in ASK_AGAIN_S:
+            try:
+                self._keys[node] = await self.source.keys(node)
+            except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
+                _log.warning("keys of records cannot be had", node=node, reason=type(error).__name__)
+                await asyncio.sleep(pause_s)
+            else:
+                return
 
 
 def from_settings(settings: BaseServiceSettings) -> RecordCheck | None:

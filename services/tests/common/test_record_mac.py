@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import httpx
@@ -55,6 +56,39 @@ async def test_a_record_of_its_node_is_taken_and_its_key_asked_for_once() -> Non
     assert source.asked == 1
     # Streams that no node writes are not looked at.
     await check.check("chart.topology.v1", "alpha", b"x", {})
+
+
+async def test_records_that_come_while_their_key_is_asked_for_wait_for_it() -> None:
+    source = Source()
+    check = RecordCheck(source, "require")
+    answer, keys = asyncio.Event(), source.keys
+
+    async def slow(node: str) -> dict[int, tuple[bytes, int]]:
+        await answer.wait()
+        return await keys(node)
+
+    source.keys = slow  # type: ignore[method-assign]
+    checks = [asyncio.create_task(check.check(TOPIC, "alpha", b"hello", written("alpha"))) for _ in range(3)]
+    await asyncio.sleep(0)
+    answer.set()
+    await asyncio.gather(*checks)
+    assert source.asked == 1
+
+
+async def test_a_call_that_fails_once_refuses_nothing() -> None:
+    source = Source()
+    keys, failed = source.keys, 0
+
+    async def failing(node: str) -> dict[int, tuple[bytes, int]]:
+        nonlocal failed
+        failed += 1
+        if failed == 1:
+            raise httpx.RemoteProtocolError("the connection was closed")
+        return await keys(node)
+
+    source.keys = failing  # type: ignore[method-assign]
+    await RecordCheck(source, "require").check(TOPIC, "alpha", b"hello", written("alpha"))
+    assert failed == 2
 
 
 @pytest.mark.parametrize(
