@@ -27,6 +27,7 @@ from chart.reservations.decisions.network import NetworkLink
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.reservations.decisions.validation import CheckedRequest
 from chart.reservations.decisions.windows import FOREVER_US
+from chart.reservations.edges import deliveries
 from chart.reservations.edges.deliveries import Deliveries
 from chart.reservations.store import rows
 from chart.reservations.store.callbacks import Callbacks
@@ -158,7 +159,9 @@ async def test_too_many_notices_give_up_the_oldest(pool: Pool, monkeypatch: pyte
     assert [one.state for one in listed] == [notices.PENDING] * 3 + [notices.DEAD] * 3
 
 
-async def test_a_receiver_that_hangs_holds_up_nobody_else(pool: Pool) -> None:
+async def test_a_receiver_that_hangs_holds_up_nobody_else(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Longer than this test waits: while it looks, the first delivery is under way and nothing else ends it.
+    monkeypatch.setattr(deliveries, "TIMEOUT_S", 120.0)
     hanging = socket.create_server(("127.0.0.1", 0))
     hanging.setblocking(False)
     with hanging, receiver() as (address, received):
@@ -166,16 +169,16 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(pool: Pool) -> None:
         delivering = asyncio.create_task(Deliveries(Callbacks(pool), SystemClock(), anywhere=True).run())
         try:
             hangs, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(hanging), 30)
-            other = made(address)
-            await write(
-                pool, None, dataclasses.replace(other, reservation=dataclasses.replace(other.reservation, id="r2"))
-            )
-            await eventually(lambda: received, 3)
-            hangs.close()
+            with hangs:
+                other = made(address)
+                await write(
+                    pool, None, dataclasses.replace(other, reservation=dataclasses.replace(other.reservation, id="r2"))
+                )
+                await eventually(lambda: received, 30)
+                assert await state_of(pool) == rr.CALLBACK_STATE_PENDING
         finally:
             delivering.cancel()
             await asyncio.gather(delivering, return_exceptions=True)
-    assert await state_of(pool) == rr.CALLBACK_STATE_PENDING
 
 
 def test_notices_of_a_version_before_are_numbered_in_their_order(postgres: PostgresServer) -> None:
