@@ -51,7 +51,7 @@ class Edge:
                             "selector": {"protocol": "udp", "destination_port": PORT},
                             "guaranteed_bps": RATE_BPS,
                         }
-                    ]
+                    ],
                 }
             )
         )

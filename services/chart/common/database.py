@@ -5,6 +5,7 @@ Each service has a role and a schema of the same name, so the default search pat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +20,25 @@ from chart.common.settings import BaseServiceSettings
 
 # Rows come as dictionaries.
 Connection = AsyncConnection[DictRow]
-Pool = AsyncConnectionPool[Connection]
+
+
+class Pool(AsyncConnectionPool[Connection]):
+    """A pool whose waiting tasks can always be cancelled."""
+
+    async def getconn(self, timeout: float | None = None) -> Connection:  # noqa: ASYNC109 (the base class has it)
+        """As in the base class, and a cancellation is never lost.
+
+        The pool waits by asyncio.wait_for, which in Python 3.11 forgets a cancellation that comes in the same round
+        of the loop as the result (github.com/python/cpython/issues/86296): a loop would go on for ever.
+        """
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        connection = await super().getconn(timeout)
+        if task and task.cancelling() > before:
+            await self.putconn(connection)
+            raise asyncio.CancelledError
+        return connection
+
 
 OPEN_LIMIT_S = 30.0
 
@@ -50,7 +69,7 @@ async def pool(settings: BaseServiceSettings) -> AsyncIterator[Pool]:
             " -c idle_in_transaction_session_timeout=30000 -c lock_timeout=5000 -c timezone=UTC"
         ),
     }
-    opened: Pool = AsyncConnectionPool(
+    opened = Pool(
         settings.database_url,
         connection_class=AsyncConnection[DictRow],
         kwargs=kwargs,
@@ -60,7 +79,7 @@ async def pool(settings: BaseServiceSettings) -> AsyncIterator[Pool]:
         max_waiting=500,
         max_idle=300,
         reconnect_timeout=60,
-        check=AsyncConnectionPool.check_connection,
+        check=Pool.check_connection,
         open=False,
         name="chart",
     )

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool
 
 from chart.archiver import minutes, windows
 from chart.archiver.repository import Repository
@@ -61,7 +60,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest_asyncio.fixture
 async def pool(database: tuple[str, str]) -> AsyncIterator[Pool]:
     kwargs: dict[str, Any] = {"row_factory": dict_row, "options": "-c timezone=UTC"}
-    async with AsyncConnectionPool(
+    async with Pool(
         database[1],
         connection_class=psycopg.AsyncConnection[dict[str, Any]],
         kwargs=kwargs,
