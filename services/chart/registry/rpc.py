@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.registry import repository, service, session_rules, streams
+from chart.registry import node_ends, repository, service, session_rules, streams
 from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
 from chart.v1 import registry_pb2, registry_pb2_grpc
 from chart.v1.policy_pb2 import Policy
@@ -62,7 +62,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.PutNodeResponse:
         """Create or change a node."""
         node = service.node(request.node)
-        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, rpc.actor(context))
+        node_ends.store(node)
+        keep = functools.partial(node_ends.keep_unsaid, request=request)
+        actor = rpc.actor(context)
+        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutNodeResponse(node=stored.message, revision=stored.revision, created=created)
 
     async def DeleteNode(  # noqa: N802
