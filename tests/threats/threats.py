@@ -30,7 +30,7 @@ from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
-from threats import hostile, impostors
+from threats import hostile, impostors, tenants
 from threats.forgeries import FLOW, Attack
 from threats.load import Load, measure, read_keys
 from threats.replica import Replica, platform_up
@@ -242,6 +242,23 @@ class Threats:
         await eventually(unheard, 20)
         self.figure("revocation_s", round(time.monotonic() - began, 3), "s", "<= 10")
 
+    async def trespass(self) -> None:
+        """Flows that are another tenant's, and what another tenant has."""
+
+        def token(subject: str, roles: tuple[str, ...]) -> str:
+            return self.issuer.token(sub=subject, roles=list(roles), exp=int(time.time()) + 600)
+
+        url = f"http://127.0.0.1:{self.platform.settings.gateway_port}"
+        asked, read = await tenants.trials(url, token)
+        for name, unit, found in (
+            ("foreign_selectors_accepted", "requests", asked),
+            ("tenant_reads_across", "answers", read),
+        ):
+            assert found.good_refused == 0, name
+            self.figure(name, len(found.accepted), unit, "<= 0")
+            self.figure(f"{name}_tried", found.tried, unit)
+            self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
+
     async def _issued(self, database_url: str) -> set[str]:
         """Every key of a pair and of records that was ever made, as logs might say it."""
         store = EmbeddedKeyStore(self.place.settings.home / "store", self.place.settings.authority_domain)
@@ -333,6 +350,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
         threats = Threats(platform, replicas, issuer)
         await threats.forge()
         await threats.reads(replicas[0])
+        await threats.trespass()
         await threats.revoke()
         await threats.kill()
         await threats.rotate(quick)

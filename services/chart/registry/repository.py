@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from chart.common.database import Connection
-from chart.v1 import policy_pb2, sensing_configuration_pb2, session_rule_pb2, topology_pb2
+from chart.v1 import policy_pb2, sensing_configuration_pb2, session_rule_pb2, tenant_pb2, topology_pb2
 
 M = TypeVar("M", bound=Message)
 
@@ -41,6 +41,7 @@ SENSING_CONFIGURATION: Kind[sensing_configuration_pb2.SensingConfiguration] = Ki
 SESSION_RULE: Kind[session_rule_pb2.SessionRule] = Kind(
     "session rule", "session_rule", session_rule_pb2.SessionRule, lambda _: {}
 )
+TENANT: Kind[tenant_pb2.Tenant] = Kind("tenant", "tenant", tenant_pb2.Tenant, lambda _: {})
 
 
 @dataclass(frozen=True)

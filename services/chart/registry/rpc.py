@@ -12,12 +12,13 @@ from google.protobuf.message import Message
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.registry import repository, service, session_rules, streams
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
+from chart.registry import repository, service, session_rules, streams, tenants
+from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, TENANT, Kind, Stored
 from chart.v1 import registry_pb2, registry_pb2_grpc
 from chart.v1.policy_pb2 import Policy
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.session_rule_pb2 import SessionRule
+from chart.v1.tenant_pb2 import Tenant
 
 M = TypeVar("M", bound=Message)
 
@@ -43,11 +44,12 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     await _write(connection, LINK, link_id, filled, stored, "registry")
         self._reported_bps[link_id] = capacity_bps
 
-    async def ensure_built_in(self, first_enforcement: str) -> None:
+    async def ensure_built_in(self, first_enforcement: str, *, development: bool = True) -> None:
         """Make what exists from the start and is not there: the policy "default" with the mode that this installation
-        begins in, and the built-in session rules.
+        begins in, the tenant "default", which owns everything in development alone, and the built-in session rules.
         """
         await self._ensure(POLICY, service.default_policy(first_enforcement))
+        await self._ensure(TENANT, tenants.default_tenant(everything=development))
         for rule in session_rules.BUILT_IN:
             await self._ensure(SESSION_RULE, rule)
 
@@ -194,6 +196,31 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         """Every session rule."""
         return registry_pb2.ListSessionRulesResponse(rules=[_numbered(row) for row in await self._list(SESSION_RULE)])
 
+    async def PutTenant(  # noqa: N802
+        self, request: registry_pb2.PutTenantRequest, context: Any
+    ) -> registry_pb2.PutTenantResponse:
+        """Create or change a tenant of nodes that exist, with members that no other tenant has."""
+        tenant = tenants.tenant(request.tenant)
+        nodes = {f"ends[{index}].node": end.node for index, end in enumerate(tenant.ends) if end.node}
+        stored, created = await self._put(
+            TENANT, tenant.id, tenant, request.expected_revision, nodes, rpc.actor(context), alone=tenants.members_apart
+        )
+        return registry_pb2.PutTenantResponse(tenant=_numbered(stored), created=created)
+
+    async def DeleteTenant(  # noqa: N802
+        self, request: registry_pb2.DeleteTenantRequest, context: Any
+    ) -> registry_pb2.DeleteTenantResponse:
+        """Delete a tenant: its members belong to the tenant "default"."""
+        tenants.check_deletion(request.id)
+        await self._delete(TENANT, request.id, rpc.actor(context))
+        return registry_pb2.DeleteTenantResponse()
+
+    async def ListTenants(  # noqa: N802
+        self, request: registry_pb2.ListTenantsRequest, context: Any
+    ) -> registry_pb2.ListTenantsResponse:
+        """Every tenant."""
+        return registry_pb2.ListTenantsResponse(tenants=[_numbered(row) for row in await self._list(TENANT)])
+
     async def remove_over(self, before_us: int, most: int = 1000) -> int:
         """Delete sensing configurations whose validity ended before then; returns how many."""
         async with self._pool.connection() as connection:
@@ -219,15 +246,20 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         nodes: dict[str, str],
         actor: str,
         keep: Callable[[M, M], M] | None = None,
+        alone: Callable[[M, list[M]], None] | None = None,
     ) -> tuple[Stored[M], bool]:
         """Store an entity; ``nodes`` are the nodes it names, by field. Stating what is stored already changes nothing.
 
-        ``keep`` makes of the new message and the stored one what is stored instead.
+        ``keep`` makes of the new message and the stored one what is stored instead; ``alone`` compares the message with
+        all others of its kind, none of which changes meanwhile.
 
         Raises:
             RefusalError: unknown node, or another revision than expected.
         """
         async with self._pool.connection() as connection, connection.transaction():
+            if alone is not None:
+                await repository.lock(connection, kind, "")
+                alone(message, [one.message for one in await repository.listing(connection, kind)])
             await repository.lock(connection, kind, identity)
             stored = await repository.get(connection, kind, identity)
             if keep is not None and stored is not None:
@@ -286,7 +318,7 @@ def _json(stored: Stored[M] | None) -> dict[str, Any] | None:
     }
 
 
-P = TypeVar("P", Policy, SensingConfiguration, SessionRule)
+P = TypeVar("P", Policy, SensingConfiguration, SessionRule, Tenant)
 
 
 def _numbered(stored: Stored[P]) -> P:
