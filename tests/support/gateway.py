@@ -56,7 +56,6 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
             name: {} for name in ("node", "link", "policy", "configuration", "session rule", "tenant")
         }
     )
-    )
 
     def _put(self, table: str, message: Any, expected: int) -> tuple[Any, int, bool]:
         rows = self.tables[table]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 
 from support.waiting import eventually
+from threats.hostile import Issuer
 from threats.impostors import Findings
 
 NODES = {"tn-near": "198.51.100.129", "tn-far": "198.51.100.130", "tn-end": "198.51.100.131"}
@@ -200,6 +202,15 @@ class Tenants:
             await self.operator.delete(f"/v1/nodes/{node}")
         for client in (self.operator, self.near, self.far):
             await client.aclose()
+
+
+def tokens_of(issuer: Issuer) -> Token:
+    """Tokens of an identity provider, good for ten minutes."""
+
+    def token(subject: str, roles: tuple[str, ...]) -> str:
+        return issuer.token(sub=subject, roles=list(roles), exp=int(time.time()) + 600)
+
+    return token
 
 
 async def trials(url: str, token: Token) -> tuple[Findings, Findings]:
