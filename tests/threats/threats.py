@@ -30,7 +30,7 @@ from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
-from threats import hostile, impostors
+from threats import commands, hostile, impostors
 from threats.forgeries import FLOW, Attack
 from threats.load import Load, measure, read_keys
 from threats.replica import Replica, platform_up
@@ -242,6 +242,25 @@ class Threats:
         await eventually(unheard, 20)
         self.figure("revocation_s", round(time.monotonic() - began, 3), "s", "<= 10")
 
+    async def command(self) -> None:
+        """A node's certificate at the broker, what lives on after a revocation, and plain brokers in production."""
+        settings = self.platform.settings
+        found = await asyncio.to_thread(commands.by_node, settings, self.place, "mallory", "alpha")
+        self._figure_of("commands_by_node", "commands", found)
+        broker_s = await commands.shut_out_s(settings, self.place)
+        events_s = await commands.event_stream_s(settings, self.issuer)
+        self.figure("stream_after_revocation_s", round(max(broker_s, events_s), 3), "s", "<= 5")
+        self.notes["streams after revocation"] = {"broker_s": round(broker_s, 3), "events_s": round(events_s, 3)}
+        found = await asyncio.to_thread(commands.plain_production_starts, settings, self.place.folder)
+        self._figure_of("plain_production_starts", "starts", found)
+
+    def _figure_of(self, name: str, unit: str, found: impostors.Findings) -> None:
+        accepted = name if name.endswith("_starts") else f"{name}_accepted"
+        self.figure(f"{name}_tried", found.tried, unit)
+        self.figure(accepted, len(found.accepted), unit, "<= 0")
+        self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
+        assert found.good_refused == 0, name
+
     async def _issued(self, database_url: str) -> set[str]:
         """Every key of a pair and of records that was ever made, as logs might say it."""
         store = EmbeddedKeyStore(self.place.settings.home / "store", self.place.settings.authority_domain)
@@ -332,6 +351,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
             await replica.ready()
         threats = Threats(platform, replicas, issuer)
         await threats.forge()
+        await threats.command()
         await threats.reads(replicas[0])
         await threats.revoke()
         await threats.kill()
@@ -359,7 +379,8 @@ def main() -> int:
         folder = Path(name)
         try:
             # Tokens are of a provider whose keys change.
-            with platform_up(folder / "state", {"CHART_TOKEN_JWKS_URL": issuer.url}) as platform:
+            provider = {"CHART_TOKEN_JWKS_URL": issuer.url, "CHART_TOKEN_INTROSPECTION_URL": issuer.url}
+            with platform_up(folder / "state", provider) as platform:
                 figures, notes = asyncio.run(run(platform, folder, issuer))
         finally:
             issuer.close()
