@@ -3092,7 +3092,7 @@ export interface components {
         };
         /**
          * MeshMember
-         * @description A member and what became of it.
+         * @description A member and its state.
          */
         MeshMember: {
             /** Node */

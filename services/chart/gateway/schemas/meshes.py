@@ -65,7 +65,7 @@ class MeshSensor(Output):
 
 
 class MeshMember(Output):
-    """A member and what became of it."""
+    """A member and its state."""
 
     node: str
     state: str = Field(

@@ -1,4 +1,4 @@
-/** Meshes: nodes that measure each other; created, changed, and what became of them. */
+/** Meshes: nodes that measure each other; created, changed, and their coverage. */
 import { Select, Stack, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
