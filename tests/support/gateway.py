@@ -22,8 +22,8 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
+from chart.registry import meshes, session_rules
 from chart.registry import service as registry_service
-from chart.registry import session_rules
 from chart.registry import tenants as registry_tenants
 from chart.reservations.decisions import validation
 from chart.v1 import (
@@ -53,7 +53,7 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
     broker: LocalBroker
     tables: dict[str, dict[str, tuple[Any, int]]] = field(
         default_factory=lambda: {
-            name: {} for name in ("node", "link", "policy", "configuration", "session rule", "tenant")
+            table: {} for table in ("node", "link", "policy", "configuration", "session rule", "sensing mesh", "tenant")
         }
     )
 
@@ -121,7 +121,7 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
 
     async def ListSensingConfigurations(self, request: Any, context: Any) -> Any:  # noqa: N802
         rows = [row[0] for row in self.tables["configuration"].values()]
-        found = [row for row in rows if request.source_node in ("", row.source_node)]
+        found = [row for row in rows if request.source_node in ("", row.source_node) and request.mesh in ("", row.mesh)]
         return registry_pb2.ListSensingConfigurationsResponse(configurations=found)
 
     async def PutSessionRule(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -139,6 +139,21 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
     async def ListSessionRules(self, request: Any, context: Any) -> Any:  # noqa: N802
         rows = self.tables["session rule"].values()
         return registry_pb2.ListSessionRulesResponse(rules=[row[0] for row in rows])
+
+    async def PutSensingMesh(self, request: Any, context: Any) -> Any:  # noqa: N802
+        stated = meshes.sensing_mesh(request.mesh)
+        mesh, _, created = self._put("sensing mesh", stated, request.expected_revision)
+        return registry_pb2.PutSensingMeshResponse(mesh=mesh, created=created)
+
+    async def DeleteSensingMesh(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._delete("sensing mesh", request.id)
+        return registry_pb2.DeleteSensingMeshResponse()
+
+    async def ListSensingMeshes(self, request: Any, context: Any) -> Any:  # noqa: N802
+        known = [row[0] for row in self.tables["sensing mesh"].values()]
+        nodes = [row[0] for row in self.tables["node"].values()]
+        plans = [meshes.plan(mesh, nodes, [], {node.id for node in nodes}).shown for mesh in known]
+        return registry_pb2.ListSensingMeshesResponse(meshes=known, plans=plans)
 
     async def PutTenant(self, request: Any, context: Any) -> Any:  # noqa: N802
         stated = registry_tenants.tenant(request.tenant)

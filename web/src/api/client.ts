@@ -14,10 +14,11 @@ import type {
   PeerBody,
   PolicyBody,
   Problem,
+  QuotaBody,
   RateRequestBody,
   RateRequestChange,
   RevocationBody,
-  QuotaBody,
+  SensingMeshBody,
   SessionRuleBody,
   TenantBody,
 } from "./types";
@@ -211,6 +212,21 @@ export const api = {
         body,
       }),
     ),
+  sensingMeshes: () =>
+    unwrap(client.GET("/v1/sensing-meshes", { params: { query: { limit: 1000 } } })).then(
+      (page) => page.items,
+    ),
+  meshCoverage: (id: string) =>
+    unwrap(client.GET("/v1/sensing-meshes/{id}/coverage", { params: { path: { id } } })),
+  putSensingMesh: (id: string, body: SensingMeshBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/sensing-meshes/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  deleteSensingMesh: (id: string) =>
+    unwrap(client.DELETE("/v1/sensing-meshes/{id}", { params: { path: { id } } })),
   tenants: () =>
     unwrap(client.GET("/v1/tenants", { params: { query: { limit: 1000 } } })).then((page) => page.items),
   putTenant: (id: string, body: TenantBody, revision: number | null) =>

@@ -5,8 +5,8 @@ Only adds: the version before goes on working beside the new one.
 
 from alembic import op
 
-revision = "registry_0003"
-down_revision = "registry_0002"
+revision = "registry_0004"
+down_revision = "registry_0003"
 branch_labels = None
 depends_on = None
 
