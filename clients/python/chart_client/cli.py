@@ -15,6 +15,7 @@ from chart_client.commands import (
     apply,
     completion,
     identity,
+    mesh,
     network,
     observed,
     receipt,
@@ -90,6 +91,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.command()(stated.series)
     for name in ("sensing", "estimate", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
+    app.add_typer(mesh.app, name="mesh")
     app.add_typer(alerts.alert, name="alert")
     app.command()(apply.apply)
     app.command()(apply.export)

@@ -14,6 +14,7 @@ import httpx
 
 from chart_client import errors, sensing, sse
 from chart_client.identities import AuthorisationPolicies, Enrolments, Identities, NextHops, Peers
+from chart_client.meshes import Meshes
 from chart_client.models import (
     EnforcementMode,
     Event,
@@ -230,6 +231,7 @@ class Client:
         self.registered = Registered(self._transport)
         self.session_rules = SessionRules(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
+        self.meshes = Meshes(self._transport)
         self.measurements = Measurements(self._transport)
         self.sensing = sensing.Sensing(self._transport)
         self.snapshots = sensing.Snapshots(self._transport)

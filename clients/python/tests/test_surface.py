@@ -143,6 +143,11 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
     lambda chart: chart.sensing_configurations.delete("x"),
+    lambda chart: list(chart.meshes.list()),
+    lambda chart: chart.meshes.get("x"),
+    lambda chart: chart.meshes.put("x"),
+    lambda chart: chart.meshes.delete("x"),
+    lambda chart: chart.meshes.coverage("x"),
     lambda chart: list(chart.measurements.list()),
     lambda chart: list(chart.tunnels.list()),
     lambda chart: chart.tunnels.get("x"),
@@ -248,6 +253,11 @@ sensing list
 sensing put x --from a --to b --address 10.0.0.1
 sensing delete x
 sensing run --from a --to b --address 10.0.0.1
+mesh list
+mesh show x
+mesh set x --sensor ping=10
+mesh delete x
+mesh coverage x
 measurement list
 tunnels list
 tunnels show x

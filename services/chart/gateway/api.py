@@ -19,6 +19,7 @@ from chart.gateway.routes import (
     history,
     identities,
     links,
+    meshes,
     next_hops,
     nodes,
     observed,
@@ -75,7 +76,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, session_rules, quotas, tunnels, history),
+        *(rate_requests, callbacks, nodes, links, paths, policies, meshes, session_rules, quotas, tunnels, history),
         *(observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]

@@ -12,11 +12,21 @@ from google.protobuf.message import Message
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.registry import repository, service, session_rules, streams
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
+from chart.registry import mesh_planner, meshes, repository, service, session_rules, streams
+from chart.registry.repository import (
+    LINK,
+    NODE,
+    POLICY,
+    SENSING_CONFIGURATION,
+    SENSING_MESH,
+    SESSION_RULE,
+    Kind,
+    Stored,
+)
 from chart.v1 import registry_pb2, registry_pb2_grpc
 from chart.v1.policy_pb2 import Policy
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
+from chart.v1.sensing_mesh_pb2 import SensingMesh
 from chart.v1.session_rule_pb2 import SessionRule
 
 M = TypeVar("M", bound=Message)
@@ -27,6 +37,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.planner = mesh_planner.MeshPlanner(pool)
         # What nodes report of their links, as far as this process knows.
         self._reported_bps: dict[str, int] = {}
 
@@ -159,6 +170,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         self, request: registry_pb2.DeleteSensingConfigurationRequest, context: Any
     ) -> registry_pb2.DeleteSensingConfigurationResponse:
         """Delete a sensing configuration."""
+        service.check_not_of_mesh(request.id)
         await self._delete(SENSING_CONFIGURATION, request.id, rpc.actor(context))
         return registry_pb2.DeleteSensingConfigurationResponse()
 
@@ -167,6 +179,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.ListSensingConfigurationsResponse:
         """Every sensing configuration, or those of one node."""
         rows = await self._list(SENSING_CONFIGURATION, request.source_node)
+        rows = [row for row in rows if request.mesh in ("", row.message.mesh)]
         return registry_pb2.ListSensingConfigurationsResponse(configurations=[_numbered(row) for row in rows])
 
     async def PutSessionRule(  # noqa: N802
@@ -193,6 +206,31 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.ListSessionRulesResponse:
         """Every session rule."""
         return registry_pb2.ListSessionRulesResponse(rules=[_numbered(row) for row in await self._list(SESSION_RULE)])
+
+    async def PutSensingMesh(  # noqa: N802
+        self, request: registry_pb2.PutSensingMeshRequest, context: Any
+    ) -> registry_pb2.PutSensingMeshResponse:
+        """Create or change a mesh; its configurations follow within a second."""
+        mesh = meshes.sensing_mesh(request.mesh)
+        actor = rpc.actor(context)
+        stored, created = await self._put(SENSING_MESH, mesh.id, mesh, request.expected_revision, {}, actor)
+        return registry_pb2.PutSensingMeshResponse(mesh=_numbered(stored), created=created)
+
+    async def DeleteSensingMesh(  # noqa: N802
+        self, request: registry_pb2.DeleteSensingMeshRequest, context: Any
+    ) -> registry_pb2.DeleteSensingMeshResponse:
+        """Delete a mesh with its configurations."""
+        await self._delete(SENSING_MESH, request.id, rpc.actor(context))
+        return registry_pb2.DeleteSensingMeshResponse()
+
+    async def ListSensingMeshes(  # noqa: N802
+        self, request: registry_pb2.ListSensingMeshesRequest, context: Any
+    ) -> registry_pb2.ListSensingMeshesResponse:
+        """Every mesh, and what it was laid out to last."""
+        rows = await self._list(SENSING_MESH)
+        return registry_pb2.ListSensingMeshesResponse(
+            meshes=[_numbered(row) for row in rows], plans=[self.planner.plan_of(row.message.id) for row in rows]
+        )
 
     async def remove_over(self, before_us: int, most: int = 1000) -> int:
         """Delete sensing configurations whose validity ended before then; returns how many."""
@@ -251,6 +289,9 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                 refusal = service.node_in_use(identity, *await repository.users_of_node(connection, identity))
                 if refusal is not None:
                     raise refusal
+                await mesh_planner.remove(connection, node=identity)
+            if kind.table == SENSING_MESH.table:
+                await mesh_planner.remove(connection, mesh=identity)
             await _remove(connection, kind, identity, stored, actor)
 
     async def _list(self, kind: Kind[M], source_node: str = "") -> list[Stored[M]]:
@@ -286,7 +327,7 @@ def _json(stored: Stored[M] | None) -> dict[str, Any] | None:
     }
 
 
-P = TypeVar("P", Policy, SensingConfiguration, SessionRule)
+P = TypeVar("P", Policy, SensingConfiguration, SensingMesh, SessionRule)
 
 
 def _numbered(stored: Stored[P]) -> P:

@@ -17,6 +17,7 @@ import type {
   RateRequestBody,
   RateRequestChange,
   RevocationBody,
+  SensingMeshBody,
   SessionRuleBody,
 } from "./types";
 
@@ -209,6 +210,21 @@ export const api = {
         body,
       }),
     ),
+  sensingMeshes: () =>
+    unwrap(client.GET("/v1/sensing-meshes", { params: { query: { limit: 1000 } } })).then(
+      (page) => page.items,
+    ),
+  meshCoverage: (id: string) =>
+    unwrap(client.GET("/v1/sensing-meshes/{id}/coverage", { params: { path: { id } } })),
+  putSensingMesh: (id: string, body: SensingMeshBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/sensing-meshes/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  deleteSensingMesh: (id: string) =>
+    unwrap(client.DELETE("/v1/sensing-meshes/{id}", { params: { path: { id } } })),
   sessionRules: () =>
     unwrap(client.GET("/v1/session-rules", { params: { query: { limit: 1000 } } })).then(
       (page) => page.items,
