@@ -49,7 +49,7 @@ class Authority:
         return self.folder / f"{self.name}.pem"
 
     def issue(self, name: str, *names: str, days: tuple[float, float] = (-1, 1)) -> list[str]:
-        """Makes a key and a certificate; names are URIs, DNS names or addresses. Returns the options of chart-tunnel."""
+        """Makes a key and a certificate; names: URIs, DNS, addresses. Returns options of chart-tunnel."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         builder = (

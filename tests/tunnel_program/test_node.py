@@ -1,4 +1,4 @@
-"""chart-tunnel node: the ends that a file states, as chart-agent writes it; changed and ended while the program runs."""
+"""chart-tunnel node: ends as the file of chart-agent states them, changed and ended while the program runs."""
 
 from __future__ import annotations
 
