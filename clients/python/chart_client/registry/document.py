@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from chart_client.registry.kinds import KIND_OF, KINDS, FieldType, Item, Kind, Stated
-from chart_client.registry.node_ends import FieldError
+from chart_client.registry.kinds import KIND_OF, KINDS, FieldType, Kind, Stated
+from chart_client.registry.node_ends import FieldError, Item
 from chart_client.units import parse_rate
 
 MOST_TOLD = 20
