@@ -49,6 +49,8 @@ export function node(id: string, change: Partial<NetworkNode> = {}): NetworkNode
     sensor_pod_target: "",
     tags: {},
     map_position: null,
+    tunnel_ends: [],
+    proxied_traffic: { interfaces: [], prefixes: [], mode: "same-ports" },
     state: null,
     ...change,
   };
