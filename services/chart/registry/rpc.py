@@ -54,13 +54,14 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     await _write(connection, LINK, link_id, filled, stored, "registry")
         self._reported_bps[link_id] = capacity_bps
 
-    async def ensure_built_in(self, first_enforcement: str) -> None:
+    async def ensure_built_in(self, first_enforcement: str, *, measures: bool) -> None:
         """Make what exists from the start and is not there: the policy "default" with the mode that this installation
-        begins in, and the built-in session rules.
+        begins in, the built-in session rules, and the mesh of all nodes.
         """
         await self._ensure(POLICY, service.default_policy(first_enforcement))
         for rule in session_rules.BUILT_IN:
             await self._ensure(SESSION_RULE, rule)
+        await self._ensure(SENSING_MESH, meshes.built_in(enabled=measures))
 
     async def _ensure(self, kind: Kind[Any], message: Any) -> None:
         async with self._pool.connection() as connection, connection.transaction():
@@ -219,7 +220,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     async def DeleteSensingMesh(  # noqa: N802
         self, request: registry_pb2.DeleteSensingMeshRequest, context: Any
     ) -> registry_pb2.DeleteSensingMeshResponse:
-        """Delete a mesh with its configurations."""
+        """Delete a mesh that is not built in, with its configurations."""
+        meshes.check_deletion(request.id)
         await self._delete(SENSING_MESH, request.id, rpc.actor(context))
         return registry_pb2.DeleteSensingMeshResponse()
 
