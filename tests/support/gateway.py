@@ -24,6 +24,7 @@ from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
 from chart.registry import meshes, session_rules
 from chart.registry import service as registry_service
+from chart.registry import tenants as registry_tenants
 from chart.reservations.decisions import validation
 from chart.v1 import (
     archive_pb2,
@@ -52,7 +53,7 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
     broker: LocalBroker
     tables: dict[str, dict[str, tuple[Any, int]]] = field(
         default_factory=lambda: {
-            table: {} for table in ("node", "link", "policy", "configuration", "session rule", "sensing mesh")
+            table: {} for table in ("node", "link", "policy", "configuration", "session rule", "sensing mesh", "tenant")
         }
     )
 
@@ -154,6 +155,20 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
         nodes = [row[0] for row in self.tables["node"].values()]
         plans = [meshes.plan(mesh, nodes, [], {node.id for node in nodes}).shown for mesh in known]
         return registry_pb2.ListSensingMeshesResponse(meshes=known, plans=plans)
+
+    async def PutTenant(self, request: Any, context: Any) -> Any:  # noqa: N802
+        stated = registry_tenants.tenant(request.tenant)
+        registry_tenants.members_apart(stated, [row[0] for row in self.tables["tenant"].values()])
+        tenant, _, created = self._put("tenant", stated, request.expected_revision)
+        return registry_pb2.PutTenantResponse(tenant=tenant, created=created)
+
+    async def DeleteTenant(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registry_tenants.check_deletion(request.id)
+        self._delete("tenant", request.id)
+        return registry_pb2.DeleteTenantResponse()
+
+    async def ListTenants(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return registry_pb2.ListTenantsResponse(tenants=[row[0] for row in self.tables["tenant"].values()])
 
 
 @dataclass

@@ -30,9 +30,9 @@ from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
-from threats import commands, hostile, impostors
+from threats import commands, hostile, impostors, tenants
 from threats.forgeries import FLOW, Attack
-from threats.load import Load, measure, read_keys
+from threats.load import Load, measure, quantiles, read_keys
 from threats.replica import Replica, platform_up
 
 FORGERIES = 100_000
@@ -49,15 +49,6 @@ DESCRIPTION = (
     " from the moment it was due. key_reads_saturated_per_s, key_read_saturated_p99_ms: 8 of these nodes read without"
     " pause. The load is a process of its own on the same machine."
 )
-
-
-def quantiles(seconds: list[float]) -> dict[str, float]:
-    """Of times in milliseconds."""
-    ordered = sorted(seconds)
-    places = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-    return {name: round(1000 * ordered[int(place * len(ordered))], 2) for name, place in places.items()} | {
-        "max": round(1000 * ordered[-1], 2)
-    }
 
 
 class Threats:
@@ -242,6 +233,13 @@ class Threats:
         await eventually(unheard, 20)
         self.figure("revocation_s", round(time.monotonic() - began, 3), "s", "<= 10")
 
+    async def trespass(self) -> None:
+        """Flows that are another tenant's, and what another tenant has."""
+        url = f"http://127.0.0.1:{self.platform.settings.gateway_port}"
+        asked, read = await tenants.trials(url, tenants.tokens_of(self.issuer))
+        self._figure_of("foreign_selectors", "requests", asked)
+        self._figure_of("tenant_reads_across", "answers", read)
+
     async def command(self) -> None:
         """A node's certificate at the broker, what lives on after a revocation, and plain brokers in production."""
         settings = self.platform.settings
@@ -255,7 +253,7 @@ class Threats:
         self._figure_of("plain_production_starts", "starts", found)
 
     def _figure_of(self, name: str, unit: str, found: impostors.Findings) -> None:
-        accepted = name if name.endswith("_starts") else f"{name}_accepted"
+        accepted = name if name.endswith(("_starts", "_across")) else f"{name}_accepted"
         self.figure(f"{name}_tried", found.tried, unit)
         self.figure(accepted, len(found.accepted), unit, "<= 0")
         self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
@@ -353,6 +351,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
         await threats.forge()
         await threats.command()
         await threats.reads(replicas[0])
+        await threats.trespass()
         await threats.revoke()
         await threats.kill()
         await threats.rotate(quick)

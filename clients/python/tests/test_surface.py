@@ -139,6 +139,10 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.session_rules.put("x"),
     lambda chart: chart.session_rules.enable("x"),
     lambda chart: chart.session_rules.delete("x"),
+    lambda chart: list(chart.tenants.list()),
+    lambda chart: chart.tenants.get("x"),
+    lambda chart: chart.tenants.put("x"),
+    lambda chart: chart.tenants.delete("x"),
     lambda chart: list(chart.sensing_configurations.list()),
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
@@ -278,6 +282,10 @@ alert rules
 alert put-rule x --kind above --metric rtt_us
 alert delete-rule x
 series link x sent_bps
+tenant list
+tenant show x
+tenant set x --own node=alpha
+tenant delete x
 events --count 1
 """
 

@@ -12,7 +12,14 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from chart.common.database import Connection
-from chart.v1 import policy_pb2, sensing_configuration_pb2, sensing_mesh_pb2, session_rule_pb2, topology_pb2
+from chart.v1 import (
+    policy_pb2,
+    sensing_configuration_pb2,
+    sensing_mesh_pb2,
+    session_rule_pb2,
+    tenant_pb2,
+    topology_pb2,
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -44,6 +51,7 @@ SESSION_RULE: Kind[session_rule_pb2.SessionRule] = Kind(
 SENSING_MESH: Kind[sensing_mesh_pb2.SensingMesh] = Kind(
     "sensing mesh", "sensing_mesh", sensing_mesh_pb2.SensingMesh, lambda _: {}
 )
+TENANT: Kind[tenant_pb2.Tenant] = Kind("tenant", "tenant", tenant_pb2.Tenant, lambda _: {})
 
 
 @dataclass(frozen=True)

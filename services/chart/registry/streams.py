@@ -14,13 +14,21 @@ from chart.common import outbox
 from chart.common.database import Connection, Pool
 from chart.common.streams import Broker
 from chart.registry import repository
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
-from chart.v1 import policy_pb2, sensing_configuration_pb2, sensing_mesh_pb2, session_rule_pb2, topology_pb2
+from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, TENANT, Kind, Stored
+from chart.v1 import (
+    policy_pb2,
+    sensing_configuration_pb2,
+    sensing_mesh_pb2,
+    session_rule_pb2,
+    tenant_pb2,
+    topology_pb2,
+)
 
 TOPOLOGY = "chart.topology.v1"
 POLICIES = "chart.policy.v1"
 SENSING_CONFIGURATIONS = "chart.sensing-configuration.v1"
 SESSION_RULES = "chart.session-rule.v1"
+TENANTS = "chart.tenant.v1"
 
 # Stream -> kinds of entities in it.
 CONTENTS: dict[str, tuple[Kind[Any], ...]] = {
@@ -28,6 +36,7 @@ CONTENTS: dict[str, tuple[Kind[Any], ...]] = {
     POLICIES: (POLICY,),
     SENSING_CONFIGURATIONS: (SENSING_CONFIGURATION,),
     SESSION_RULES: (SESSION_RULE,),
+    TENANTS: (TENANT,),
 }
 
 _log = structlog.get_logger("chart.registry.streams")
@@ -51,6 +60,7 @@ def value_of(message: Message, revision: int) -> Message:
             sensing_configuration_pb2.SensingConfiguration,
             sensing_mesh_pb2.SensingMesh,
             session_rule_pb2.SessionRule,
+            tenant_pb2.Tenant,
         ),
     )
     numbered = type(message)()
