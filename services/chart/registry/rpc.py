@@ -56,9 +56,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     await _write(connection, LINK, link_id, filled, stored, "registry")
         self._reported_bps[link_id] = capacity_bps
 
-    async def ensure_built_in(
-        self, first_enforcement: str, *, development: bool = True, measures: bool = True
-    ) -> None:
+    async def ensure_built_in(self, first_enforcement: str, *, development: bool = True, measures: bool = True) -> None:
         """Make what exists from the start and is not there: the policy "default" with the mode that this installation
         begins in, the tenant "default", which owns everything in development alone, the built-in session rules, and
         the mesh of all nodes.
