@@ -14,6 +14,7 @@ from chart_client.commands import (
     alerts,
     apply,
     completion,
+    edges,
     identity,
     network,
     observed,
@@ -74,6 +75,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    network.node.add_typer(edges.edge, name="edge")
     app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")

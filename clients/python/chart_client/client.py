@@ -50,7 +50,7 @@ class Nodes(Resource):
         return self._one(Node, "GET", path_of("nodes", node_id))
 
     def put(self, node_id: str, **fields: Any) -> Node:
-        """Register or change a node: description, addresses, sensor_pod_target, tags, map_position."""
+        """Register or change a node: description, addresses, sensor_pod_target, tags, map_position, edges."""
         return self._one(Node, "PUT", path_of("nodes", node_id), fields)
 
     def delete(self, node_id: str) -> None:

@@ -10,6 +10,7 @@
 #include "chart/v1/link_rate.pb-c.h"
 #include "chart/v1/policy.pb-c.h"
 #include "chart/v1/topology.pb-c.h"
+#include "links/edges.h"
 #include "streams/messages_rules.h"
 
 #define MAX_PORT 65535
@@ -185,19 +186,45 @@ static int take_policy(const struct messages_intake *intake, const struct stream
     return changed == -EINVAL ? -EBADMSG : changed;
 }
 
+/* node NULL: it has none. An edge that cannot be is left out and counted, the others hold. */
+static void tell_edges(const struct messages_intake *intake, const Chart__V1__Node *node) {
+    struct edges_wanted wanted = {0};
+
+    for (size_t i = 0; node && i < node->n_edges; i++) {
+        const Chart__V1__NodeEdge *from = node->edges[i];
+        struct edge_wanted *edge = &wanted.edges[wanted.n];
+
+        if (wanted.n == EDGES_MAX || !*from->interface || strlen(from->interface) >= sizeof(edge->interface) ||
+            from->depth_ms > UINT16_MAX) {
+            wanted.left_out++;
+            continue;
+        }
+        strcpy(edge->interface, from->interface);
+        edge->aggregate_bps = from->aggregate_bps;
+        edge->drop = from->exceed == CHART__V1__EDGE_EXCEED__EDGE_EXCEED_DROP;
+        edge->depth_ms = from->depth_ms ? (uint16_t)from->depth_ms : EDGE_DEPTH_MS;
+        wanted.n++;
+    }
+    if (intake->edges)
+        intake->edges(&wanted, intake->context);
+}
+
 static int take_own_node(const struct messages_intake *intake, const struct streams_record *record) {
     Chart__V1__TopologyEntity *message;
     int status = 0;
 
     if (!record->value) {
         status = messages_take_tags(intake, NULL);
+        tell_edges(intake, NULL);
         return status < 0 ? status : 0;
     }
     message = chart__v1__topology_entity__unpack(NULL, record->length, record->value);
     if (!message)
         return -EBADMSG;
-    if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE)
+    if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE) {
         status = messages_take_tags(intake, message->node);
+        tell_edges(intake, message->node);
+    }
     chart__v1__topology_entity__free_unpacked(message, NULL);
     return status < 0 ? status : 0;
 }

@@ -2977,6 +2977,8 @@ export interface components {
                 [key: string]: string;
             };
             map_position: components["schemas"]["MapPosition"] | null;
+            /** Edges */
+            edges: components["schemas"]["NodeEdge"][];
             /** @description null: no agent has reported yet. */
             state: components["schemas"]["NodeState"] | null;
         };
@@ -3017,6 +3019,43 @@ export interface components {
             };
             /** @description null: placed by the dashboard. */
             map_position?: components["schemas"]["MapPosition"] | null;
+            /**
+             * Edges
+             * @description Interfaces that other domains send through.
+             */
+            edges?: components["schemas"]["NodeEdge"][];
+        };
+        /**
+         * NodeEdge
+         * @description An interface of a node at the edge of the domain: its incoming traffic is policed while the node enforces. Grants
+         *     are held to their rate, EF packets without a grant to the aggregate.
+         */
+        NodeEdge: {
+            /**
+             * Interface
+             * @example eth1
+             */
+            interface: string;
+            /**
+             * Aggregate Bps
+             * @description Rate of EF packets without a grant together, bit/s; 0: they lose their mark.
+             * @default 0
+             * @example 10000000
+             */
+            aggregate_bps: number;
+            /**
+             * Exceed
+             * @description Packets above their rate: best effort, or dropped.
+             * @default remark
+             * @enum {string}
+             */
+            exceed: "remark" | "drop";
+            /**
+             * Depth Ms
+             * @description Depth of the token buckets, ms at their rate.
+             * @default 100
+             */
+            depth_ms: number;
         };
         /**
          * NodeKey

@@ -49,6 +49,7 @@ export function node(id: string, change: Partial<NetworkNode> = {}): NetworkNode
     sensor_pod_target: "",
     tags: {},
     map_position: null,
+    edges: [],
     state: null,
     ...change,
   };

@@ -179,7 +179,10 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
         return value
     if kind in ("text map", "integer map", "position") and isinstance(value, dict):
         return _map(kind, value)
-    words = {"texts": "a list of texts", "flag": "true or false", "share": "a number", "integer": "a whole number"}
+    if kind == "edges" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
+        rate = "aggregate_bps"
+        return [{**one, rate: typed("rate", one[rate], optional=False)} if rate in one else one for one in value]
+    words = {"texts": "a list of texts", "edges": "a list of edges", "flag": "true or false", "share": "a number", "integer": "a whole number"}
     raise ValueError(f"{value!r} is not {words.get(kind, f'a {kind}')}")
 
 

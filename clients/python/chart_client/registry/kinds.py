@@ -13,10 +13,14 @@ from typing import Any, Literal
 from chart_client.resource import path_of
 
 Item = dict[str, Any]
-FieldType = Literal["text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position"]
+FieldType = Literal[
+    "text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position", "edges"
+]
 # Field at fault, kind and id of what an item names.
 Reference = tuple[str, str, str]
 REQUIRED = object()
+# Of an edge of a node, besides its interface.
+EDGE: Item = {"aggregate_bps": 0, "exceed": "remark", "depth_ms": 100}
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,16 @@ def _node(item: Item) -> Item:
         except ValueError:
             words = f"{address!r} is no address in CIDR notation, such as 10.1.0.1/32"
             raise FieldError("addresses", words) from None
-    return {**item, "addresses": found}
+    return {**item, "addresses": found, "edges": [_edge(edge) for edge in item["edges"]]}
+
+
+def _edge(stated: Item) -> Item:
+    """An edge with the defaults of what it leaves out."""
+    wrong = sorted(set(stated) - {"interface", *EDGE})
+    if wrong or "interface" not in stated:
+        words = f"an edge has no {wrong[0]}" if wrong else "interface is missing"
+        raise FieldError("edges", f"{words}; its fields: interface, {', '.join(EDGE)}")
+    return {"interface": str(stated["interface"]), **EDGE, **{name: stated[name] for name in EDGE if name in stated}}
 
 
 def _ends_of_link(item: Item) -> Iterator[Reference]:
@@ -158,6 +171,7 @@ KINDS: tuple[Kind, ...] = (
             "sensor_pod_target": Field("text", ""),
             "tags": TAGS,
             "map_position": Field("position", None),
+            "edges": Field("edges", []),
         },
         stored=_node,
     ),
