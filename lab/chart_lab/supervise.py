@@ -17,6 +17,7 @@ from pathlib import Path
 from chart_lab import children, enrolment, kernel, supervisord
 from chart_lab.errors import LabError
 from chart_lab.network import Lab
+from chart_lab.platform.settings import PlatformSettings
 from chart_lab.programs import build_directory, program
 from chart_lab.registration import POD_PORT
 from chart_lab.removal import SUPERVISOR_CGROUP
@@ -109,6 +110,8 @@ def node_processes(lab: Lab) -> list[Supervised]:
 
     Raises LabError when a program is not built or installed.
     """
+    if PlatformSettings().kafka_tls:
+        raise LabError("nodes of the lab speak to the broker in plain: make up without CHART_KAFKA_TLS")
     key = lab.directory / "sensor.key"
     write_sensor_key(key)
     names = [node.name for node in lab.topology.nodes]

@@ -86,6 +86,7 @@ async def serve(settings: PodSettings) -> None:
                 publisher.keep_bounded(),
                 streams.run_configurations(),
                 streams.run_topology(),
+                streams.run_state(),
                 _keep_gauges(pod, clock),
                 *(one.run() for one in (identity, signer) if one is not None),
             )
