@@ -1,4 +1,4 @@
-"""Edges that the registry names: policed and no longer policed while the agent runs, and after a start without a word."""
+"""Edges of the registry: policed and no longer policed while the agent runs, and after a start without the registry."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from chart_client.commands import (
     identity,
     mesh,
     network,
+    node_ends,
     observed,
     receipt,
     request,
@@ -78,6 +79,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
     network.node.add_typer(edges.edge, name="edge")
+    network.node.add_typer(node_ends.end, name="end")
     app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tenant.app, name="tenant")
     app.add_typer(tunnels.app, name="tunnels")

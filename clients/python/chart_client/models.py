@@ -254,6 +254,37 @@ class NodeState(Model):
     stale: bool
 
 
+class TunnelEndClass(Model):
+    """Packets of one customer of a tunnel."""
+
+    name: str
+    weight: int = 1
+    selector: str = "any"
+
+
+class TunnelEnd(Model):
+    """One end of an elastic tunnel on a node; classes, period, congestion control and prefixes are the origin's."""
+
+    tunnel: str
+    role: Literal["origin", "destination"]
+    interface: str = "chart-itm0"
+    address: str
+    port: int = 7400
+    peer_node: str
+    classes: list[TunnelEndClass] = []
+    period_ms: int | None = None
+    congestion: str | None = None
+    prefixes: list[str] = []
+
+
+class ProxiedTraffic(Model):
+    """TCP connections that a node's proxy takes; without interfaces: none."""
+
+    interfaces: list[str] = []
+    prefixes: list[str] = []
+    mode: Literal["same-ports", "new-ports"] = "same-ports"
+
+
 class Node(Model):
     """A node."""
 
@@ -265,6 +296,8 @@ class Node(Model):
     tags: dict[str, str]
     map_position: MapPosition | None = None
     edges: list[NodeEdge] = []
+    tunnel_ends: list[TunnelEnd] = []
+    proxied_traffic: ProxiedTraffic = ProxiedTraffic()
     state: NodeState | None = None
 
 

@@ -39,6 +39,8 @@ struct messages_intake {
     int (*tags)(const char *const *tags, size_t n, void *context);
     /* The edges of this node, whenever its record was read; may be NULL. */
     void (*edges)(const struct edges_wanted *edges, void *context);
+    /* What runs on this node beside the agent, as JSON; may be NULL. */
+    int (*ends)(const char *text, void *context);
     /* A policy, this node's or another one's; may be NULL. */
     void (*policy)(const struct messages_policy *policy, void *context);
     void *context;

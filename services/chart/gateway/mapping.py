@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from chart.gateway import ends_mapping
 from chart.gateway.schemas import history, network
 from chart.gateway.schemas.common import microseconds, timestamp, timestamp_or_none
 from chart.v1 import (
@@ -47,8 +48,10 @@ def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
                 exceed=topology_pb2.EdgeExceed.Value(f"EDGE_EXCEED_{edge.exceed.upper()}"),
                 depth_ms=edge.depth_ms,
             )
-            for edge in body.edges
+            for edge in body.edges or ()
         ],
+        tunnel_ends=[ends_mapping.end_message(end) for end in body.tunnel_ends or ()],
+        proxied_traffic=ends_mapping.proxied_message(body.proxied_traffic),
     )
 
 
@@ -77,6 +80,8 @@ def node(message: topology_pb2.Node, revision: int, state: network.NodeState | N
         tags=dict(message.tags),
         map_position=position,
         edges=[node_edge(edge) for edge in message.edges],
+        tunnel_ends=[ends_mapping.end(end) for end in message.tunnel_ends],
+        proxied_traffic=ends_mapping.proxied(message.proxied_traffic),
         state=state,
     )
 

@@ -39,13 +39,13 @@ Request = x509.CertificateSigningRequest
 Sign = Callable[[Request, str, tuple[str, ...]], str]
 
 
-def properties(folder: Path) -> str:
-    """Settings of a client whose files are in this folder."""
+def properties(authority: Path, certificate: Path, key: Path) -> str:
+    """Settings of a client with these files."""
     return (
         "security.protocol=ssl\n"
-        f"ssl.ca.location={folder / AUTHORITY_FILE}\n"
-        f"ssl.certificate.location={folder / CERTIFICATE}\n"
-        f"ssl.key.location={folder / KEY}\n"
+        f"ssl.ca.location={authority}\n"
+        f"ssl.certificate.location={certificate}\n"
+        f"ssl.key.location={key}\n"
     )
 
 
@@ -84,7 +84,9 @@ def keep(
         own = folder / name
         certificate, key = own / CERTIFICATE, own / KEY
         server_names = broker_names if name == BROKER else ()
-        write_private(own / PROPERTIES, properties(seen_in or own).encode())
+        seen = seen_in or own
+        told = properties(seen / AUTHORITY_FILE, seen / CERTIFICATE, seen / KEY)
+        write_private(own / PROPERTIES, told.encode())
         write_private(own / AUTHORITY_FILE, authority.public_bytes(serialization.Encoding.PEM))
         old = certificate.read_bytes() if certificate.exists() and key.exists() else b""
         if not due(old, authority, server_names, now):

@@ -3375,6 +3375,13 @@ export interface components {
             map_position: components["schemas"]["MapPosition"] | null;
             /** Edges */
             edges: components["schemas"]["NodeEdge"][];
+            /**
+             * Tunnel Ends
+             * @description Ends of elastic tunnels that run on the node.
+             */
+            tunnel_ends: components["schemas"]["TunnelEnd"][];
+            /** @description What the node's proxy takes; without interfaces: nothing. */
+            proxied_traffic: components["schemas"]["ProxiedTraffic"];
             /** @description null: no agent has reported yet. */
             state: components["schemas"]["NodeState"] | null;
         };
@@ -3417,9 +3424,16 @@ export interface components {
             map_position?: components["schemas"]["MapPosition"] | null;
             /**
              * Edges
-             * @description Interfaces that other domains send through.
+             * @description Interfaces that other domains send through; null: as they were.
              */
-            edges?: components["schemas"]["NodeEdge"][];
+            edges?: components["schemas"]["NodeEdge"][] | null;
+            /**
+             * Tunnel Ends
+             * @description Ends of elastic tunnels on this node; null: as they were.
+             */
+            tunnel_ends?: components["schemas"]["TunnelEnd"][] | null;
+            /** @description What the node's proxy takes; null: as it was; without interfaces: nothing. */
+            proxied_traffic?: components["schemas"]["ProxiedTraffic"] | null;
         };
         /**
          * NodeEdge
@@ -3903,6 +3917,32 @@ export interface components {
             request_id?: string | null;
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * ProxiedTraffic
+         * @description TCP connections of hosts without an agent that the node's proxy takes, and carries on at this node's rates.
+         */
+        ProxiedTraffic: {
+            /**
+             * Interfaces
+             * @description Where connections come in, from the hosts and towards them; none: nothing is proxied.
+             * @example [
+             *       "eth1"
+             *     ]
+             */
+            interfaces?: string[];
+            /**
+             * Prefixes
+             * @description Of the hosts; none: all.
+             */
+            prefixes?: string[];
+            /**
+             * Mode
+             * @description new-ports: onward connections have other source ports, for nodes that track connections.
+             * @default same-ports
+             * @enum {string}
+             */
+            mode: "same-ports" | "new-ports";
         };
         /**
          * Quota
@@ -5698,6 +5738,89 @@ export interface components {
              * @description Oldest first.
              */
             history: components["schemas"]["TunnelDecision"][];
+        };
+        /**
+         * TunnelEnd
+         * @description One end of an elastic tunnel on a node. Both ends show their nodes' certificates and check each other's node.
+         */
+        TunnelEnd: {
+            /**
+             * Tunnel
+             * @example west-east
+             */
+            tunnel: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "origin" | "destination";
+            /**
+             * Interface
+             * @description The TUN device that the end makes.
+             * @default chart-itm0
+             */
+            interface: string;
+            /**
+             * Address
+             * @description Of the destination: where it listens, and where the origin connects to.
+             * @example 10.0.0.6
+             */
+            address: string;
+            /**
+             * Port
+             * @default 7400
+             */
+            port: number;
+            /**
+             * Peer Node
+             * @description The node of the other end.
+             * @example bravo
+             */
+            peer_node: string;
+            /**
+             * Classes
+             * @description Origin: the first that matches counts; none: all are one.
+             */
+            classes?: components["schemas"]["TunnelEndClass"][];
+            /**
+             * Period Ms
+             * @description Origin: measurement period; null: 1000 at the origin.
+             */
+            period_ms?: number | null;
+            /**
+             * Congestion
+             * @description Origin: congestion control of the connections; null: cubic at the origin.
+             */
+            congestion?: ("cubic" | "reno") | null;
+            /**
+             * Prefixes
+             * @description Origin: networks that are led into the tunnel.
+             */
+            prefixes?: string[];
+        };
+        /**
+         * TunnelEndClass
+         * @description Packets of one customer of a tunnel.
+         */
+        TunnelEndClass: {
+            /**
+             * Name
+             * @example gold
+             */
+            name: string;
+            /**
+             * Weight
+             * @description Share against the other classes that have packets.
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Selector
+             * @description any, or from=PREFIX,to=PREFIX,dscp=N,protocol=tcp|udp|N,sport=N,dport=N.
+             * @default any
+             * @example from=10.1.0.0/16
+             */
+            selector: string;
         };
         /**
          * TunnelPage

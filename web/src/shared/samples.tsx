@@ -50,6 +50,8 @@ export function node(id: string, change: Partial<NetworkNode> = {}): NetworkNode
     tags: {},
     map_position: null,
     edges: [],
+    tunnel_ends: [],
+    proxied_traffic: { interfaces: [], prefixes: [], mode: "same-ports" },
     state: null,
     ...change,
   };

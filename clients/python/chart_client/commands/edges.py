@@ -40,7 +40,7 @@ def with_edge(edges: list[NodeEdge], interface: str, changes: dict[str, Any]) ->
 
 def _put(client: Client, node: Node, edges: list[NodeEdge]) -> Node:
     fields = node.model_dump(mode="json", include=KEPT)
-    return client.nodes.put(node.id, **fields, edges=[one.model_dump() for one in edges])
+    return client.nodes.put(node.id, revision=node.revision, **fields, edges=[one.model_dump() for one in edges])
 
 
 @edge.command("list")
@@ -73,7 +73,9 @@ def set_edge(
         Rate | None, typer.Option(parser=rate_option, help="Rate of EF packets without a grant, such as 10M; 0: none.")
     ] = None,
     exceed: Annotated[str | None, typer.Option(metavar="remark|drop", help="What is above its rate.")] = None,
-    depth_ms: Annotated[int | None, typer.Option(min=1, max=65535, help="Depth of the buckets, ms at the rate.")] = None,
+    depth_ms: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Depth of the buckets, ms at the rate.")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,

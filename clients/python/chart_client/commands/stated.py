@@ -46,7 +46,7 @@ def set_node(
     """Register or change a node; options that are left out keep their values."""
     with session(server, token, as_json=as_json) as client:
         known = next((one for one in client.nodes.list() if one.id == node_id), None)
-        kept = ("description", "addresses", "sensor_pod_target", "tags", "map_position", "edges")
+        kept = ("description", "addresses", "sensor_pod_target", "tags", "map_position")
         fields: dict[str, Any] = known.model_dump(mode="json", include=set(kept)) if known else {}
         fields |= {"addresses": address} if address is not None else {}
         fields |= {"description": description} if description is not None else {}

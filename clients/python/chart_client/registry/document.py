@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from chart_client.registry.kinds import KIND_OF, KINDS, FieldError, FieldType, Item, Kind, Stated
+from chart_client.registry.kinds import KIND_OF, KINDS, FieldType, Kind, Stated
+from chart_client.registry.node_ends import FieldError, Item
 from chart_client.units import parse_rate
 
 MOST_TOLD = 20
@@ -182,7 +183,17 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
     if kind == "edges" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
         rate = "aggregate_bps"
         return [{**one, rate: typed("rate", one[rate], optional=False)} if rate in one else one for one in value]
-    words = {"texts": "a list of texts", "edges": "a list of edges", "flag": "true or false", "share": "a number", "integer": "a whole number"}
+    if (kind == "ends" and isinstance(value, list)) or (kind == "proxied" and isinstance(value, dict)):
+        return value
+    words = {
+        "edges": "a list of edges",
+        "ends": "a list of tunnel ends",
+        "proxied": "interfaces, prefixes and a mode",
+        "texts": "a list of texts",
+        "flag": "true or false",
+        "share": "a number",
+        "integer": "a whole number",
+    }
     raise ValueError(f"{value!r} is not {words.get(kind, f'a {kind}')}")
 
 

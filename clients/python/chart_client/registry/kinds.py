@@ -10,17 +10,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from chart_client.registry.node_ends import FieldError, Item, edge, proxied_traffic, tunnel_end
 from chart_client.resource import path_of
 
-Item = dict[str, Any]
 FieldType = Literal[
-    "text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position", "edges"
+    "text",
+    "integer",
+    "rate",
+    "share",
+    "flag",
+    "texts",
+    "text map",
+    "integer map",
+    "position",
+    "edges",
+    "ends",
+    "proxied",
 ]
 # Field at fault, kind and id of what an item names.
 Reference = tuple[str, str, str]
 REQUIRED = object()
-# Of an edge of a node, besides its interface.
-EDGE: Item = {"aggregate_bps": 0, "exceed": "remark", "depth_ms": 100}
 
 
 @dataclass(frozen=True)
@@ -80,14 +89,6 @@ class Kind:
         return self.stored({**defaults, **stated})
 
 
-class FieldError(ValueError):
-    """A value that cannot be; `field` says of what."""
-
-    def __init__(self, name: str, words: str) -> None:
-        self.field = name
-        super().__init__(words)
-
-
 def _node(item: Item) -> Item:
     found = []
     for address in item["addresses"]:
@@ -96,16 +97,13 @@ def _node(item: Item) -> Item:
         except ValueError:
             words = f"{address!r} is no address in CIDR notation, such as 10.1.0.1/32"
             raise FieldError("addresses", words) from None
-    return {**item, "addresses": found, "edges": [_edge(edge) for edge in item["edges"]]}
-
-
-def _edge(stated: Item) -> Item:
-    """An edge with the defaults of what it leaves out."""
-    wrong = sorted(set(stated) - {"interface", *EDGE})
-    if wrong or "interface" not in stated:
-        words = f"an edge has no {wrong[0]}" if wrong else "interface is missing"
-        raise FieldError("edges", f"{words}; its fields: interface, {', '.join(EDGE)}")
-    return {"interface": str(stated["interface"]), **EDGE, **{name: stated[name] for name in EDGE if name in stated}}
+    return {
+        **item,
+        "addresses": found,
+        "edges": [edge(one) for one in item["edges"]],
+        "tunnel_ends": [tunnel_end(one) for one in item["tunnel_ends"]],
+        "proxied_traffic": proxied_traffic(item["proxied_traffic"]),
+    }
 
 
 def _ends_of_link(item: Item) -> Iterator[Reference]:
@@ -172,6 +170,8 @@ KINDS: tuple[Kind, ...] = (
             "tags": TAGS,
             "map_position": Field("position", None),
             "edges": Field("edges", []),
+            "tunnel_ends": Field("ends", []),
+            "proxied_traffic": Field("proxied", proxied_traffic({})),
         },
         stored=_node,
     ),
