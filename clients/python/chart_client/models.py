@@ -223,8 +223,10 @@ class Quota(Model):
     max_total_bps: int | None = None
     max_priority: int | None = None
     horizon_s: int | None = None
+    max_held_bps: int | None = None
     used_requests: int | None = None
     used_total_bps: int | None = None
+    used_held_bps: int | None = None
 
 
 class MapPosition(Model):

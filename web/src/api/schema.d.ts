@@ -3951,7 +3951,7 @@ export interface components {
         Quota: {
             /**
              * Application
-             * @description Subject of the application's token; default: all applications without their own quota.
+             * @description Subject of the application's token; default: all applications without their own, not operators.
              */
             application: string;
             /**
@@ -3967,6 +3967,8 @@ export interface components {
             max_priority: number | null;
             /** Horizon S */
             horizon_s: number | null;
+            /** Max Held Bps */
+            max_held_bps: number | null;
             /**
              * Used Requests
              * @description null for default.
@@ -3974,6 +3976,8 @@ export interface components {
             used_requests: number | null;
             /** Used Total Bps */
             used_total_bps: number | null;
+            /** Used Held Bps */
+            used_held_bps: number | null;
         };
         /**
          * QuotaBody
@@ -4001,9 +4005,14 @@ export interface components {
             max_priority?: number | null;
             /**
              * Horizon S
-             * @description Seconds from now within which a request must end; if set, every request needs an end.
+             * @description Seconds from now within which a request must end; one that states no end gets the latest.
              */
             horizon_s?: number | null;
+            /**
+             * Max Held Bps
+             * @description Highest sum of rates that are held, waiting for a commit, bits per second.
+             */
+            max_held_bps?: number | null;
         };
         /**
          * QuotaPage

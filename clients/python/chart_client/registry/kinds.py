@@ -231,6 +231,7 @@ KINDS: tuple[Kind, ...] = (
             "max_total_bps": Field("rate", None),
             "max_priority": Field("integer", None),
             "horizon_s": Field("integer", None),
+            "max_held_bps": Field("rate", None),
         },
         identity=("application",),
         of_registry=False,
