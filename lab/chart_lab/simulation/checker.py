@@ -350,13 +350,16 @@ class Checker:
         if grant is None or grant.valid_until_us <= now_us:
             self.violated("lost", f"{identity} is active and has no valid grant on the stream", identity)
             return
-        if grant.guaranteed_bps != one.granted_bps:
-            detail = f"{identity} has {one.granted_bps} bit/s, its grant on the stream says {grant.guaranteed_bps}"
+        due_bps = one.in_force_bps if one.waits_until_us else one.granted_bps
+        if one.waits_until_us and now_us > one.waits_until_us + LATE_US:
+            self.violated("stuck", f"{identity} should be in force since {one.waits_until_us}", identity)
+        if grant.guaranteed_bps != due_bps:
+            detail = f"{identity} has {due_bps} bit/s in force, its grant on the stream says {grant.guaranteed_bps}"
             self.violated("lost", detail, identity)
-        missing = [node for node in one.confirming_nodes if applied(node, identity) != one.granted_bps]
+        missing = [node for node in one.confirming_nodes if applied(node, identity) != due_bps]
         if missing:
             self.violated("lost", f"{identity} is active and not applied by {', '.join(missing)}", identity)
-        elif one.granted_bps and one.enforcement != Enforcement.ENFORCEMENT_ENFORCED:
+        elif one.granted_bps and not one.waits_until_us and one.enforcement != Enforcement.ENFORCEMENT_ENFORCED:
             self.violated("stuck", f"{identity} is applied by everybody but not enforced: {one.reason}", identity)
 
 

@@ -45,7 +45,12 @@ SHARE = 0.8
 
 # Time is short: limits are a fraction of the services' defaults, their proportions the same.
 VALIDITY_US = 12_000_000
-TIMING = Timing(grant_validity_us=VALIDITY_US, confirmation_limit_us=4_000_000, hold_limit_us=15_000_000)
+TIMING = Timing(
+    grant_validity_us=VALIDITY_US,
+    confirmation_limit_us=4_000_000,
+    hold_limit_us=15_000_000,
+    clock_error_us=2 * CLOCK_ERROR_US,
+)
 RULE = LeaseRule(length_us=10_000_000, clock_error_us=2 * CLOCK_ERROR_US)
 LINK_RATE_LEASE_US = 8_000_000
 FAULTS_S = 16.0
