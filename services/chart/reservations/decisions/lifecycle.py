@@ -272,6 +272,10 @@ def _activate(
         reason="waiting for " + ", ".join(reservation.confirming_nodes),
         content_generation=reservation.generation + 1,
         confirm_by_us=now_us + timing.confirmation_limit_us,
+        # As if it had been there before: so the profile says what is in use beside what ended a moment ago.
+        commitments=tuple(
+            one if not one.start_us else dataclasses.replace(one, start_us=0) for one in reservation.commitments
+        ),
     )
     changed = _issue(changed, now_us, timing)
     if bump:
