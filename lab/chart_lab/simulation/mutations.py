@@ -78,7 +78,7 @@ def _leases_for_nothing() -> Patch:
 
 
 def _let_go_at_once() -> Patch:
-    """What is let go is anybody's at once, although nodes may apply it still."""
+    """What is released is anybody's at once, although nodes may apply it still."""
     return mock.patch.object(draining, "settle", lambda network, ledger, outcomes, *_: tuple(outcomes))
 
 

@@ -1,6 +1,6 @@
-"""What was let go and may still be applied somewhere, on links and of requests, and requests that wait for it.
+"""What was released and may still be applied somewhere, on links and of requests, and requests that wait for it.
 
-Only adds: the version before goes on working beside the new one; what it lets go does not drain.
+Only adds: the version before goes on working beside the new one; what it releases does not drain.
 """
 
 from alembic import op
@@ -15,7 +15,7 @@ def upgrade() -> None:
     """Begin to keep what drains."""
     op.execute("SET LOCAL lock_timeout = '4s'")
     op.execute("ALTER TABLE link ADD COLUMN draining jsonb NOT NULL DEFAULT '[]'")
-    op.execute("COMMENT ON COLUMN link.draining IS 'request, bit/s, until when, generation of what is let go'")
+    op.execute("COMMENT ON COLUMN link.draining IS 'request, bit/s, until when, generation of what drains'")
     op.execute(
         "ALTER TABLE rate_request ADD COLUMN waits_until_us bigint NOT NULL DEFAULT 0,"
         " ADD COLUMN in_force_bps bigint NOT NULL DEFAULT 0, ADD COLUMN draining text NOT NULL DEFAULT ''"

@@ -255,7 +255,7 @@ class Worker:
                 await self._clock.sleep(RETRY_S)
 
     async def enter_force(self) -> None:
-        """Bring rates into force that waited for others to be let go."""
+        """Bring rates into force that waited for others to drain."""
         last = ""
         while True:
             found = await self._repository.waiting(RESTORE_BATCH, last)

@@ -1,4 +1,4 @@
-"""What is let go drains: it is in use until its nodes report that it is not, or its validity and the clocks' difference
+"""What is released drains: it is in use until its nodes report that it is not, or its validity and the clocks' difference
 are over; who needs it waits for that.
 """
 

@@ -1,4 +1,4 @@
-"""What was let go and may still be applied somewhere, and who waits for it. Pure.
+"""What was released and may still be applied somewhere, and who waits for it. Pure.
 
 An agent that is cut off applies the last grant it got until the grant's validity is over by its own clock. So a rate
 that is released, pre-empted, lowered or moved *drains* on its links: until every node that had the grant reported that

@@ -231,7 +231,7 @@ def enter_force(reservation: Reservation, now_us: int, timing: Timing) -> Outcom
 
 def waiting_words(reservation: Reservation) -> str:
     """What a request waits for whose rate is not in force yet."""
-    return f"waits until {rfc3339(reservation.waits_until_us)} at the latest for a rate that was let go and is in use"
+    return f"waits until {rfc3339(reservation.waits_until_us)} at the latest for a rate that drains on its path"
 
 
 def is_part(before: Reservation, after: Reservation) -> bool:
@@ -381,7 +381,7 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
 def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[EnforcementEvent | None, str]:
     """The enforcement event that the nodes' statuses amount to, and the reason ("" when there is none).
 
-    While its rate waits for another one no word of a node confirms it. A node that failed outweighs one that has not
+    While its rate waits for another one no report confirms it. A node that failed outweighs one that has not
     reported, that outweighs one that only observes.
     """
     if reservation.waits_until_us:
