@@ -133,6 +133,10 @@ class Place:
         base = self.settings.home / "identities" / name
         return f"{base}.pem", f"{base}.key"
 
+    def files(self, name: str) -> tuple[str, str]:
+        """Files of an identity that was enrolled here: `node-alpha`."""
+        return str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key")
+
     def has(self, name: str) -> bool:
         """Whether a certificate of `local` is there."""
         return Path(self.local(name)[0]).exists()

@@ -14,6 +14,7 @@ import httpx
 
 from chart_client import errors, sensing, sse
 from chart_client.identities import AuthorisationPolicies, Enrolments, Identities, NextHops, Peers
+from chart_client.meshes import Meshes
 from chart_client.models import (
     EnforcementMode,
     Event,
@@ -32,6 +33,7 @@ from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
 from chart_client.session_rules import SessionRules
+from chart_client.tenants import Tenants
 from chart_client.transport import DEFAULT_SERVER, TRIES, Transport, development_token, is_loopback, problem_of
 
 # The gateway sends a comment every 15 s; silence for longer than two of them means that the connection is dead.
@@ -229,7 +231,9 @@ class Client:
         self.policies = Policies(self._transport)
         self.registered = Registered(self._transport)
         self.session_rules = SessionRules(self._transport)
+        self.tenants = Tenants(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
+        self.meshes = Meshes(self._transport)
         self.measurements = Measurements(self._transport)
         self.sensing = sensing.Sensing(self._transport)
         self.snapshots = sensing.Snapshots(self._transport)

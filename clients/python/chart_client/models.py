@@ -353,6 +353,8 @@ class SensingConfiguration(Model):
     priority: int
     valid_until: datetime | None = None
     owner: str
+    # The mesh that keeps it.
+    mesh: str | None = None
 
 
 class Measurement(Model):

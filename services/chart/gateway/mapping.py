@@ -205,6 +205,7 @@ def sensing_configuration(message: sensing_configuration_pb2.SensingConfiguratio
         priority=message.priority,
         valid_until=timestamp_or_none(message.valid_until_us),
         owner=message.owner,
+        mesh=message.mesh or None,
     )
 
 

@@ -206,6 +206,8 @@ KINDS: tuple[Kind, ...] = (
         references=_ends_of_configuration,
         # Applications make and renew theirs themselves.
         lasting=lambda item: item["valid_until"] is None,
+        # Meshes keep theirs themselves.
+        listed=lambda item: not item.get("mesh"),
     ),
     Kind(
         "quotas",

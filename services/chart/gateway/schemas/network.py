@@ -302,6 +302,7 @@ class SensingConfiguration(Output):
     priority: int
     valid_until: Timestamp | None
     owner: str
+    mesh: str | None = Field(description="The mesh that keeps it; null: it was set by itself.")
 
 
 class SensingConfigurationPage(Page):

@@ -17,6 +17,7 @@ import { Neighbours } from "./Neighbours";
 import { Nodes } from "./Nodes";
 import { Policies } from "./Policies";
 import { Records } from "./Records";
+import { Tenants } from "./Tenants";
 import {
   certificatesOf,
   type Held,
@@ -46,6 +47,7 @@ export function SecurityPage() {
       </PageHeader>
       {operator ? (
         <>
+          <Tenants />
           <Nodes />
           <Neighbours />
           <Policies />
