@@ -22,7 +22,7 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
-from chart.registry import meshes, session_rules
+from chart.registry import meshes, node_ends, session_rules
 from chart.registry import service as registry_service
 from chart.registry import tenants as registry_tenants
 from chart.reservations.decisions import validation
@@ -73,7 +73,10 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
             raise not_found(table, identity)
 
     async def PutNode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        node, revision, created = self._put("node", request.node, request.expected_revision)
+        node_ends.store(request.node)
+        before = self.tables["node"].get(request.node.id)
+        stated = node_ends.keep_unsaid(request.node, before[0], request) if before else request.node
+        node, revision, created = self._put("node", stated, request.expected_revision)
         return registry_pb2.PutNodeResponse(node=node, revision=revision, created=created)
 
     async def DeleteNode(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -17,6 +17,7 @@ from chart_client.commands import (
     identity,
     mesh,
     network,
+    node_ends,
     observed,
     receipt,
     request,
@@ -76,6 +77,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    network.node.add_typer(node_ends.end, name="end")
     app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tenant.app, name="tenant")
     app.add_typer(tunnels.app, name="tunnels")

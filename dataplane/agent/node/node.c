@@ -110,6 +110,7 @@ static void act(struct node *node) {
 
     if (!ready_to_decide(node, now_us))
         return;
+    node_ends_keep(node);
     if (node->dirty)
         node_links_refresh(node, now_us);
     if (node->dirty || now_us >= node->next_decision_us || now_us >= node->applied_at_us + REAPPLY_US) {
@@ -146,6 +147,7 @@ static void on_record(const struct streams_record *record, void *context) {
                                            .rule = on_rule,
                                            .no_rule = on_no_rule,
                                            .tags = on_tags,
+                                           .ends = node_ends_stated,
                                            .policy = node_policy_stated,
                                            .context = node};
     int changed = messages_take(&intake, record);
@@ -309,6 +311,7 @@ static void node_close(void *state) {
     load_free(&node->activity);
     free(node->senders);
     free(node->user_names);
+    free(node->ends);
     decide_free(node->decide);
     free(node->grant_errors);
     free(node);

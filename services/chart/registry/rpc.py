@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.registry import mesh_planner, meshes, repository, service, session_rules, streams, tenants
+from chart.registry import mesh_planner, meshes, node_ends, repository, service, session_rules, streams, tenants
 from chart.registry.repository import (
     LINK,
     NODE,
@@ -76,7 +76,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.PutNodeResponse:
         """Create or change a node."""
         node = service.node(request.node)
-        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, rpc.actor(context))
+        node_ends.store(node)
+        keep = functools.partial(node_ends.keep_unsaid, request=request)
+        actor = rpc.actor(context)
+        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutNodeResponse(node=stored.message, revision=stored.revision, created=created)
 
     async def DeleteNode(  # noqa: N802

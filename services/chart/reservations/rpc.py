@@ -17,7 +17,7 @@ from chart.common.rpc_errors import RefusalError, conflict, invalid
 from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, tenants, validation
 from chart.reservations.decisions.admission import Refused
 from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
-from chart.reservations.decisions.quotas import Use
+from chart.reservations.decisions.quotas import Spending, Use
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Reservation, Timing
 from chart.reservations.edges.answer_calls import AnswerCalls
@@ -82,7 +82,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
                 fingerprint = validation.body_hash(request.specification)
                 key = IdempotencyKey(request.owner, request.idempotency_key, fingerprint)
             traceparent = telemetry.inject({}).get("traceparent", "")
-            job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key)
+            operator = request.caller.operator
+            job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key, operator=operator)
             result = await self._batches.submit(job)
         except RefusalError as error:
             ASKED.labels(outcome=error.refusal.code).inc()
@@ -109,8 +110,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         try:
             checked = self._check(request.specification, request.owner, request.caller, now_us)
-            ask = checked.ask
-            await self._quotas.check(quotas.spending_of_new(request.owner, checked), now_us)
+            operator = request.caller.operator
+            ask = (await self._quotas.check_new(request.owner, checked, now_us, operator=operator)).ask
         except validation.ContradictionError:
             raise
         except RefusalError as error:
@@ -145,10 +146,13 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
 
         if request.preview:
             permitted(before)
-            return await self._preview_change(before, rates.asked_anew(before, change), change, now_us)
+            spending = quotas.spending_of_change(change, before, operator=request.caller.operator)
+            return await self._preview_change(before, rates.asked_anew(before, change), change, spending, now_us)
 
         actor = request.owner or rpc.actor(context)
-        result = await self._batches.submit(Alter(request.id, actor, change, self._timing, permitted))
+        result = await self._batches.submit(
+            Alter(request.id, actor, change, self._timing, permitted, request.caller.operator)
+        )
         assert result.request is not None
         _log.info("changed a request", **messages.logged(result.request), actor=actor)
         answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
@@ -266,7 +270,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         return pb.ListQuotasResponse(
             quotas=[quotas.message(one) for one in ordered],
             uses=[
-                pb.QuotaUse(requests=use.requests, total_bps=use.total_bps)
+                pb.QuotaUse(requests=use.requests, total_bps=use.total_bps, held_bps=use.held_bps)
                 for use in (uses.get(one.owner, Use()) for one in ordered)
             ],
         )
@@ -296,9 +300,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             self._view.ownership.check(one.owner, request.caller, ends)
 
     async def _preview_change(
-        self, before: Reservation, asked: Reservation, change: Change, now_us: int
+        self, before: Reservation, asked: Reservation, change: Change, spending: Spending | None, now_us: int
     ) -> pb.ChangeRateRequestResponse:
-        spending = quotas.spending_of_change(change, before)
         if spending is not None:
             try:
                 await self._quotas.check(spending, now_us)

@@ -3373,6 +3373,13 @@ export interface components {
                 [key: string]: string;
             };
             map_position: components["schemas"]["MapPosition"] | null;
+            /**
+             * Tunnel Ends
+             * @description Ends of elastic tunnels that run on the node.
+             */
+            tunnel_ends: components["schemas"]["TunnelEnd"][];
+            /** @description What the node's proxy takes; without interfaces: nothing. */
+            proxied_traffic: components["schemas"]["ProxiedTraffic"];
             /** @description null: no agent has reported yet. */
             state: components["schemas"]["NodeState"] | null;
         };
@@ -3413,6 +3420,13 @@ export interface components {
             };
             /** @description null: placed by the dashboard. */
             map_position?: components["schemas"]["MapPosition"] | null;
+            /**
+             * Tunnel Ends
+             * @description Ends of elastic tunnels on this node; null: as they were.
+             */
+            tunnel_ends?: components["schemas"]["TunnelEnd"][] | null;
+            /** @description What the node's proxy takes; null: as it was; without interfaces: nothing. */
+            proxied_traffic?: components["schemas"]["ProxiedTraffic"] | null;
         };
         /**
          * NodeKey
@@ -3871,13 +3885,39 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * ProxiedTraffic
+         * @description TCP connections of hosts without an agent that the node's proxy takes, and carries on at this node's rates.
+         */
+        ProxiedTraffic: {
+            /**
+             * Interfaces
+             * @description Where connections come in, from the hosts and towards them; none: nothing is proxied.
+             * @example [
+             *       "eth1"
+             *     ]
+             */
+            interfaces?: string[];
+            /**
+             * Prefixes
+             * @description Of the hosts; none: all.
+             */
+            prefixes?: string[];
+            /**
+             * Mode
+             * @description new-ports: onward connections have other source ports, for nodes that track connections.
+             * @default same-ports
+             * @enum {string}
+             */
+            mode: "same-ports" | "new-ports";
+        };
+        /**
          * Quota
          * @description A quota and its current use.
          */
         Quota: {
             /**
              * Application
-             * @description Subject of the application's token; default: all applications without their own quota.
+             * @description Subject of the application's token; default: all applications without their own, not operators.
              */
             application: string;
             /**
@@ -3893,6 +3933,8 @@ export interface components {
             max_priority: number | null;
             /** Horizon S */
             horizon_s: number | null;
+            /** Max Held Bps */
+            max_held_bps: number | null;
             /**
              * Used Requests
              * @description null for default.
@@ -3900,6 +3942,8 @@ export interface components {
             used_requests: number | null;
             /** Used Total Bps */
             used_total_bps: number | null;
+            /** Used Held Bps */
+            used_held_bps: number | null;
         };
         /**
          * QuotaBody
@@ -3927,9 +3971,14 @@ export interface components {
             max_priority?: number | null;
             /**
              * Horizon S
-             * @description Seconds from now within which a request must end; if set, every request needs an end.
+             * @description Seconds from now within which a request must end; one that states no end gets the latest.
              */
             horizon_s?: number | null;
+            /**
+             * Max Held Bps
+             * @description Highest sum of rates that are held, waiting for a commit, bits per second.
+             */
+            max_held_bps?: number | null;
         };
         /**
          * QuotaPage
@@ -5679,6 +5728,89 @@ export interface components {
              * @description Oldest first.
              */
             history: components["schemas"]["TunnelDecision"][];
+        };
+        /**
+         * TunnelEnd
+         * @description One end of an elastic tunnel on a node. Both ends show their nodes' certificates and check each other's node.
+         */
+        TunnelEnd: {
+            /**
+             * Tunnel
+             * @example west-east
+             */
+            tunnel: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "origin" | "destination";
+            /**
+             * Interface
+             * @description The TUN device that the end makes.
+             * @default chart-itm0
+             */
+            interface: string;
+            /**
+             * Address
+             * @description Of the destination: where it listens, and where the origin connects to.
+             * @example 10.0.0.6
+             */
+            address: string;
+            /**
+             * Port
+             * @default 7400
+             */
+            port: number;
+            /**
+             * Peer Node
+             * @description The node of the other end.
+             * @example bravo
+             */
+            peer_node: string;
+            /**
+             * Classes
+             * @description Origin: the first that matches counts; none: all are one.
+             */
+            classes?: components["schemas"]["TunnelEndClass"][];
+            /**
+             * Period Ms
+             * @description Origin: measurement period; null: 1000 at the origin.
+             */
+            period_ms?: number | null;
+            /**
+             * Congestion
+             * @description Origin: congestion control of the connections; null: cubic at the origin.
+             */
+            congestion?: ("cubic" | "reno") | null;
+            /**
+             * Prefixes
+             * @description Origin: networks that are led into the tunnel.
+             */
+            prefixes?: string[];
+        };
+        /**
+         * TunnelEndClass
+         * @description Packets of one customer of a tunnel.
+         */
+        TunnelEndClass: {
+            /**
+             * Name
+             * @example gold
+             */
+            name: string;
+            /**
+             * Weight
+             * @description Share against the other classes that have packets.
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Selector
+             * @description any, or from=PREFIX,to=PREFIX,dscp=N,protocol=tcp|udp|N,sport=N,dport=N.
+             * @default any
+             * @example from=10.1.0.0/16
+             */
+            selector: string;
         };
         /**
          * TunnelPage

@@ -16,6 +16,7 @@ import { detailWords } from "../audit/detail";
 import { Neighbours } from "./Neighbours";
 import { Nodes } from "./Nodes";
 import { Policies } from "./Policies";
+import { Quotas } from "./Quotas";
 import { Records } from "./Records";
 import { Tenants } from "./Tenants";
 import {
@@ -48,6 +49,7 @@ export function SecurityPage() {
       {operator ? (
         <>
           <Tenants />
+          <Quotas />
           <Nodes />
           <Neighbours />
           <Policies />
