@@ -320,10 +320,11 @@ def test_what_nodes_may_apply_always_fits(steps: list[tuple[int, int, int]]) -> 
             previewed = engine.decide(scratch, ask, world.now)
             assert previewed is not None
             said_us = 0
-            if isinstance(previewed[0], Granted):
-                said_us = engine.preview_wait_us(scratch, ask, *previewed, None, world.now, TIMING)
+            granted, losers = previewed
+            if isinstance(granted, Granted):
+                said_us = engine.preview_wait_us(scratch, ask, granted, losers, None, world.now, TIMING)
             made = world.ask(amount, preemption_priority=kind)
-            assert bool(made.granted) == isinstance(previewed[0], Granted)
+            assert bool(made.granted) == isinstance(granted, Granted)
             if made.granted:
                 assert made.outcomes[-1].reservation.waits_until_us == said_us
         elif kind == 3 and live:
