@@ -10,11 +10,11 @@ import structlog
 from prometheus_client import Counter
 from ulid import ULID
 
-from chart.common import rpc, telemetry
+from chart.common import ownership, rpc, telemetry
 from chart.common.clock import Clock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
-from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, tenants, validation
+from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
 from chart.reservations.decisions.admission import Refused
 from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
 from chart.reservations.decisions.quotas import Spending, Use
@@ -280,7 +280,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     ) -> validation.CheckedRequest:
         checked = validation.check(specification, self._view.network, now_us)
         validation.check_policy(checked.specification, self._view.max_guaranteed_bps(checked.ask.source_node))
-        ends = tenants.ends_of(checked.selector, checked.ask.source_node, checked.ask.destination_node)
+        ends = ownership.ends_of(checked.selector, checked.ask.source_node, checked.ask.destination_node)
         self._view.ownership.check(owner, caller, ends)
         return checked
 
@@ -296,7 +296,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
         validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
         if quotas.spending_of_change(change, one) is not None:
-            ends = tenants.ends_of(one.selector, one.source_node, one.destination_node)
+            ends = ownership.ends_of(one.selector, one.source_node, one.destination_node)
             self._view.ownership.check(one.owner, request.caller, ends)
 
     async def _preview_change(
