@@ -240,6 +240,15 @@ class MapPosition(Model):
     y: float
 
 
+class NodeEdge(Model):
+    """An interface of a node that polices incoming traffic."""
+
+    interface: str
+    aggregate_bps: int = 0
+    exceed: str = "remark"
+    depth_ms: int = 100
+
+
 class NodeState(Model):
     """State that a node's agent reported."""
 
@@ -292,6 +301,7 @@ class Node(Model):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None = None
+    edges: list[NodeEdge] = []
     tunnel_ends: list[TunnelEnd] = []
     proxied_traffic: ProxiedTraffic = ProxiedTraffic()
     state: NodeState | None = None

@@ -3373,6 +3373,8 @@ export interface components {
                 [key: string]: string;
             };
             map_position: components["schemas"]["MapPosition"] | null;
+            /** Edges */
+            edges: components["schemas"]["NodeEdge"][];
             /**
              * Tunnel Ends
              * @description Ends of elastic tunnels that run on the node.
@@ -3421,12 +3423,49 @@ export interface components {
             /** @description null: placed by the dashboard. */
             map_position?: components["schemas"]["MapPosition"] | null;
             /**
+             * Edges
+             * @description Interfaces that other domains send through; null: as they were.
+             */
+            edges?: components["schemas"]["NodeEdge"][] | null;
+            /**
              * Tunnel Ends
              * @description Ends of elastic tunnels on this node; null: as they were.
              */
             tunnel_ends?: components["schemas"]["TunnelEnd"][] | null;
             /** @description What the node's proxy takes; null: as it was; without interfaces: nothing. */
             proxied_traffic?: components["schemas"]["ProxiedTraffic"] | null;
+        };
+        /**
+         * NodeEdge
+         * @description An interface of a node at the edge of the domain: its incoming traffic is policed while the node enforces. Grants
+         *     are held to their rate, EF packets without a grant to the aggregate.
+         */
+        NodeEdge: {
+            /**
+             * Interface
+             * @example eth1
+             */
+            interface: string;
+            /**
+             * Aggregate Bps
+             * @description Rate of EF packets without a grant together, bit/s; 0: they lose their mark.
+             * @default 0
+             * @example 10000000
+             */
+            aggregate_bps: number;
+            /**
+             * Exceed
+             * @description Packets above their rate: best effort, or dropped.
+             * @default remark
+             * @enum {string}
+             */
+            exceed: "remark" | "drop";
+            /**
+             * Depth Ms
+             * @description Depth of the token buckets, ms at their rate.
+             * @default 100
+             */
+            depth_ms: number;
         };
         /**
          * NodeKey

@@ -49,6 +49,9 @@ export function node(id: string, change: Partial<NetworkNode> = {}): NetworkNode
     sensor_pod_target: "",
     tags: {},
     map_position: null,
+    edges: [],
+    tunnel_ends: [],
+    proxied_traffic: { interfaces: [], prefixes: [], mode: "same-ports" },
     state: null,
     ...change,
   };
