@@ -151,6 +151,7 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
         return registry_pb2.PutSensingMeshResponse(mesh=mesh, created=created)
 
     async def DeleteSensingMesh(self, request: Any, context: Any) -> Any:  # noqa: N802
+        meshes.check_deletion(request.id)
         self._delete("sensing mesh", request.id)
         return registry_pb2.DeleteSensingMeshResponse()
 
