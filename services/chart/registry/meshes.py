@@ -30,6 +30,7 @@ from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.sensing_mesh_pb2 import MeshLink, MeshMember, MeshPlan, MeshSensor, SensingMesh
 from chart.v1.topology_pb2 import Link, Node
 
+BUILT_IN_ID = "all"
 MAX_SENSORS = 8
 MAX_NODES = 1000
 MAX_CONFIGURATIONS = 20_000
@@ -74,6 +75,29 @@ def sensing_mesh(stated: SensingMesh) -> SensingMesh:
     stored.budget_share = stated.budget_share or DEFAULT_BUDGET_SHARE
     stored.revision = 0
     return stored
+
+
+def built_in(*, enabled: bool) -> SensingMesh:
+    """The mesh that exists from the start: round trips between all nodes that have a sensor pod."""
+    return sensing_mesh(
+        SensingMesh(
+            id=BUILT_IN_ID,
+            description="Round trips between all nodes",
+            sensors=[MeshSensor(sensor="ping", parameters={"count": "5"}, period_ms=10_000)],
+            enabled=enabled,
+            owner="registry",
+        )
+    )
+
+
+def check_deletion(identity: str) -> None:
+    """Refuse to delete the mesh that exists from the start.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT.
+    """
+    if identity == BUILT_IN_ID:
+        raise invalid("id", f"the mesh {identity!r} is built in and cannot be deleted", "disable it instead")
 
 
 def _check_sensor(place: str, sensor: MeshSensor) -> None:

@@ -165,6 +165,16 @@ def test_what_is_refused_names_its_field(fields: dict[str, object], field: str, 
     assert words in caught.value.refusal.detail
 
 
+def test_the_mesh_of_all_nodes_exists_from_the_start_and_stays() -> None:
+    known = nodes(3)
+    made = meshes.plan(meshes.built_in(enabled=True), known, [], ids(known))
+    assert len(made.configurations) == 6
+    assert not meshes.plan(meshes.built_in(enabled=False), known, [], ids(known)).configurations
+    with pytest.raises(RefusalError, match="is built in and cannot be deleted"):
+        meshes.check_deletion("all")
+    meshes.check_deletion("sites")
+
+
 def test_only_what_differs_is_written() -> None:
     known = nodes(3)
     stored = meshes.plan(mesh(), known, [], ids(known)).configurations

@@ -10,8 +10,8 @@ import type {
   EstimatePage,
   NextHop,
   NextHopBody,
-  Peer,
   NodeBody,
+  Peer,
   PeerBody,
   PolicyBody,
   Problem,
@@ -88,6 +88,7 @@ export const api = {
   signInOffers: () => unwrap(client.GET("/auth/sign-in")),
   signOut: () => unwrap(client.POST("/auth/logout")),
   nodes: () => unwrap(client.GET("/v1/nodes")).then((page) => page.items),
+  node: (id: string) => unwrap(client.GET("/v1/nodes/{id}", { params: { path: { id } } })),
   putNode: (id: string, body: NodeBody, revision: number) =>
     unwrap(
       client.PUT("/v1/nodes/{id}", {

@@ -8,6 +8,7 @@ export type NetworkNode = Schemas["Node"];
 export type NodeBody = Schemas["NodeBody"];
 export type TunnelEnd = Schemas["TunnelEnd"];
 export type ProxiedTraffic = Schemas["ProxiedTraffic"];
+export type NodeEdge = Schemas["NodeEdge"];
 export type Link = Schemas["Link"];
 export type LinkLoad = Schemas["LinkLoad"];
 export type LinkRate = Schemas["LinkRate"];
