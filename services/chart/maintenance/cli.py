@@ -9,7 +9,7 @@ import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import sqlalchemy
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from chart.common import migrate as migrations
 from chart.common.places import repository_root
-from chart.maintenance import backup
+from chart.maintenance import backup, retention
 from chart.maintenance.postgres_server import PostgresUnavailableError, create_database
 
 app = typer.Typer(help="Run broker, database and services on this machine; back them up.", no_args_is_help=True)
@@ -95,6 +95,49 @@ def _tell(outcome: backup.Outcome, as_json: bool) -> None:
         return
     tables, rows = len(outcome.rows), sum(outcome.rows.values())
     console.print(f"{rows} rows in {tables} tables of {outcome.taken_at}, restored in {outcome.seconds:.1f} s")
+
+
+def _days(kind: str) -> Any:
+    return typer.Option(min=1, help=f"Days that {kind} are kept.")
+
+
+@app.command()
+def prune(
+    folder: Annotated[Path, typer.Argument(help="Where the files of what is deleted are kept.", file_okay=False)],
+    requests: Annotated[int, _days("ended requests with their receipts")] = retention.DEFAULT_DAYS["requests"],
+    callbacks: Annotated[int, _days("callbacks that were delivered or given up")] = retention.DEFAULT_DAYS["callbacks"],
+    accounts: Annotated[int, _days("accounts, which receipts are signed from,")] = retention.DEFAULT_DAYS["accounts"],
+    audits: Annotated[int, _days("audit rows of each service")] = retention.DEFAULT_DAYS["audits"],
+    alerts: Annotated[int, _days("alerts that are over")] = retention.DEFAULT_DAYS["alerts"],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is and what would go.")] = False,
+    admin_url: AdminOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Export what is older than the policy to files, then delete it; services continue meanwhile."""
+    days = {
+        **{"requests": requests, "callbacks": callbacks, "accounts": accounts, "audits": audits, "alerts": alerts},
+    }
+    try:
+        if dry_run:
+            _tell_survey(retention.survey(_admin_url(admin_url), days), as_json)
+            return
+        for one in retention.prune(_admin_url(admin_url), folder, days):
+            typer.echo(
+                json.dumps({**asdict(one), "file": str(one.file)}) if as_json else f"{one.rows} rows: {one.file}"
+            )
+    except (psycopg.Error, retention.RetentionError) as error:
+        raise _failed(error) from error
+
+
+def _tell_survey(tables: list[retention.Table], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in tables]))
+        return
+    for one in tables:
+        console.print(
+            f"{one.name:28} {one.rows:>12} rows of {one.bytes_per_row} B, {one.over} older than {one.keep_days} d",
+            highlight=False,
+        )
 
 
 @app.command()
