@@ -5,6 +5,8 @@ type Schemas = components["schemas"];
 
 export type Problem = Schemas["Problem"];
 export type NetworkNode = Schemas["Node"];
+export type NodeBody = Schemas["NodeBody"];
+export type NodeEdge = Schemas["NodeEdge"];
 export type Link = Schemas["Link"];
 export type LinkLoad = Schemas["LinkLoad"];
 export type LinkRate = Schemas["LinkRate"];
