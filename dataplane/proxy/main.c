@@ -9,6 +9,7 @@
 
 #include "lib/caps/caps.h"
 #include "lib/events/events.h"
+#include "lib/notify/notify.h"
 #include "options.h"
 #include "proxy.h"
 #include "queue.h"
@@ -75,6 +76,7 @@ static int run(struct options *options) {
         error = drop_privileges();
         if (!error) {
             fprintf(stderr, "chart-proxy: ready\n");
+            notify_ready();
             status = proxy_run(&proxy);
         }
         if (steering_remove(options))
