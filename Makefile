@@ -51,7 +51,8 @@ test: setup ## lint, unit, contract, lab smoke and core browser tests; counts in
 record-repeated: ## add the tests that the last run repeated to tests/repeated.yaml
 	@$(STAGES) --record $$(date -u +%F)
 
-lint: $(LINT) ## every linter of every language; a warning is an error
+lint: ## every linter of every language; a warning is an error
+	@$(MAKE) -k -j$(PARALLEL) --output-sync=target $(LINT)
 
 unit: $(UNIT) ## tests without broker, database or network
 

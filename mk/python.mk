@@ -46,8 +46,9 @@ format-python: ## rewrite the Python sources as ruff wants them
 unit-python: python proto
 	@$(PYTEST) -m "not contract and not lab and not slow" --numprocesses $(PARALLEL) --dist loadfile
 
+# Each process has a broker and a database of its own.
 contract-python: python proto kafka
-	@$(PYTEST) -m "contract and not slow"
+	@$(PYTEST) -m "contract and not slow" --numprocesses $(PARALLEL) --dist loadfile
 
 lab-python: python proto
 	@$(PYTEST) -m "lab and not slow"

@@ -123,8 +123,12 @@ def main() -> int:
     """Exit status: 0 every entry is right and no more flags than accepted, 1 not."""
     parser = argparse.ArgumentParser(description="Options that the registry's configuration does not reach.")
     parser.add_argument("--list", action="store_true", help="name them")
+    parser.add_argument("--json", action="store_true", help="the names as a JSON list")
     arguments = parser.parse_args()
     findings, ceiling = read()
+    if arguments.json:
+        print(json.dumps(findings.by_flag_only))
+        return int(bool(findings.wrong))
     print(f"flags: {len(findings.by_flag_only)} features by flag only (goal 0, at most {ceiling} until then)")
     for line in (*findings.wrong, *(findings.by_flag_only if arguments.list else ())):
         print(f"  {line}")

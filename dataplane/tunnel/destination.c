@@ -16,6 +16,7 @@
 #include "lib/notify/notify.h"
 #include "loader.h"
 #include "loop.h"
+#include "privileges.h"
 #include "resequencer.h"
 #include "state.h"
 #include "tun.h"
@@ -221,7 +222,11 @@ static int start(struct destination *destination) {
     if (error)
         return error;
     destination->tun = tun_open(options->tun, options->mtu_bytes, options->offload);
-    return destination->tun < 0 ? destination->tun : loop_watch(destination->epoll, destination->tun, EPOLLIN, TAG_TUN);
+    error =
+        destination->tun < 0 ? destination->tun : loop_watch(destination->epoll, destination->tun, EPOLLIN, TAG_TUN);
+    if (!error)
+        error = privileges_drop(options->user, false);
+    return error ? error : privileges_become(options->user, false);
 }
 
 int destination_run(const struct options *options) {

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,16 @@ static bool let_in(const struct inlets *inlets, const union endpoint *peer) {
     return peer->v4.sin_addr.s_addr == only->v4.sin_addr.s_addr;
 }
 
+/* A session ends with its connections, so those of an origin that vanished must end too. */
+static void notice_silence(int descriptor) {
+    static const int ONE = 1, IDLE_S = 5, INTERVAL_S = 5;
+    static const unsigned LIMIT_MS = INLET_SILENCE_MS;
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &ONE, sizeof(ONE));
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &IDLE_S, sizeof(IDLE_S));
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &INTERVAL_S, sizeof(INTERVAL_S));
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &LIMIT_MS, sizeof(LIMIT_MS));
+}
+
 static int take_in(struct inlets *inlets, struct inlet *inlet, int descriptor, const char *peer) {
     char fault[TLS_FAULT_BYTES];
     if (inlets->tls && tls_refresh(inlets->tls, fault) < 0)
@@ -105,6 +116,7 @@ static int take_in(struct inlets *inlets, struct inlet *inlet, int descriptor, c
         close_inlet(inlet);
         return -ENOMEM;
     }
+    notice_silence(descriptor);
     int error = loop_watch(inlets->epoll, descriptor, EPOLLIN | EPOLLRDHUP,
                            inlets->inlet_tag + (uint64_t)(inlet - inlets->slots));
     if (error < 0)
@@ -139,11 +151,6 @@ void inlets_accept(struct inlets *inlets, uint64_t now_us) {
 }
 
 static void begin_session(struct inlets *inlets, const struct hello *hello) {
-    for (size_t i = 0; i < INLETS; i++) {
-        struct inlet *inlet = &inlets->slots[i];
-        if (inlet->channel.descriptor >= 0 && inlet->greeted && inlet->session != hello->session)
-            close_inlet(inlet);
-    }
     inlets->session = hello->session;
     inlets->has_session = true;
     inlets->counters.sessions++;
@@ -181,8 +188,9 @@ static int greet(struct inlets *inlets, struct inlet *inlet, const struct frame 
         return refuse(inlets, inlet, "this destination is of another version of chart-tunnel");
     if (error < 0)
         return error;
+    if (inlets->session != hello.session && inlets_count(inlets))
+        return refuse(inlets, inlet, "another origin is connected; the tunnel is free when its connections have ended");
     inlet->greeted = true;
-    inlet->session = hello.session;
     inlets->last_error[0] = '\0';
     if (!inlets->has_session || inlets->session != hello.session)
         begin_session(inlets, &hello);

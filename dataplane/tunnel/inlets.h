@@ -1,5 +1,5 @@
 /* The destination's side of the connections: taking them in, securing and greeting them, and handing out what comes
- * over them. One origin at a time: a HELLO of a new session takes the place of the old one. */
+ * over them. One origin at a time: while one has a connection, a HELLO of another session is refused. */
 #ifndef ITM_INLETS_H
 #define ITM_INLETS_H
 
@@ -11,16 +11,18 @@
 #include "frame.h"
 #include "options.h"
 
-/* Those of an old session, and some that do not speak, beside the origin's. */
+/* Those that are refused or do not speak, beside the origin's. */
 #define INLETS (2 * TUNNEL_CONNECTIONS_MAX + 16)
 #define INLET_BYTES 131072
 /* Whoever connects has this long to say HELLO. */
 #define INLET_HELLO_TIMEOUT_US 5000000U
+/* Connections whose other end has not answered for so long are over. */
+#define INLET_SILENCE_MS 20000U
 
 struct inlet {
     struct channel channel; /* descriptor -1: free */
     bool secured, greeted, refused, bye;
-    uint64_t session, opened_us;
+    uint64_t opened_us;
     size_t out_used, out_sent, used;
     uint8_t out[2 * (FRAME_HEADER_BYTES + FRAME_REFUSAL_MAX)];
     char peer[OPTION_ADDRESS_BYTES];

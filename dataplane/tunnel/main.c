@@ -2,6 +2,7 @@
  * TCP-based Tunnels (BUCS-TR-2003-028). */
 #include "ends.h"
 #include "loop.h"
+#include "node.h"
 #include "options.h"
 #include "state.h"
 
@@ -13,5 +14,7 @@ int main(int count, char **arguments) {
     loop_catch_signals();
     if (options.role == ROLE_STATUS)
         return state_print(options.control, options.json);
+    if (options.role == ROLE_NODE)
+        return node_run(&options);
     return options.role == ROLE_ORIGIN ? origin_run(&options) : destination_run(&options);
 }

@@ -10,6 +10,8 @@
 
 #include "elasticity.h"
 #include "frame.h"
+#include "privileges.h"
+#include "tun.h"
 
 enum {
     OPT_CONTROL = 256,
@@ -43,6 +45,8 @@ enum {
     OPT_AUTHORITY,
     OPT_AUTHORITY_CA,
     OPT_STATE_DIR,
+    OPT_USER,
+    OPT_ROUTE,
     OPT_STATUS,
     OPT_JSON,
     OPT_HELP
@@ -80,6 +84,8 @@ static const struct option TABLE[] = {
     {"authority", required_argument, NULL, OPT_AUTHORITY},
     {"authority-ca", required_argument, NULL, OPT_AUTHORITY_CA},
     {"state-dir", required_argument, NULL, OPT_STATE_DIR},
+    {"user", required_argument, NULL, OPT_USER},
+    {"route", required_argument, NULL, OPT_ROUTE},
     {"status", no_argument, NULL, OPT_STATUS},
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, OPT_HELP},
@@ -205,8 +211,8 @@ static int read_numeric(int option, const char *value, struct options *options) 
     return 0;
 }
 
-static int append(const char *value, const char **list, size_t *count) {
-    if (*count == OPTION_LIST)
+static int append(const char *value, const char **list, size_t most, size_t *count) {
+    if (*count == most)
         return -EINVAL;
     list[(*count)++] = value;
     return 0;
@@ -271,9 +277,15 @@ static int read_option(int option, const char *value, struct options *options) {
         options->offload = false;
         return 0;
     case OPT_APPLICATION:
-        return append(value, options->applications, &options->application_count);
+        return append(value, options->applications, OPTION_LIST, &options->application_count);
     case OPT_BROKER_SETTING:
-        return strchr(value, '=') ? append(value, options->broker_settings, &options->broker_setting_count) : -EINVAL;
+        return strchr(value, '=') ? append(value, options->broker_settings, OPTION_LIST, &options->broker_setting_count)
+                                  : -EINVAL;
+    case OPT_ROUTE:
+        return tun_prefix_good(value) ? append(value, options->routes, OPTION_ROUTES, &options->route_count) : -EINVAL;
+    case OPT_USER:
+        options->user = value;
+        return privileges_known(value) ? 0 : -EINVAL;
     case OPT_STATUS:
         options->role = ROLE_STATUS;
         return 0;
@@ -290,13 +302,23 @@ static int complain(const char *sentence) {
     return 2;
 }
 
+static int check_node(const struct options *options) {
+    if (!options->state_dir)
+        return complain("--state-dir DIRECTORY is missing: chart-agent writes there which ends this node has");
+    if (!options->authority_ca)
+        return complain("--authority-ca FILE is missing: ends know each other by their nodes' certificates");
+    return 0;
+}
+
 static int check(const struct options *options, bool role_named) {
+    if (options->role == ROLE_NODE)
+        return check_node(options);
     if (!options->control)
         return complain("--control SOCKET is missing");
     if (options->role == ROLE_STATUS)
         return 0;
     if (!role_named)
-        return complain("say whether this is the origin or the destination");
+        return complain("say whether this is the origin, the destination, or the node with all its ends");
     if (!options->endpoint_text)
         return complain(options->role == ROLE_ORIGIN ? "--destination ADDRESS:PORT is missing"
                                                      : "--listen ADDRESS:PORT is missing");
@@ -311,11 +333,27 @@ static int check(const struct options *options, bool role_named) {
         return complain("--broker wants --tunnel NAME and --node NAME");
     if (options->broker && options->role != ROLE_ORIGIN)
         return complain("--broker is the origin's: it reports for both ends");
-    if (!options->authority != !options->authority_ca || !options->authority_ca != !options->state_dir)
-        return complain("--authority, --authority-ca and --state-dir go together");
+    if (!options->authority != !options->authority_ca)
+        return complain("--authority and --authority-ca go together");
+    if (options->authority && !options->state_dir && !options->tls.certificate)
+        return complain("--authority wants --state-dir, or --tls-certificate and --tls-key of the node");
+    if (options->route_count && options->role != ROLE_ORIGIN)
+        return complain("--route is the origin's: the destination's device only gives packets out");
     if (options->authority && !options->broker)
         return complain("--authority signs the reports that --broker takes");
     return 0;
+}
+
+static bool read_role(const char *word, enum role *ret) {
+    static const char *const NAMES[] = {
+        [ROLE_ORIGIN] = "origin", [ROLE_DESTINATION] = "destination", [ROLE_NODE] = "node"};
+    for (enum role role = ROLE_ORIGIN; role <= ROLE_NODE; role++) {
+        if (strcmp(word, NAMES[role]) == 0) {
+            *ret = role;
+            return true;
+        }
+    }
+    return false;
 }
 
 int options_read(int count, char **arguments, struct options *ret) {
@@ -348,8 +386,7 @@ int options_read(int count, char **arguments, struct options *ret) {
         }
     }
     if (optind < count && options.role != ROLE_STATUS) {
-        role_named = strcmp(arguments[optind], "origin") == 0 || strcmp(arguments[optind], "destination") == 0;
-        options.role = strcmp(arguments[optind], "destination") == 0 ? ROLE_DESTINATION : ROLE_ORIGIN;
+        role_named = read_role(arguments[optind], &options.role);
         optind++;
     }
     if (optind < count)
@@ -360,6 +397,8 @@ int options_read(int count, char **arguments, struct options *ret) {
         (void)selector_parse("any", &options.classes[0].selector);
         options.class_count = 1;
     }
+    if (options.role == ROLE_NODE && !options.user)
+        options.user = "nobody";
     int status = check(&options, role_named);
     if (status == 0)
         *ret = options;

@@ -13,6 +13,7 @@
 
 #define OPTION_NAME_BYTES 24
 #define OPTION_LIST 8
+#define OPTION_ROUTES 64
 #define OPTION_ADDRESS_BYTES 46
 
 union endpoint {
@@ -27,7 +28,7 @@ struct class_option {
     struct selector selector;
 };
 
-enum role { ROLE_ORIGIN, ROLE_DESTINATION, ROLE_STATUS };
+enum role { ROLE_ORIGIN, ROLE_DESTINATION, ROLE_NODE, ROLE_STATUS };
 
 struct options {
     enum role role;
@@ -52,6 +53,9 @@ struct options {
     const char *tunnel;     /* key of its records */
     const char *broker;     /* HOST:PORT[,...], or NULL */
     const char *node, *peer_node;
+    const char *user;                  /* whom the end becomes after its start, or NULL */
+    const char *routes[OPTION_ROUTES]; /* prefixes that the origin leads into its device */
+    size_t route_count;
     /* The authority's replicas and what their certificate is checked with; where the agent keeps the node's own. */
     const char *authority, *authority_ca, *state_dir;
     const char *broker_settings[OPTION_LIST], *applications[OPTION_LIST];

@@ -4,6 +4,7 @@
 const char OPTIONS_USAGE[] =
     "usage: chart-tunnel origin --destination ADDRESS:PORT --control SOCKET [options]\n"
     "       chart-tunnel destination --listen ADDRESS:PORT --control SOCKET [options]\n"
+    "       chart-tunnel node --state-dir DIRECTORY --authority-ca FILE [options]\n"
     "       chart-tunnel --status --control SOCKET [--json]\n"
     "\n"
     "An elastic tunnel: user packets routed into the origin's TUN device leave the destination's, over m TCP "
@@ -18,6 +19,9 @@ const char OPTIONS_USAGE[] =
     "                               mutual TLS 1.3, PEM; new connections use changed files\n"
     "  --tls-name NAME              name in the other end's certificate; default at the origin: the destination's\n"
     "                               address\n"
+    "  --user NAME                  whom an end becomes after its start; it must read the files of TLS. Without it an "
+    "end\n"
+    "                               of root keeps its user and no capability\n"
     "origin:\n"
     "  --destination ADDRESS:PORT   IPv6 as [ADDRESS]:PORT\n"
     "  --bind ADDRESS               local address of the connections\n"
@@ -27,6 +31,7 @@ const char OPTIONS_USAGE[] =
     "  --period-ms MS               measurement period, default 1000\n"
     "  --class NAME=WEIGHT:SELECTOR customer, repeated; first match counts; default everybody=1:any\n"
     "                               selector: any, or from=PREFIX,to=PREFIX,dscp=N,protocol=tcp|udp|N,sport=N,dport=N\n"
+    "  --route PREFIX               leads a network into the device; may be repeated\n"
     "  --queue-bytes BYTES          queue of all customers together, default 500000\n"
     "  --batch-bytes BYTES          handed to a connection at once, default 4096\n"
     "  --no-offload                 no checksum or segmentation offload\n"
@@ -42,4 +47,9 @@ const char OPTIONS_USAGE[] =
     "  --listen ADDRESS:PORT\n"
     "  --peer ADDRESS               accept connections from this origin only; default: any\n"
     "  --resequence-packets N       most missing packets that a packet waits for, default 4096\n"
-    "  --resequence-ms MS           longest wait for missing packets, default 1000\n";
+    "  --resequence-ms MS           longest wait for missing packets, default 1000\n"
+    "node: runs all ends that the registry states for this node, and follows every change\n"
+    "  --state-dir DIRECTORY        of chart-agent, which keeps the ends and the node's certificate there\n"
+    "  --authority-ca FILE          what certificates of nodes are checked with\n"
+    "  --authority URL, --broker HOST:PORT, --broker-setting NAME=VALUE, --user NAME (default nobody)\n"
+    "                               handed on to the ends\n";

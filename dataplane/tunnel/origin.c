@@ -15,6 +15,7 @@
 #include "lib/notify/notify.h"
 #include "loader.h"
 #include "loop.h"
+#include "privileges.h"
 #include "tun.h"
 
 /* Packets read from the device before the connections are looked at again. */
@@ -124,17 +125,33 @@ static int start_applications(struct origin *origin) {
 static int start_outside(struct origin *origin) {
     const struct options *options = origin->options;
     const struct exporter_source source = {origin_add_state, not_ready, origin};
-    const struct streams_handler handler = {origin_take_record, origin};
     int error = control_open(&origin->control, options->control, origin_answer, origin);
     if (!error)
         error = loop_watch(origin->epoll, origin->control.listener, EPOLLIN, TAG_CONTROL);
     if (!error && options->metrics)
         error = exporter_open(options, &source, origin->epoll, &origin->exporter);
-    if (!error && options->broker)
-        error = streams_open(options, &handler, &origin->streams);
+    return error;
+}
+
+static int start_device(struct origin *origin) {
+    const struct options *options = origin->options;
+    origin->tun = tun_open(options->tun, options->mtu_bytes, options->offload);
+    int error = origin->tun < 0 ? origin->tun : loop_watch(origin->epoll, origin->tun, EPOLLIN, TAG_TUN);
+    for (size_t i = 0; !error && i < options->route_count; i++)
+        error = tun_route(options->tun, options->routes[i]);
+    return error;
+}
+
+/* The library's threads begin without the privileges that were dropped before, and change user with the process. */
+static int start_streams(struct origin *origin) {
+    const struct streams_handler handler = {origin_take_record, origin};
+    bool net_admin = !privileges_free_congestion(origin->options->congestion);
+    int error = privileges_drop(origin->options->user, net_admin);
+    if (!error && origin->options->broker)
+        error = streams_open(origin->options, &handler, &origin->streams);
     if (!error && origin->streams)
         error = loop_watch(origin->epoll, streams_fd(origin->streams), EPOLLIN, TAG_STREAMS);
-    return error;
+    return error ? error : privileges_become(origin->options->user, net_admin);
 }
 
 static int start(struct origin *origin) {
@@ -150,10 +167,9 @@ static int start(struct origin *origin) {
         error = start_applications(origin);
     if (!error)
         error = start_outside(origin);
-    if (error)
-        return error;
-    origin->tun = tun_open(options->tun, options->mtu_bytes, options->offload);
-    return origin->tun < 0 ? origin->tun : loop_watch(origin->epoll, origin->tun, EPOLLIN, TAG_TUN);
+    if (!error)
+        error = start_device(origin);
+    return error ? error : start_streams(origin);
 }
 
 int origin_run(const struct options *options) {

@@ -39,17 +39,19 @@ int signing_open(const struct options *options, struct signing **ret) {
     struct signing *signing = calloc(1, sizeof(*signing));
     if (!signing)
         return -ENOMEM;
-    int certificate_bytes = snprintf(signing->certificate, FILE_NAME_BYTES, "%s/node.pem", options->state_dir);
-    int key_bytes = snprintf(signing->key, FILE_NAME_BYTES, "%s/node.key", options->state_dir);
+    const char *folder = options->state_dir;
+    int certificate_bytes = folder ? snprintf(signing->certificate, FILE_NAME_BYTES, "%s/node.pem", folder)
+                                   : snprintf(signing->certificate, FILE_NAME_BYTES, "%s", options->tls.certificate);
+    int key_bytes = folder ? snprintf(signing->key, FILE_NAME_BYTES, "%s/node.key", folder)
+                           : snprintf(signing->key, FILE_NAME_BYTES, "%s", options->tls.key);
     int node_bytes = snprintf(signing->pair.sender, sizeof(signing->pair.sender), "%s", options->node);
     int error = -EINVAL;
     if (certificate_bytes < FILE_NAME_BYTES && key_bytes < FILE_NAME_BYTES &&
         node_bytes < (int)sizeof(signing->pair.sender))
         error = authority_https_open(&ticks_alone, options->authority, options->authority_ca, &signing->https);
     if (error) {
-        fprintf(stderr,
-                "chart-tunnel: --authority %s, --state-dir %s: not addresses and a directory that can be used\n",
-                options->authority, options->state_dir);
+        fprintf(stderr, "chart-tunnel: --authority %s, certificate %s: not addresses and a file that can be used\n",
+                options->authority, signing->certificate);
         free(signing);
         return error;
     }

@@ -12,4 +12,10 @@
  * on standard error. */
 int tun_open(const char *name, unsigned mtu_bytes, bool offload);
 
+/* Whether it is a network, ADDRESS/LENGTH of IPv4 or IPv6 without host bits. */
+bool tun_prefix_good(const char *prefix);
+/* Leads a network into the device, before other routes to it, which hold again when the device is gone. 0, or a
+ * negative errno after a sentence on standard error. */
+int tun_route(const char *name, const char *prefix);
+
 #endif

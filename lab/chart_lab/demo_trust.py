@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import httpx
 from confluent_kafka import Producer
 
-from chart.common import record_mac
+from chart.common import kafka_properties, record_mac
 from chart.v1 import link_load_pb2
-from chart_lab import enrolment
+from chart_lab import enrolment, supervise
 from chart_lab.experiments.framework import Figure
 from chart_lab.network import Lab
 from chart_lab.platform.laboratory import LaboratoryError
@@ -121,9 +121,11 @@ def forge(settings: PlatformSettings, lab: Lab) -> tuple[int, int]:
         LaboratoryError: the broker did not take them.
     """
     before = checks(settings)
-    producer = Producer({"bootstrap.servers": settings.kafka_bootstrap})
     tried = 0
     thief = lab.topology.nodes[0].name
+    # A broker that asks who writes is told the truth: the records are what is forged.
+    who = kafka_properties.load(str(supervise.broker_file(lab, thief))) if settings.kafka_tls else {}
+    producer = Producer({**who, "bootstrap.servers": settings.kafka_bootstrap})
     for name, value, code in forged(lab, thief, *_stream_key(settings, lab, thief)):
         headers: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
         if code is not None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from chart.common.places import repository_root
 from chart.maintenance.postgres_server import PostgresUnavailableError
 from chart_lab import demo as demonstration
 from chart_lab import demo_signals as signals
@@ -139,6 +141,7 @@ def demo(
             tried = values["forged_records_tried"]
             progress(f"{values['forged_records_accepted']} of {tried} forged records were taken by a service")
             progress(signals.security_page(settings, rest, round(values["forged_signals_tried"] or 0)))
+            figures.append(_features_by_flag_only())
     except FAILURES as error:
         raise _failed(error) from error
     report = {"command": command, "figures": [asdict(figure) for figure in figures]}
@@ -170,6 +173,13 @@ def _in_band(settings: PlatformSettings, lab: Lab, progress: Callable[[str], Non
     free = signals.unauthorised(lab, *ends)
     progress(f"an ask without an authorisation got {(free.value or 0) / 1e6:.1f} Mb/s, the free rate")
     return [known, tried, accepted, free]
+
+
+def _features_by_flag_only() -> Figure:
+    """How many features only an option of a program switches on, as `make lint` counts them (tools/flags.py)."""
+    check = [sys.executable, str(repository_root() / "tools" / "flags.py"), "--json"]
+    done = subprocess.run(check, capture_output=True, text=True, timeout=60, check=True)
+    return Figure("features_by_flag_only", len(json.loads(done.stdout)), "options", "<= 0")
 
 
 def _print_figures(figures: list[Figure]) -> None:

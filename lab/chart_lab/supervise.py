@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from chart.maintenance import broker_identities
 from chart_lab import children, enrolment, kernel, supervisord
 from chart_lab.errors import LabError
 from chart_lab.network import Lab
+from chart_lab.platform.settings import PlatformSettings
 from chart_lab.programs import build_directory, program
 from chart_lab.registration import POD_PORT
 from chart_lab.removal import SUPERVISOR_CGROUP
@@ -43,6 +45,28 @@ def write_sensor_key(path: Path) -> None:
         file.write(f"1 {secrets.token_hex(32)}\n")
 
 
+def broker_file(lab: Lab, node: str) -> Path:
+    """Where agent and pod of a node find how they speak to the broker."""
+    return lab.node_directory(node) / broker_identities.PROPERTIES
+
+
+def broker_environment(lab: Lab, node: str) -> dict[str, str]:
+    """By which agent and pod of a node speak to a broker under TLS: with the certificate that the agent keeps.
+
+    Raises LabError where there is no authority that gives one.
+    """
+    if not PlatformSettings().kafka_tls:
+        return {}
+    if not lab.authority:
+        raise LabError("CHART_KAFKA_TLS: the broker takes enrolled nodes alone; build the lab without --no-enrol")
+    directory = lab.node_directory(node)
+    file = broker_file(lab, node)
+    file.write_text(
+        broker_identities.properties(enrolment.authority_ca(), directory / "node.pem", directory / "node.key")
+    )
+    return {"CHART_KAFKA_PROPERTIES": str(file)}
+
+
 def agent(lab: Lab, node: str) -> Supervised:
     """The node's chart-agent with all the node's links and their capacities, and the authority that enrols it."""
     directory = lab.node_directory(node)
@@ -57,9 +81,8 @@ def agent(lab: Lab, node: str) -> Supervised:
     if lab.authority:
         command += ["--authority", lab.authority, "--authority-ca", str(enrolment.authority_ca())]
         command += ["--enrolment-token-file", str(enrolment.token_file(lab, node))]
-    return Supervised(
-        f"agent-{node}", lab.command_line(node, command), {"CHART_NODE": node}, directory / "agent.log", OPTIONS
-    )
+    environment = {"CHART_NODE": node, **broker_environment(lab, node)}
+    return Supervised(f"agent-{node}", lab.command_line(node, command), environment, directory / "agent.log", OPTIONS)
 
 
 def pod(lab: Lab, node: str, key: Path) -> Supervised:
@@ -78,6 +101,7 @@ def pod(lab: Lab, node: str, key: Path) -> Supervised:
         "CHART_SENSOR_KEY_FILE": str(key),
         "CHART_BUILD_DIR": str(build_directory()),
         **enrolment.pod_environment(lab, node),
+        **broker_environment(lab, node),
     }
     return Supervised(
         f"pod-{node}", lab.command_line(node, [str(executable)]), environment, directory / "pod.log", OPTIONS

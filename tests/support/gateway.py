@@ -22,8 +22,9 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
+from chart.registry import meshes, node_ends, session_rules
 from chart.registry import service as registry_service
-from chart.registry import session_rules
+from chart.registry import tenants as registry_tenants
 from chart.reservations.decisions import validation
 from chart.v1 import (
     archive_pb2,
@@ -51,7 +52,9 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
 
     broker: LocalBroker
     tables: dict[str, dict[str, tuple[Any, int]]] = field(
-        default_factory=lambda: {"node": {}, "link": {}, "policy": {}, "configuration": {}, "session rule": {}}
+        default_factory=lambda: {
+            table: {} for table in ("node", "link", "policy", "configuration", "session rule", "sensing mesh", "tenant")
+        }
     )
 
     def _put(self, table: str, message: Any, expected: int) -> tuple[Any, int, bool]:
@@ -70,7 +73,10 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
             raise not_found(table, identity)
 
     async def PutNode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        node, revision, created = self._put("node", request.node, request.expected_revision)
+        node_ends.store(request.node)
+        before = self.tables["node"].get(request.node.id)
+        stated = node_ends.keep_unsaid(request.node, before[0], request) if before else request.node
+        node, revision, created = self._put("node", stated, request.expected_revision)
         return registry_pb2.PutNodeResponse(node=node, revision=revision, created=created)
 
     async def DeleteNode(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -118,7 +124,7 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
 
     async def ListSensingConfigurations(self, request: Any, context: Any) -> Any:  # noqa: N802
         rows = [row[0] for row in self.tables["configuration"].values()]
-        found = [row for row in rows if request.source_node in ("", row.source_node)]
+        found = [row for row in rows if request.source_node in ("", row.source_node) and request.mesh in ("", row.mesh)]
         return registry_pb2.ListSensingConfigurationsResponse(configurations=found)
 
     async def PutSessionRule(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -136,6 +142,36 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
     async def ListSessionRules(self, request: Any, context: Any) -> Any:  # noqa: N802
         rows = self.tables["session rule"].values()
         return registry_pb2.ListSessionRulesResponse(rules=[row[0] for row in rows])
+
+    async def PutSensingMesh(self, request: Any, context: Any) -> Any:  # noqa: N802
+        stated = meshes.sensing_mesh(request.mesh)
+        mesh, _, created = self._put("sensing mesh", stated, request.expected_revision)
+        return registry_pb2.PutSensingMeshResponse(mesh=mesh, created=created)
+
+    async def DeleteSensingMesh(self, request: Any, context: Any) -> Any:  # noqa: N802
+        meshes.check_deletion(request.id)
+        self._delete("sensing mesh", request.id)
+        return registry_pb2.DeleteSensingMeshResponse()
+
+    async def ListSensingMeshes(self, request: Any, context: Any) -> Any:  # noqa: N802
+        known = [row[0] for row in self.tables["sensing mesh"].values()]
+        nodes = [row[0] for row in self.tables["node"].values()]
+        plans = [meshes.plan(mesh, nodes, [], {node.id for node in nodes}).shown for mesh in known]
+        return registry_pb2.ListSensingMeshesResponse(meshes=known, plans=plans)
+
+    async def PutTenant(self, request: Any, context: Any) -> Any:  # noqa: N802
+        stated = registry_tenants.tenant(request.tenant)
+        registry_tenants.members_apart(stated, [row[0] for row in self.tables["tenant"].values()])
+        tenant, _, created = self._put("tenant", stated, request.expected_revision)
+        return registry_pb2.PutTenantResponse(tenant=tenant, created=created)
+
+    async def DeleteTenant(self, request: Any, context: Any) -> Any:  # noqa: N802
+        registry_tenants.check_deletion(request.id)
+        self._delete("tenant", request.id)
+        return registry_pb2.DeleteTenantResponse()
+
+    async def ListTenants(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return registry_pb2.ListTenantsResponse(tenants=[row[0] for row in self.tables["tenant"].values()])
 
 
 @dataclass

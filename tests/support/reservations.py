@@ -18,6 +18,7 @@ import psycopg
 
 from chart.common import rpc
 from chart.common.streams import CompactedState, KafkaBroker
+from chart.registry.tenants import default_tenant
 from chart.v1 import flow_grant_pb2, grant_status_pb2, reservations_pb2_grpc, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from support.postgres import PostgresServer
@@ -139,6 +140,7 @@ async def running(kafka_bootstrap: str, postgres: PostgresServer, tmp_path: Path
     for identity, (origin, target) in zip(LINKS, itertools.pairwise(NODES), strict=True):
         link = topology_pb2.Link(id=identity, from_node=origin, to_node=target, capacity_bps=100 * MEGA)
         await broker.publish("chart.topology.v1", identity, topology_pb2.TopologyEntity(link=link))
+    await broker.publish("chart.tenant.v1", "default", default_tenant(everything=True))
     grants = await broker.compacted("chart.flow-grant.v1")
     requests = await broker.compacted("chart.rate-request.v1")
     yield Platform(

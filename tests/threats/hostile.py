@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import httpx
 import jwt
@@ -32,6 +33,7 @@ class Issuer:
 
     def __init__(self) -> None:
         self._keys = [("first", Ed25519PrivateKey.generate())]
+        self.revoked: set[str] = set()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,6 +41,14 @@ class Issuer:
                 self.send_response(200)
                 self.end_headers()
                 self.wfile.write(json.dumps(issuer.jwks()).encode())
+
+            def do_POST(self) -> None:
+                """Whether a token still counts (RFC 7662)."""
+                asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                token = parse_qs(asked)["token"][0]
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"active": token not in issuer.revoked}).encode())
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -50,6 +60,10 @@ class Issuer:
     def jwks(self) -> dict[str, Any]:
         key_id, key = self._keys[-1]
         return {"keys": [{**json.loads(OKPAlgorithm.to_jwk(key.public_key())), "kid": key_id, "alg": "EdDSA"}]}
+
+    def revoke(self, token: str) -> None:
+        """Say from now on that a token is over."""
+        self.revoked.add(token)
 
     def rotate(self) -> None:
         self._keys.append(("second", Ed25519PrivateKey.generate()))

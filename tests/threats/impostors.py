@@ -20,6 +20,7 @@ from chart_lab import demo_trust
 from chart_lab.platform.settings import PlatformSettings
 from support.authority import Place
 from support.waiting import eventually
+from threats.clients import as_node
 from threats.forgeries import FLOW, packet
 
 TOPIC = "chart.link-load.v1"
@@ -104,7 +105,7 @@ async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncCl
     """The same into the platform's broker: what its services take of it, by their own counters."""
     writer = await Writer.of(place, "mallory", thief)
     before = demo_trust.checks(settings)
-    producer = Producer({"bootstrap.servers": settings.kafka_bootstrap, "log_level": 0})
+    producer = Producer(as_node(settings, place, place.files("node-mallory")))
     good = 0
     found = Findings()
     for _ in range(ROUNDS):

@@ -238,3 +238,12 @@ if __name__ == "__main__":
     asked["target"] = tuple(asked["target"])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(vars(runner.run(_run(Load(**asked)))), sys.stdout)
+
+
+def quantiles(seconds: list[float]) -> dict[str, float]:
+    """Of times in milliseconds."""
+    ordered = sorted(seconds)
+    places = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+    return {name: round(1000 * ordered[int(place * len(ordered))], 2) for name, place in places.items()} | {
+        "max": round(1000 * ordered[-1], 2)
+    }

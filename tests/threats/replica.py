@@ -37,13 +37,14 @@ def _free_base() -> int:
 
 @contextmanager
 def platform_up(folder: Path, environment: Mapping[str, str]) -> Iterator[Platform]:
-    """Up by the code of `make up`, with its settings but for folder and ports; ``environment``: what an operator would
-    state before it.
+    """Up by the code of `make up`, with its settings but for folder and ports, and with CHART_KAFKA_TLS=1;
+    ``environment``: what an operator would state before it.
     """
     kafka, nodes, controller, postgres, gateway = free_ports(5)
     settings = PlatformSettings(
         state_dir=folder, kafka_port=kafka, kafka_node_port=nodes, kafka_controller_port=controller,
         postgres_port=postgres, gateway_port=gateway, service_port_base=_free_base(), log_level="debug",
+        kafka_tls=True,
     )  # fmt: skip
     # One that runs beside has the bridge; it keeps it.
     beside = Path(f"/sys/class/net/{MANAGEMENT_BRIDGE}").exists()

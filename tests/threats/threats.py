@@ -30,9 +30,9 @@ from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
-from threats import hostile, impostors
+from threats import commands, hostile, impostors, tenants
 from threats.forgeries import FLOW, Attack
-from threats.load import Load, measure, read_keys
+from threats.load import Load, measure, quantiles, read_keys
 from threats.replica import Replica, platform_up
 
 FORGERIES = 100_000
@@ -49,15 +49,6 @@ DESCRIPTION = (
     " from the moment it was due. key_reads_saturated_per_s, key_read_saturated_p99_ms: 8 of these nodes read without"
     " pause. The load is a process of its own on the same machine."
 )
-
-
-def quantiles(seconds: list[float]) -> dict[str, float]:
-    """Of times in milliseconds."""
-    ordered = sorted(seconds)
-    places = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-    return {name: round(1000 * ordered[int(place * len(ordered))], 2) for name, place in places.items()} | {
-        "max": round(1000 * ordered[-1], 2)
-    }
 
 
 class Threats:
@@ -242,6 +233,32 @@ class Threats:
         await eventually(unheard, 20)
         self.figure("revocation_s", round(time.monotonic() - began, 3), "s", "<= 10")
 
+    async def trespass(self) -> None:
+        """Flows that are another tenant's, and what another tenant has."""
+        url = f"http://127.0.0.1:{self.platform.settings.gateway_port}"
+        asked, read = await tenants.trials(url, tenants.tokens_of(self.issuer))
+        self._figure_of("foreign_selectors", "requests", asked)
+        self._figure_of("tenant_reads_across", "answers", read)
+
+    async def command(self) -> None:
+        """A node's certificate at the broker, what lives on after a revocation, and plain brokers in production."""
+        settings = self.platform.settings
+        found = await asyncio.to_thread(commands.by_node, settings, self.place, "mallory", "alpha")
+        self._figure_of("commands_by_node", "commands", found)
+        broker_s = await commands.shut_out_s(settings, self.place)
+        events_s = await commands.event_stream_s(settings, self.issuer)
+        self.figure("stream_after_revocation_s", round(max(broker_s, events_s), 3), "s", "<= 5")
+        self.notes["streams after revocation"] = {"broker_s": round(broker_s, 3), "events_s": round(events_s, 3)}
+        found = await asyncio.to_thread(commands.plain_production_starts, settings, self.place.folder)
+        self._figure_of("plain_production_starts", "starts", found)
+
+    def _figure_of(self, name: str, unit: str, found: impostors.Findings) -> None:
+        accepted = name if name.endswith(("_starts", "_across")) else f"{name}_accepted"
+        self.figure(f"{name}_tried", found.tried, unit)
+        self.figure(accepted, len(found.accepted), unit, "<= 0")
+        self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
+        assert found.good_refused == 0, name
+
     async def _issued(self, database_url: str) -> set[str]:
         """Every key of a pair and of records that was ever made, as logs might say it."""
         store = EmbeddedKeyStore(self.place.settings.home / "store", self.place.settings.authority_domain)
@@ -332,7 +349,9 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
             await replica.ready()
         threats = Threats(platform, replicas, issuer)
         await threats.forge()
+        await threats.command()
         await threats.reads(replicas[0])
+        await threats.trespass()
         await threats.revoke()
         await threats.kill()
         await threats.rotate(quick)
@@ -359,7 +378,8 @@ def main() -> int:
         folder = Path(name)
         try:
             # Tokens are of a provider whose keys change.
-            with platform_up(folder / "state", {"CHART_TOKEN_JWKS_URL": issuer.url}) as platform:
+            provider = {"CHART_TOKEN_JWKS_URL": issuer.url, "CHART_TOKEN_INTROSPECTION_URL": issuer.url}
+            with platform_up(folder / "state", provider) as platform:
                 figures, notes = asyncio.run(run(platform, folder, issuer))
         finally:
             issuer.close()

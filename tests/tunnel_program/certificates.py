@@ -49,7 +49,7 @@ class Authority:
         return self.folder / f"{self.name}.pem"
 
     def issue(self, name: str, *names: str, days: tuple[float, float] = (-1, 1)) -> list[str]:
-        """Makes a key and a certificate; names are DNS names or addresses. Returns the options of chart-tunnel."""
+        """Makes a key and a certificate; names: URIs, DNS, addresses. Returns options of chart-tunnel."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         builder = (
@@ -74,8 +74,15 @@ class Authority:
         return options(paths["certificate"], paths["key"], self.path)
 
 
+def node_names(node: str, domain: str) -> tuple[str, str]:
+    """What the authority of a domain writes into the certificate of a node."""
+    return f"spiffe://{domain}/node/{node}", f"{node}.node.{domain}"
+
+
 def general(name: str) -> x509.GeneralName:
-    """A name for a certificate: an address, or else a DNS name."""
+    """A name for a certificate: a URI, an address, or else a DNS name."""
+    if "://" in name:
+        return x509.UniformResourceIdentifier(name)
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

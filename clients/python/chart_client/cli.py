@@ -15,13 +15,16 @@ from chart_client.commands import (
     apply,
     completion,
     identity,
+    mesh,
     network,
+    node_ends,
     observed,
     receipt,
     request,
     sensing,
     session_rule,
     stated,
+    tenant,
     trust,
     tunnels,
 )
@@ -74,7 +77,9 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    network.node.add_typer(node_ends.end, name="end")
     app.add_typer(session_rule.app, name="session-rule")
+    app.add_typer(tenant.app, name="tenant")
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
     app.add_typer(admission.quota, name="quota")
@@ -90,6 +95,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.command()(stated.series)
     for name in ("sensing", "estimate", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
+    app.add_typer(mesh.app, name="mesh")
     app.add_typer(alerts.alert, name="alert")
     app.command()(apply.apply)
     app.command()(apply.export)

@@ -14,6 +14,7 @@ import httpx
 
 from chart_client import errors, sensing, sse
 from chart_client.identities import AuthorisationPolicies, Enrolments, Identities, NextHops, Peers
+from chart_client.meshes import Meshes
 from chart_client.models import (
     EnforcementMode,
     Event,
@@ -32,6 +33,7 @@ from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
 from chart_client.session_rules import SessionRules
+from chart_client.tenants import Tenants
 from chart_client.transport import DEFAULT_SERVER, TRIES, Transport, development_token, is_loopback, problem_of
 
 # The gateway sends a comment every 15 s; silence for longer than two of them means that the connection is dead.
@@ -49,9 +51,12 @@ class Nodes(Resource):
         """One node."""
         return self._one(Node, "GET", path_of("nodes", node_id))
 
-    def put(self, node_id: str, **fields: Any) -> Node:
-        """Register or change a node: description, addresses, sensor_pod_target, tags, map_position."""
-        return self._one(Node, "PUT", path_of("nodes", node_id), fields)
+    def put(self, node_id: str, *, revision: int | None = None, **fields: Any) -> Node:
+        """Register or change a node: description, addresses, sensor_pod_target, tags, map_position; tunnel_ends and
+        proxied_traffic stay as they are when left out. ``revision``: only if the node is still at this one.
+        """
+        headers = {} if revision is None else {"If_Match": f'"{revision}"'}
+        return self._one(Node, "PUT", path_of("nodes", node_id), fields, **headers)
 
     def delete(self, node_id: str) -> None:
         """Remove a node."""
@@ -229,7 +234,9 @@ class Client:
         self.policies = Policies(self._transport)
         self.registered = Registered(self._transport)
         self.session_rules = SessionRules(self._transport)
+        self.tenants = Tenants(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
+        self.meshes = Meshes(self._transport)
         self.measurements = Measurements(self._transport)
         self.sensing = sensing.Sensing(self._transport)
         self.snapshots = sensing.Snapshots(self._transport)

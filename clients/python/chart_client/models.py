@@ -223,8 +223,10 @@ class Quota(Model):
     max_total_bps: int | None = None
     max_priority: int | None = None
     horizon_s: int | None = None
+    max_held_bps: int | None = None
     used_requests: int | None = None
     used_total_bps: int | None = None
+    used_held_bps: int | None = None
 
 
 class MapPosition(Model):
@@ -245,6 +247,37 @@ class NodeState(Model):
     stale: bool
 
 
+class TunnelEndClass(Model):
+    """Packets of one customer of a tunnel."""
+
+    name: str
+    weight: int = 1
+    selector: str = "any"
+
+
+class TunnelEnd(Model):
+    """One end of an elastic tunnel on a node; classes, period, congestion control and prefixes are the origin's."""
+
+    tunnel: str
+    role: Literal["origin", "destination"]
+    interface: str = "chart-itm0"
+    address: str
+    port: int = 7400
+    peer_node: str
+    classes: list[TunnelEndClass] = []
+    period_ms: int | None = None
+    congestion: str | None = None
+    prefixes: list[str] = []
+
+
+class ProxiedTraffic(Model):
+    """TCP connections that a node's proxy takes; without interfaces: none."""
+
+    interfaces: list[str] = []
+    prefixes: list[str] = []
+    mode: Literal["same-ports", "new-ports"] = "same-ports"
+
+
 class Node(Model):
     """A node."""
 
@@ -255,6 +288,8 @@ class Node(Model):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None = None
+    tunnel_ends: list[TunnelEnd] = []
+    proxied_traffic: ProxiedTraffic = ProxiedTraffic()
     state: NodeState | None = None
 
 
@@ -349,6 +384,8 @@ class SensingConfiguration(Model):
     priority: int
     valid_until: datetime | None = None
     owner: str
+    # The mesh that keeps it.
+    mesh: str | None = None
 
 
 class Measurement(Model):

@@ -228,7 +228,7 @@ class Quotas(Resource):
         return self._one(Quota, "GET", path_of("quotas", application))
 
     def put(self, application: str = "default", **bounds: int | None) -> Quota:
-        """Set a quota: max_requests, max_total_bps, max_priority, horizon_s; a limit that is left out is unlimited."""
+        """Set a quota: max_requests, max_total_bps, max_priority, horizon_s, max_held_bps; left out: unlimited."""
         return self._one(Quota, "PUT", path_of("quotas", application), bounds)
 
     def delete(self, application: str) -> None:

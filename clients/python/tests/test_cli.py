@@ -325,3 +325,23 @@ def test_session_rules(gateway: Running) -> None:
     assert chart("session-rule", "set", "new", "--rate", "1M").exit_code == 2
     assert as_json("session-rule", "delete", "calls") == {"deleted": "calls"}
     assert chart("session-rule", "show", "calls").exit_code == 1
+
+
+def test_tenants(gateway: Running) -> None:
+    words = ("--own", "prefix=10.4.1.9/16", "--own", "node=alpha,protocol=tcp,ports=8000-8099", "--member", "shop")
+    made = as_json("tenant", "set", "shop", *words, "--namespace", "shop")
+    assert made["ends"][0] == {
+        **{"node": None, "prefix": "10.4.0.0/16", "protocol": None, "ports": None, "cgroup_id": None},
+    }
+    assert made["ends"][1]["ports"] == "8000-8099"
+    changed = as_json("tenant", "set", "shop", "--description", "Web shop")
+    assert (changed["description"], changed["members"], changed["namespaces"]) == ("Web shop", ["shop"], ["shop"])
+    assert "node=alpha,protocol=tcp,ports=8000-8099" in chart("tenant", "show", "shop").stdout
+    assert "shop" in chart("tenant", "list").stdout
+    assert chart("tenant", "set", "shop", "--own", "port=5").exit_code == 2
+    assert chart("tenant", "set", "shop", "--own", "node=a", "--nothing").exit_code == 2
+    twice = chart("tenant", "set", "other", "--member", "shop")
+    assert twice.exit_code == 1
+    assert "belongs to the tenant 'shop' already" in " ".join(twice.output.split())
+    assert as_json("tenant", "set", "shop", "--nothing")["ends"] == []
+    assert as_json("tenant", "delete", "shop") == {"deleted": "shop"}

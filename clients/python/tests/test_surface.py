@@ -139,10 +139,19 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.session_rules.put("x"),
     lambda chart: chart.session_rules.enable("x"),
     lambda chart: chart.session_rules.delete("x"),
+    lambda chart: list(chart.tenants.list()),
+    lambda chart: chart.tenants.get("x"),
+    lambda chart: chart.tenants.put("x"),
+    lambda chart: chart.tenants.delete("x"),
     lambda chart: list(chart.sensing_configurations.list()),
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
     lambda chart: chart.sensing_configurations.delete("x"),
+    lambda chart: list(chart.meshes.list()),
+    lambda chart: chart.meshes.get("x"),
+    lambda chart: chart.meshes.put("x"),
+    lambda chart: chart.meshes.delete("x"),
+    lambda chart: chart.meshes.coverage("x"),
     lambda chart: list(chart.measurements.list()),
     lambda chart: list(chart.tunnels.list()),
     lambda chart: chart.tunnels.get("x"),
@@ -248,6 +257,11 @@ sensing list
 sensing put x --from a --to b --address 10.0.0.1
 sensing delete x
 sensing run --from a --to b --address 10.0.0.1
+mesh list
+mesh show x
+mesh set x --sensor ping=10
+mesh delete x
+mesh coverage x
 measurement list
 tunnels list
 tunnels show x
@@ -268,6 +282,10 @@ alert rules
 alert put-rule x --kind above --metric rtt_us
 alert delete-rule x
 series link x sent_bps
+tenant list
+tenant show x
+tenant set x --own node=alpha
+tenant delete x
 events --count 1
 """
 

@@ -110,6 +110,7 @@ static void act(struct node *node) {
 
     if (!ready_to_decide(node, now_us))
         return;
+    node_ends_keep(node);
     if (node->dirty)
         node_links_refresh(node, now_us);
     if (node->dirty || now_us >= node->next_decision_us || now_us >= node->applied_at_us + REAPPLY_US) {
@@ -146,6 +147,7 @@ static void on_record(const struct streams_record *record, void *context) {
                                            .rule = on_rule,
                                            .no_rule = on_no_rule,
                                            .tags = on_tags,
+                                           .ends = node_ends_stated,
                                            .policy = node_policy_stated,
                                            .context = node};
     int changed = messages_take(&intake, record);
@@ -196,11 +198,35 @@ static void on_metrics(void *context, uint32_t events) {
 static int open_streams(struct node *node) {
     const struct streams_handler handler = {
         .record = on_record, .undelivered = on_undelivered, .connected = on_connected, .context = node};
-    int err = streams_open(node->options->bootstrap, node->options->node, &handler, &node->streams);
+    int err;
 
+    /* Noted before it is read: one that comes in between is taken for a change. */
+    streams_identity_use(&node->streams_identity);
+    err = streams_open(node->options->bootstrap, node->options->node, &handler, &node->streams);
     if (err)
         return err;
     return agent_add_fd(node->agent, streams_fd(node->streams), EPOLLIN, on_streams, node);
+}
+
+static void close_streams(struct node *node) {
+    if (!node->streams)
+        return;
+    agent_remove_fd(node->agent, streams_fd(node->streams));
+    streams_close(node->streams, CLOSE_FLUSH_MS);
+    node->streams = NULL;
+}
+
+/* Whether the streams wait for the certificate that the broker asks for; said once. */
+static bool wait_for_identity(struct node *node) {
+    if (streams_identity_ready(&node->streams_identity)) {
+        node->streams_wait_us = 0;
+        return false;
+    }
+    if (!node->streams_wait_us) {
+        node->streams_wait_us = agent_now_us();
+        log_info("the broker is asked when this node has its certificate, %s", node->streams_identity.certificate);
+    }
+    return true;
 }
 
 static void on_tick(void *context) {
@@ -208,7 +234,7 @@ static void on_tick(void *context) {
 
     /* Not in node_open: the library's threads shall start after the agent dropped its privileges, or they would keep
      * them. */
-    if (node->options->bootstrap && !node->streams && open_streams(node) < 0) {
+    if (node->options->bootstrap && !node->streams && !wait_for_identity(node) && open_streams(node) < 0) {
         agent_stop(node->agent, 1);
         return;
     }
@@ -229,6 +255,11 @@ static void on_second(void *context) {
         node_links_refresh(node, now_us);
     node_report_flows(node, now_us);
     node_report_state(node, now_us);
+    if (node->streams && streams_identity_changed(&node->streams_identity)) {
+        log_info("the certificate is another one: the broker is spoken to anew");
+        close_streams(node);
+        node->state_resend = true;
+    }
 }
 
 static void node_switched_off(void *state, bool off) {
@@ -270,9 +301,7 @@ static void node_close(void *state) {
     int64_t now_us = agent_now_us();
 
     records_close(&node->records, now_us);
-    if (node->streams)
-        agent_remove_fd(node->agent, streams_fd(node->streams));
-    streams_close(node->streams, CLOSE_FLUSH_MS);
+    close_streams(node);
     if (node->metrics)
         agent_remove_fd(node->agent, metrics_fd(node->metrics));
     metrics_close(node->metrics);
@@ -282,6 +311,7 @@ static void node_close(void *state) {
     load_free(&node->activity);
     free(node->senders);
     free(node->user_names);
+    free(node->ends);
     decide_free(node->decide);
     free(node->grant_errors);
     free(node);
@@ -298,6 +328,7 @@ static int node_open(struct agent *agent, void **ret_state) {
     node->datapath = datapath_of(agent);
     node->next_decision_us = INT64_MAX;
     node->opened_at_us = agent_now_us();
+    streams_identity_open(&node->streams_identity);
     node->dirty = true;
     node->records = (struct records){.node = node->options->node, .sink = node_report_record, .context = node};
     node->decide = decide_new(node->options->node);

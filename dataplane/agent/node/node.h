@@ -4,6 +4,7 @@
  *   node.c         the module: records in, decisions, apply, statuses, timers
  *   node_links.c   the node's links: interfaces, HTB, classifier, samples
  *   node_policy.c  what its policy says besides the mode
+ *   node_ends.c    tunnel ends and proxied traffic, for the programs beside the agent
  *   node_settings.c what it changes in the node's own settings while it enforces
  *   node_report.c  link loads, node state, flow records
  *   node_metrics.c Prometheus and --status
@@ -22,6 +23,7 @@
 #include "node/changes.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
+#include "streams/streams_identity.h"
 
 struct agent_module;
 struct cJSON;
@@ -80,6 +82,9 @@ struct node {
     struct datapath *datapath;
     struct decide *decide;
     struct streams *streams;
+    struct streams_identity streams_identity;
+    /* When the streams began to wait for their certificate; 0: they do not. */
+    int64_t streams_wait_us;
     struct metrics *metrics;
     struct netlink netlink;
     struct changes changes;
@@ -102,6 +107,8 @@ struct node {
     bool looked;
 
     struct node_policy own_policy, policy_of_all;
+    /* Tunnel ends and proxied traffic that are not written yet, or NULL. */
+    char *ends;
 
     /* Decisions. */
     bool dirty;
@@ -161,6 +168,13 @@ uint64_t node_link_own_capacity_bps(const struct node_link *link);
 /* node_policy.c */
 /* What a policy says besides the mode: the node's own, else that for all, else the command line. */
 void node_policy_stated(const struct messages_policy *policy, void *context);
+
+/* node_ends.c */
+/* Notes what the registry states, as the file's text; 0 or -ENOMEM. */
+int node_ends_stated(const char *text, void *context);
+/* Writes it when it differs from what stands there: once the streams were read to their end, for earlier records of the
+ * node may come first. */
+void node_ends_keep(struct node *node);
 
 /* node_settings.c */
 /* Puts back what a killed agent left. */

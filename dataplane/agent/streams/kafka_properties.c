@@ -79,3 +79,27 @@ int kafka_properties_apply(rd_kafka_conf_t *conf, FILE *errors) {
     fclose(file);
     return result;
 }
+
+int kafka_properties_value(const char *name, char *ret, size_t size) {
+    const char *path = getenv(KAFKA_PROPERTIES_VARIABLE);
+    char *line = NULL;
+    size_t line_size = 0;
+    int result = -ENOENT;
+    FILE *file = path && *path ? fopen(path, "re") : NULL;
+
+    if (!file)
+        return path && *path ? -errno : -ENOENT;
+    while (result == -ENOENT && getline(&line, &line_size, file) >= 0) {
+        char *stripped = trim(line), *equals = strchr(stripped, '=');
+
+        if (*stripped == '#' || !equals)
+            continue;
+        *equals = '\0';
+        if (strcmp(trim(stripped), name) != 0)
+            continue;
+        result = snprintf(ret, size, "%s", trim(equals + 1)) < (int)size ? 0 : -ENAMETOOLONG;
+    }
+    free(line);
+    fclose(file);
+    return result;
+}

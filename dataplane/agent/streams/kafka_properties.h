@@ -13,3 +13,6 @@ int kafka_properties_read(FILE *file, const char *name, rd_kafka_conf_t *conf, F
 
 /* The same with the file that the environment names; without one nothing is changed. */
 int kafka_properties_apply(rd_kafka_conf_t *conf, FILE *errors);
+
+/* One value of that file. 0, -ENOENT (no file, or it does not say), -ENAMETOOLONG or another negative errno. */
+int kafka_properties_value(const char *name, char *ret, size_t size);

@@ -10,6 +10,7 @@
 #include "chart/v1/link_rate.pb-c.h"
 #include "chart/v1/policy.pb-c.h"
 #include "chart/v1/topology.pb-c.h"
+#include "streams/messages_ends.h"
 #include "streams/messages_rules.h"
 
 #define MAX_PORT 65535
@@ -185,21 +186,40 @@ static int take_policy(const struct messages_intake *intake, const struct stream
     return changed == -EINVAL ? -EBADMSG : changed;
 }
 
+/* node NULL: it is not registered, or no more. */
+static int tell_ends(const struct messages_intake *intake, const Chart__V1__Node *node) {
+    char *text;
+    int status;
+
+    if (!intake->ends)
+        return 0;
+    text = messages_ends_text(intake->node, node);
+    if (!text)
+        return -ENOMEM;
+    status = intake->ends(text, intake->context);
+    free(text);
+    return status;
+}
+
+static int tell_own_node(const struct messages_intake *intake, const Chart__V1__Node *node) {
+    int tags = messages_take_tags(intake, node), ends = tell_ends(intake, node);
+
+    return tags < 0 ? tags : ends < 0 ? ends : 0;
+}
+
 static int take_own_node(const struct messages_intake *intake, const struct streams_record *record) {
     Chart__V1__TopologyEntity *message;
     int status = 0;
 
-    if (!record->value) {
-        status = messages_take_tags(intake, NULL);
-        return status < 0 ? status : 0;
-    }
+    if (!record->value)
+        return tell_own_node(intake, NULL);
     message = chart__v1__topology_entity__unpack(NULL, record->length, record->value);
     if (!message)
         return -EBADMSG;
     if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE)
-        status = messages_take_tags(intake, message->node);
+        status = tell_own_node(intake, message->node);
     chart__v1__topology_entity__free_unpacked(message, NULL);
-    return status < 0 ? status : 0;
+    return status;
 }
 
 static int take_topology(const struct messages_intake *intake, const struct streams_record *record) {

@@ -34,6 +34,8 @@ struct messages_intake {
     void (*no_rule)(const char *id, void *context);
     /* The tags of this node, "name=value". */
     int (*tags)(const char *const *tags, size_t n, void *context);
+    /* What runs on this node beside the agent, as JSON; may be NULL. */
+    int (*ends)(const char *text, void *context);
     /* A policy, this node's or another one's; may be NULL. */
     void (*policy)(const struct messages_policy *policy, void *context);
     void *context;

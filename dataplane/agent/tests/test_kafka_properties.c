@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "streams/kafka_properties.h"
+#include "streams/streams_identity.h"
 
 static int read_text(const char *text, rd_kafka_conf_t *conf, char **ret_errors) {
     size_t size;
@@ -73,11 +75,80 @@ static void a_missing_file_is_named(void **state) {
     free(errors);
 }
 
+static void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* As renewals do: a new file takes the old one's place. */
+static void replace_file(const char *path, const char *text) {
+    char draft[128];
+    snprintf(draft, sizeof(draft), "%s.new", path);
+    write_file(draft, text);
+    assert_int_equal(rename(draft, path), 0);
+}
+
+static void streams_wait_for_their_certificate_and_follow_it(void **state) {
+    (void)state;
+    char folder[] = "/tmp/chart-identity-XXXXXX", properties[64], certificate[64], text[128];
+    struct streams_identity identity;
+    assert_non_null(mkdtemp(folder));
+    snprintf(properties, sizeof(properties), "%s/kafka.properties", folder);
+    snprintf(certificate, sizeof(certificate), "%s/node.pem", folder);
+    snprintf(text, sizeof(text), "# who\nsecurity.protocol=ssl\n ssl.certificate.location = %s \n", certificate);
+    write_file(properties, text);
+    setenv(KAFKA_PROPERTIES_VARIABLE, properties, 1);
+
+    streams_identity_open(&identity);
+    assert_string_equal(identity.certificate, certificate);
+    assert_false(streams_identity_ready(&identity));
+    write_file(certificate, "one");
+    assert_true(streams_identity_ready(&identity));
+    streams_identity_use(&identity);
+    assert_false(streams_identity_changed(&identity));
+    replace_file(certificate, "two");
+    assert_true(streams_identity_changed(&identity));
+    streams_identity_use(&identity);
+    assert_false(streams_identity_changed(&identity));
+    unlink(certificate);
+    /* What is gone is no other one: the streams that are open go on. */
+    assert_false(streams_identity_changed(&identity));
+
+    write_file(properties, "security.protocol=plaintext\n");
+    streams_identity_open(&identity);
+    assert_true(streams_identity_ready(&identity));
+    assert_false(streams_identity_changed(&identity));
+    unlink(properties);
+    unsetenv(KAFKA_PROPERTIES_VARIABLE);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void one_value_is_found(void **state) {
+    (void)state;
+    char value[8];
+    unsetenv(KAFKA_PROPERTIES_VARIABLE);
+    assert_int_equal(kafka_properties_value("security.protocol", value, sizeof(value)), -ENOENT);
+    setenv(KAFKA_PROPERTIES_VARIABLE, "/nonexistent/kafka.properties", 1);
+    assert_int_equal(kafka_properties_value("security.protocol", value, sizeof(value)), -ENOENT);
+    write_file("/tmp/chart-one-value.properties", "nothing\n#a=b\nb=c=d\nlong=123456789\n");
+    setenv(KAFKA_PROPERTIES_VARIABLE, "/tmp/chart-one-value.properties", 1);
+    assert_int_equal(kafka_properties_value("a", value, sizeof(value)), -ENOENT);
+    assert_int_equal(kafka_properties_value("b", value, sizeof(value)), 0);
+    assert_string_equal(value, "c=d");
+    assert_int_equal(kafka_properties_value("long", value, sizeof(value)), -ENAMETOOLONG);
+    unlink("/tmp/chart-one-value.properties");
+    unsetenv(KAFKA_PROPERTIES_VARIABLE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_are_taken),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(one_value_is_found),
+        cmocka_unit_test(streams_wait_for_their_certificate_and_follow_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Session rules and the tags of a node, from records of the streams. */
+/* Session rules, the tags of a node and what runs on it, from records of the streams. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 #include <cmocka.h>
 // clang-format on
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <netinet/in.h>
@@ -25,6 +26,7 @@ struct heard {
     char tags[256];
     char tags_of_rule[256];
     int told_tags;
+    char ends[2048];
 };
 
 static void join(char *ret, size_t size, const char *const *tags, size_t n) {
@@ -53,13 +55,19 @@ static int on_tags(const char *const *tags, size_t n, void *context) {
     return 1;
 }
 
+static int on_ends(const char *text, void *context) {
+    struct heard *heard = context;
+    snprintf(heard->ends, sizeof(heard->ends), "%s", text);
+    return 0;
+}
+
 static int take(struct heard *heard, enum streams_in topic, const char *key, const ProtobufCMessage *message) {
     uint8_t octets[1024];
     size_t length = message ? protobuf_c_message_pack(message, octets) : 0;
     const struct streams_record record = {
         .topic = topic, .key = key, .value = message ? octets : NULL, .length = length, .traceparent = ""};
     const struct messages_intake intake = {
-        .node = "alpha", .rule = on_rule, .no_rule = on_no_rule, .tags = on_tags, .context = heard};
+        .node = "alpha", .rule = on_rule, .no_rule = on_no_rule, .tags = on_tags, .ends = on_ends, .context = heard};
     return messages_take(&intake, &record);
 }
 
@@ -199,12 +207,50 @@ static void test_a_node_knows_its_tags(void **state) {
     assert_string_equal(heard.tags, "");
 }
 
+static void test_a_node_knows_its_ends(void **state) {
+    static const char ENDS[] =
+        "{\"node\":\"alpha\",\"tunnel_ends\":[{\"tunnel\":\"a-b\",\"role\":\"origin\",\"interface\":\"itm0\","
+        "\"address\":\"10.0.0.2\",\"port\":7400,\"peer_node\":\"bravo\",\"period_ms\":500,\"congestion\":\"reno\","
+        "\"classes\":[{\"name\":\"gold\",\"weight\":3,\"selector\":\"dscp=46\"}],\"prefixes\":[\"192.0.2.0/24\"]}],"
+        "\"proxied_traffic\":{\"interfaces\":[\"eth1\"],\"prefixes\":[],\"mode\":\"new-ports\"}}";
+    static const char NONE[] = "{\"node\":\"alpha\",\"tunnel_ends\":[],"
+                               "\"proxied_traffic\":{\"interfaces\":[],\"prefixes\":[],\"mode\":\"same-ports\"}}";
+    Chart__V1__TopologyEntity entity = CHART__V1__TOPOLOGY_ENTITY__INIT;
+    Chart__V1__Node node = CHART__V1__NODE__INIT;
+    Chart__V1__TunnelEndClass class = CHART__V1__TUNNEL_END_CLASS__INIT, *classes[] = {&class};
+    Chart__V1__TunnelEnd end = CHART__V1__TUNNEL_END__INIT, *ends[] = {&end};
+    Chart__V1__ProxiedTraffic proxied = CHART__V1__PROXIED_TRAFFIC__INIT;
+    char *prefixes[] = {"192.0.2.0/24"}, *interfaces[] = {"eth1"};
+    struct heard heard = {0};
+    (void)state;
+    class.name = "gold", class.weight = 3, class.selector = "dscp=46";
+    end.tunnel = "a-b", end.role = CHART__V1__TUNNEL_ROLE__TUNNEL_ROLE_ORIGIN, end.interface = "itm0";
+    end.address = "10.0.0.2", end.port = 7400, end.peer_node = "bravo", end.period_ms = 500, end.congestion = "reno";
+    end.n_classes = end.n_prefixes = 1, end.classes = classes, end.prefixes = prefixes;
+    proxied.n_interfaces = 1, proxied.interfaces = interfaces;
+    proxied.mode = CHART__V1__PROXY_MODE__PROXY_MODE_NEW_PORTS;
+    node.id = "alpha", node.n_tunnel_ends = 1, node.tunnel_ends = ends, node.proxied_traffic = &proxied;
+    entity.entity_case = CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE;
+    entity.node = &node;
+    assert_int_equal(take(&heard, STREAMS_TOPOLOGY, "bravo", &entity.base), 0);
+    assert_string_equal(heard.ends, "");
+    assert_int_equal(take(&heard, STREAMS_TOPOLOGY, "alpha", &entity.base), 0);
+    cJSON *written = cJSON_Parse(heard.ends), *wanted = cJSON_Parse(ENDS), *none = cJSON_Parse(NONE);
+    assert_true(cJSON_Compare(written, wanted, true));
+    cJSON_Delete(written);
+    assert_int_equal(take(&heard, STREAMS_TOPOLOGY, "alpha", NULL), 0);
+    written = cJSON_Parse(heard.ends);
+    assert_true(cJSON_Compare(written, none, true));
+    cJSON_Delete(written), cJSON_Delete(wanted), cJSON_Delete(none);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rule_becomes_asks),
         cmocka_unit_test(test_what_is_disabled_or_gone_is_no_rule),
         cmocka_unit_test(test_a_rule_that_cannot_be_understood_says_why),
         cmocka_unit_test(test_a_node_knows_its_tags),
+        cmocka_unit_test(test_a_node_knows_its_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

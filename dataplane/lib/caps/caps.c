@@ -42,8 +42,10 @@ int caps_drop(const cap_value_t *wanted, int n_kept) {
     cap_t set = cap_init();
     if (!set)
         return -ENOMEM;
-    if (cap_set_flag(set, CAP_PERMITTED, n_kept, kept, CAP_SET) ||
-        cap_set_flag(set, CAP_EFFECTIVE, n_kept, kept, CAP_SET) || cap_set_proc(set))
+    /* An empty list is an error to cap_set_flag; the set is empty as it is. */
+    if ((n_kept && (cap_set_flag(set, CAP_PERMITTED, n_kept, kept, CAP_SET) ||
+                    cap_set_flag(set, CAP_EFFECTIVE, n_kept, kept, CAP_SET))) ||
+        cap_set_proc(set))
         error = -errno;
     cap_free(set);
     if (!error && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))

@@ -286,6 +286,38 @@ static void test_the_destination_refuses(void **state) {
     close(other);
 }
 
+/* Whatever another origin says, the one that is connected keeps the tunnel; then the next one gets it. */
+static void test_a_running_session_stays(void **state) {
+    struct world *world = *state;
+    uint8_t hello[FRAME_HEADER_BYTES + FRAME_HELLO_BYTES], answer[256];
+    struct frame frame;
+    char sentence[FRAME_REFUSAL_MAX + 1];
+    const struct hello from = {.session = 78, .next_sequence = 0, .period_us = 50000};
+    size_t bytes = frame_write_hello(hello, &from);
+    start_destination(world);
+    world->wanted = 3;
+    UNTIL(world, inlets_count(&world->inlets) == 3);
+    int other = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(other, &world->options.endpoint.any, sizeof(world->options.endpoint.v4)), 0);
+    assert_int_equal(write(other, hello, bytes), bytes);
+    UNTIL(world, world->inlets.counters.refused == 1);
+    ssize_t got = read(other, answer, sizeof(answer));
+    assert_true(got > 0 && frame_parse(answer, (size_t)got, &frame) == got);
+    assert_int_equal(frame_read_refusal(&frame, sentence), 0);
+    assert_non_null(strstr(sentence, "another origin is connected"));
+    close(other);
+    put(world, 300);
+    UNTIL(world, world->received == world->sent);
+    assert_int_equal(world->reordered, 0);
+    assert_int_equal(inlets_count(&world->inlets), 3);
+    assert_int_equal(world->pool.counters.broken, 0);
+    assert_int_equal(world->sessions, 1);
+    pool_free(&world->pool);
+    pool_init(&world->pool, &world->options, &world->scheduler, NULL, world->epoll, TAG_CONNECTION, 78);
+    world->wanted = 1;
+    UNTIL(world, world->sessions == 2 && inlets_count(&world->inlets) == 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nothing_is_lost_while_m_changes, start, finish),
@@ -294,6 +326,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_nobody_listens, start, finish),
         cmocka_unit_test_setup_teardown(test_strangers_get_no_packets, start, finish),
         cmocka_unit_test_setup_teardown(test_the_destination_refuses, start, finish),
+        cmocka_unit_test_setup_teardown(test_a_running_session_stays, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import psycopg
 
-from chart.v1 import rate_request_pb2, reservations_pb2, reservations_pb2_grpc
+from chart.v1 import rate_request_pb2, reservations_pb2, reservations_pb2_grpc, tenant_pb2
 from chart_lab.errors import LabError
 from chart_lab.experiments.admission_platform import GUARANTEED, LINES, NODES_OF_LINE, node, replica
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, quantile
@@ -27,6 +27,8 @@ LIVE = 100_000
 CALLERS = 24
 WARM_UP_S = 8.0
 DURATION_S = 20.0
+# Operators' requests: many more than the default quota allows an application.
+UNBOUNDED = tenant_pb2.Caller(operator=True)
 GOAL_PER_S = ">= 2000"
 GOAL_P99_MS = "<= 20"
 
@@ -45,7 +47,7 @@ def request(chance: random.Random, now_us: int, key: str) -> reservations_pb2.Cr
         duration_us=chance.randrange(60, 86_400) * 1_000_000,
     )
     return reservations_pb2.CreateRateRequestRequest(
-        specification=specification, owner=f"owner-{line}", idempotency_key=key
+        specification=specification, owner=f"owner-{line}", idempotency_key=key, caller=UNBOUNDED
     )
 
 
@@ -89,7 +91,9 @@ async def _touch(target: str) -> None:
                 guaranteed_bps=10_000,
                 duration_us=3600 * 1_000_000,
             )
-            call = reservations_pb2.CreateRateRequestRequest(specification=specification, owner=f"owner-{line}")
+            call = reservations_pb2.CreateRateRequestRequest(
+                specification=specification, owner=f"owner-{line}", caller=UNBOUNDED
+            )
             await stub.CreateRateRequest(call, timeout=30)
 
 

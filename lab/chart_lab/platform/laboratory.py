@@ -60,6 +60,7 @@ def chart(settings: PlatformSettings, *arguments: str) -> str:
         "CHART_GATEWAY_URL": settings.gateway_url,
         "CHART_KAFKA_NODE_PORT": str(settings.kafka_node_port),
         "CHART_SERVICE_PORT_BASE": str(settings.service_port_base),
+        "CHART_KAFKA_TLS": str(int(settings.kafka_tls)),
         "COLUMNS": str(OUTPUT_COLUMNS),
     }
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)

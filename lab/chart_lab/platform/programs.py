@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chart.maintenance.broker_identities import PROPERTIES
 from chart_lab.platform.settings import PlatformSettings
 
 
@@ -68,6 +69,8 @@ def service_environment(settings: PlatformSettings, service: str) -> dict[str, s
         # The last address is the one that nodes of the lab reach.
         environment["CHART_AUTHORITY_PUBLIC_URL"] = f"https://{settings.authority_listen[-1]}"
     environment["CHART_AUTHORITY_URL"] = settings.authority_url
+    if settings.kafka_tls:
+        environment["CHART_KAFKA_PROPERTIES"] = str(settings.broker_identities / service / PROPERTIES)
     if service in ("registry", "reservations", "archiver", "authority", "tunnels"):
         environment["CHART_DATABASE_URL"] = settings.database_url(service)
     return environment

@@ -33,6 +33,9 @@ class PlatformSettings(BaseSettings):
     kafka_node_port: int = 19093
     kafka_controller_port: int = 19094
     kafka_heap_mb: int = 512
+    # Mutual TLS at the broker, which then asks of every request who may do it; without: plain, on loopback and towards
+    # the lab alone.
+    kafka_tls: bool = False
     postgres_port: int = 15432
     gateway_port: int = 18080
     # gRPC of a service is at base + n, its health and metrics at base + 100 + n; the authority's HTTPS at base + 343.
@@ -88,6 +91,11 @@ class PlatformSettings(BaseSettings):
     def platform_dir(self) -> Path:
         """State of broker, database and process manager."""
         return self.state_dir / "platform"
+
+    @property
+    def broker_identities(self) -> Path:
+        """Certificates of the broker and of the services that speak to it, a folder for each."""
+        return self.platform_dir.resolve() / "broker"
 
     def database_url(self, role: str) -> str:
         """Connection address for one role; one role and schema per service."""

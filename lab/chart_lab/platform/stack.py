@@ -8,7 +8,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from chart_lab.platform import kafka, postgres
+from chart.common import kafka_properties
+from chart.maintenance import broker_identities
+from chart_lab.platform import broker_tls, kafka, postgres
 from chart_lab.platform.programs import Program, service_programs
 from chart_lab.platform.settings import PlatformSettings
 from chart_lab.platform.supervisor import ProgramStatus, Supervisor
@@ -35,7 +37,9 @@ class Platform:
         with_nodes = os.geteuid() == 0
         if with_nodes:
             ensure_management_bridge(settings.management_address)
-        infrastructure = [kafka.prepare(settings, with_nodes=with_nodes), postgres.prepare(settings)]
+        protection = broker_tls.prepare(settings) if settings.kafka_tls else None
+        broker = kafka.prepare(settings, with_nodes=with_nodes, protection=protection)
+        infrastructure = [broker, postgres.prepare(settings)]
         services = service_programs(settings)
         self.supervisor.launch([*infrastructure, *services])
         self.supervisor.start_all(infrastructure, lambda name: progress(f"{name} is up"))
@@ -48,7 +52,13 @@ class Platform:
     def _apply_topics(self) -> None:
         from chart.common.topics import apply
 
-        apply(self.settings.kafka_bootstrap)
+        apply(self.settings.kafka_bootstrap, properties=self.broker_properties(broker_identities.ADMINISTRATOR))
+
+    def broker_properties(self, name: str) -> dict[str, str] | None:
+        """Settings by which a service speaks to the broker; None: in plain."""
+        if not self.settings.kafka_tls:
+            return None
+        return kafka_properties.load(str(self.settings.broker_identities / name / broker_identities.PROPERTIES))
 
     def migrate(self) -> None:
         """Create the database when missing and bring every schema up to date; safe to repeat."""

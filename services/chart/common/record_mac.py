@@ -40,6 +40,7 @@ NODE_WRITTEN: dict[str, int | str] = {
     "chart.grant-status.v1": 1,
     "chart.flow-record.v1": 0,
     "chart.measurement.v1": 0,
+    "chart.sensor-pod-state.v1": 0,
     "chart.tunnel-report.v1": "origin_node",
 }
 

@@ -20,6 +20,8 @@ ROLES: frozenset[str] = frozenset(get_args(Role))
 # Unknown key ids make the key set be read again, but not more often than this.
 JWKS_REFRESH_MIN_S = 10.0
 TOKEN_LIMIT_BYTES = 8192
+# Names the tenant that the token belongs to; without it the tenants' lists of members say so.
+TENANT_CLAIM = "tenant"
 
 
 class TokenError(Exception):
@@ -47,6 +49,9 @@ class Principal:
     subject: str
     roles: frozenset[str]
     expires_at: int
+    # The client that the token was given to (azp, or client_id of RFC 9068), and the tenant that it names.
+    client: str = ""
+    tenant: str = ""
 
     def has(self, *roles: str) -> bool:
         """Whether one of the roles is held."""
@@ -190,4 +195,19 @@ class TokenVerifier:
         subject = claims["sub"]
         if not isinstance(subject, str) or not 0 < len(subject) <= 128:
             raise TokenError("the token names no subject")
-        return Principal(subject, roles_of(claims), int(claims["exp"]))
+        client = _text(claims, "azp") or _text(claims, "client_id")
+        return Principal(subject, roles_of(claims), int(claims["exp"]), client, _text(claims, TENANT_CLAIM))
+
+
+def _text(claims: Mapping[str, Any], name: str) -> str:
+    """A claim that is a short text; what is another thing counts as missing, but for the tenant.
+
+    Raises:
+        TokenError: the tenant is stated in a way that cannot be read: the token would count as another tenant's.
+    """
+    value = claims.get(name, "")
+    if isinstance(value, str) and len(value) <= 128:
+        return value
+    if name == TENANT_CLAIM:
+        raise TokenError(f"the claim {name} must be the id of one tenant")
+    return ""

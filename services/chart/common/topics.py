@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -110,16 +111,23 @@ def topic_settings(topic: Topic) -> dict[str, str]:
     }
 
 
-def apply(bootstrap: str, *, catalogue: Catalogue | None = None, replication: int | None = None) -> Changes:
+def apply(
+    bootstrap: str,
+    *,
+    catalogue: Catalogue | None = None,
+    replication: int | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> Changes:
     """Create what is missing, set what differs, report what cannot be changed; safe to repeat.
 
-    ``replication`` defaults to CHART_KAFKA_REPLICATION or 1.
+    ``replication`` defaults to CHART_KAFKA_REPLICATION or 1, ``properties`` to the file of CHART_KAFKA_PROPERTIES.
 
     Raises:
         TopicsError: the broker does not answer or refuses.
     """
     replication = replication or int(os.environ.get("CHART_KAFKA_REPLICATION", "1"))
-    admin = AdminClient({**kafka_properties.load(), "bootstrap.servers": bootstrap, "log_level": 3})
+    who = kafka_properties.load() if properties is None else properties
+    admin = AdminClient({**who, "bootstrap.servers": bootstrap, "log_level": 3})
     changes = Changes()
     catalogue = catalogue or catalogues.load()
     try:

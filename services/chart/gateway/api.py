@@ -19,6 +19,7 @@ from chart.gateway.routes import (
     history,
     identities,
     links,
+    meshes,
     next_hops,
     nodes,
     observed,
@@ -29,6 +30,7 @@ from chart.gateway.routes import (
     rate_requests,
     session,
     session_rules,
+    tenants,
     tunnels,
 )
 from chart.gateway.settings import GatewaySettings
@@ -75,8 +77,8 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, session_rules, quotas, tunnels, history),
-        *(observed, events, session, operations),
+        *(rate_requests, callbacks, nodes, links, paths, policies, meshes, session_rules, tenants, quotas, tunnels),
+        *(history, observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:

@@ -12,9 +12,10 @@ from grpc import ChannelConnectivity, aio
 from chart.common import rpc
 from chart.common.problems import ProblemError
 from chart.common.rpc_tls import node_credentials
+from chart.common.tokens import Principal
 from chart.gateway.errors import away
 from chart.gateway.settings import GatewaySettings
-from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc, tunnels_pb2_grpc
+from chart.v1 import archive_pb2_grpc, registry_pb2_grpc, reservations_pb2_grpc, tenant_pb2, tunnels_pb2_grpc
 
 # Fields of the interface definitions -> fields of the REST body.
 FIELDS = {
@@ -131,6 +132,11 @@ def _stub(kind: Any, backends: Backends, name: str) -> Any:
 def acting(subject: str) -> tuple[tuple[str, str], ...]:
     """Metadata that tells a service who a change is made for; it stands in the audit."""
     return ((rpc.ACTOR_METADATA, subject.encode("unicode_escape").decode()),)
+
+
+def caller_of(principal: Principal) -> tenant_pb2.Caller:
+    """What a service needs to know of a token in order to say what belongs to it."""
+    return tenant_pb2.Caller(tenant=principal.tenant, client=principal.client, operator=principal.acts_for_all)
 
 
 @contextlib.contextmanager

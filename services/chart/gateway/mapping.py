@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from chart.gateway import ends_mapping
 from chart.gateway.schemas import history, network
 from chart.gateway.schemas.common import microseconds, timestamp, timestamp_or_none
 from chart.v1 import (
@@ -40,6 +41,8 @@ def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
         sensor_pod_target=body.sensor_pod_target,
         tags=body.tags,
         map_position=topology_pb2.MapPosition(x=position.x, y=position.y) if position else None,
+        tunnel_ends=[ends_mapping.end_message(end) for end in body.tunnel_ends or ()],
+        proxied_traffic=ends_mapping.proxied_message(body.proxied_traffic),
     )
 
 
@@ -56,6 +59,8 @@ def node(message: topology_pb2.Node, revision: int, state: network.NodeState | N
         sensor_pod_target=message.sensor_pod_target,
         tags=dict(message.tags),
         map_position=position,
+        tunnel_ends=[ends_mapping.end(end) for end in message.tunnel_ends],
+        proxied_traffic=ends_mapping.proxied(message.proxied_traffic),
         state=state,
     )
 
@@ -205,6 +210,7 @@ def sensing_configuration(message: sensing_configuration_pb2.SensingConfiguratio
         priority=message.priority,
         valid_until=timestamp_or_none(message.valid_until_us),
         owner=message.owner,
+        mesh=message.mesh or None,
     )
 
 

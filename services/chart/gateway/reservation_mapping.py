@@ -311,6 +311,7 @@ def quota_message(owner: str, body: QuotaBody) -> reservations_pb2.Quota:
         max_total_bps=body.max_total_bps or 0,
         max_priority_plus_one=0 if body.max_priority is None else body.max_priority + 1,
         horizon_us=(body.horizon_s or 0) * 1_000_000,
+        max_held_bps=body.max_held_bps or 0,
     )
 
 
@@ -323,8 +324,10 @@ def quota(message: reservations_pb2.Quota, use: reservations_pb2.QuotaUse | None
         max_total_bps=message.max_total_bps or None,
         max_priority=message.max_priority_plus_one - 1 if message.max_priority_plus_one else None,
         horizon_s=message.horizon_us // 1_000_000 or None,
+        max_held_bps=message.max_held_bps or None,
         used_requests=use.requests if use is not None else None,
         used_total_bps=use.total_bps if use is not None else None,
+        used_held_bps=use.held_bps if use is not None else None,
     )
 
 

@@ -46,6 +46,16 @@ async def _follow_capacities(servicer: RegistryServicer, broker: Broker) -> None
     await for_ever(follow, StreamError, told, RECONCILE_RETRY_S)
 
 
+async def _follow_pods(servicer: RegistryServicer, broker: Broker) -> None:
+    """Take what sensor pods report once the broker answers."""
+
+    def told(error: Exception, _: float) -> None:
+        _log.warning("reports of sensor pods not followed yet, trying again", reason=str(error))
+
+    follow = functools.partial(servicer.planner.follow, broker)
+    await for_ever(follow, StreamError, told, RECONCILE_RETRY_S)
+
+
 async def _sweep(servicer: RegistryServicer, keep_s: float) -> None:
     """Delete what has been over for long, for ever."""
     while True:
@@ -65,7 +75,11 @@ async def serve(settings: RegistrySettings) -> None:
         broker = connect(settings)
         try:
             servicer = RegistryServicer(pool)
-            await servicer.ensure_built_in(settings.registry_first_enforcement)
+            await servicer.ensure_built_in(
+                settings.registry_first_enforcement,
+                development=settings.environment == "development",
+                measures=settings.registry_first_mesh,
+            )
             registration = ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, servicer)
             # The broker is no condition: changes are committed without it and published when it is back.
             checks = {"database": lambda: database.reachable(pool)}
@@ -73,7 +87,8 @@ async def serve(settings: RegistrySettings) -> None:
                 relay = OutboxRelay(pool, broker, "registry")
                 sweep = _sweep(servicer, settings.registry_keep_over_s)
                 await runtime.run_together(
-                    relay.run(), _reconcile(pool, broker), _follow_capacities(servicer, broker), sweep, server.wait()
+                    *(relay.run(), _reconcile(pool, broker), _follow_capacities(servicer, broker)),
+                    *(_follow_pods(servicer, broker), servicer.planner.run(), sweep, server.wait()),
                 )
         finally:
             await broker.close()

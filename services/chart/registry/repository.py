@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,14 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from chart.common.database import Connection
-from chart.v1 import policy_pb2, sensing_configuration_pb2, session_rule_pb2, topology_pb2
+from chart.v1 import (
+    policy_pb2,
+    sensing_configuration_pb2,
+    sensing_mesh_pb2,
+    session_rule_pb2,
+    tenant_pb2,
+    topology_pb2,
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -36,11 +43,15 @@ SENSING_CONFIGURATION: Kind[sensing_configuration_pb2.SensingConfiguration] = Ki
     "sensing configuration",
     "sensing_configuration",
     sensing_configuration_pb2.SensingConfiguration,
-    lambda configuration: {"source_node": configuration.source_node},
+    lambda configuration: {"source_node": configuration.source_node, "mesh": configuration.mesh},
 )
 SESSION_RULE: Kind[session_rule_pb2.SessionRule] = Kind(
     "session rule", "session_rule", session_rule_pb2.SessionRule, lambda _: {}
 )
+SENSING_MESH: Kind[sensing_mesh_pb2.SensingMesh] = Kind(
+    "sensing mesh", "sensing_mesh", sensing_mesh_pb2.SensingMesh, lambda _: {}
+)
+TENANT: Kind[tenant_pb2.Tenant] = Kind("tenant", "tenant", tenant_pb2.Tenant, lambda _: {})
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,32 @@ async def next_revision(connection: Connection) -> int:
     return int(row["revision"])
 
 
+async def next_revisions(connection: Connection, count: int) -> list[int]:
+    """As many revisions."""
+    cursor = await connection.execute("SELECT nextval('revision') AS revision FROM generate_series(1, %s)", (count,))
+    return [int(row["revision"]) for row in await cursor.fetchall()]
+
+
+async def try_lock(connection: Connection, name: str) -> bool:
+    """Whether this transaction is the only one that does this now."""
+    cursor = await connection.execute(
+        "SELECT pg_try_advisory_xact_lock(hashtext('registry'), hashtext(%s)) AS held", (name,)
+    )
+    row = await cursor.fetchone()
+    return row is not None and bool(row["held"])
+
+
+async def marks(connection: Connection, kinds: Iterable[Kind[Any]]) -> tuple[tuple[int, int], ...]:
+    """Number and greatest revision of each kind: one of them changes with every change."""
+    found = []
+    for kind in kinds:
+        query = sql.SQL("SELECT count(*) AS many, coalesce(max(revision), 0) AS newest FROM {}")
+        row = await (await connection.execute(query.format(sql.Identifier(kind.table)))).fetchone()
+        assert row is not None
+        found.append((int(row["many"]), int(row["newest"])))
+    return tuple(found)
+
+
 async def put(connection: Connection, kind: Kind[M], identity: str, message: M, revision: int) -> None:
     """Insert or replace an entity."""
     values: dict[str, Any] = {
@@ -120,6 +157,24 @@ async def keep_node(connection: Connection, identity: str) -> bool:
     return await cursor.fetchone() is not None
 
 
+async def keep_nodes(connection: Connection) -> set[str]:
+    """All nodes; none can be deleted before this transaction ends."""
+    cursor = await connection.execute("SELECT id FROM node FOR KEY SHARE")
+    return {row["id"] for row in await cursor.fetchall()}
+
+
+async def configurations_of_meshes(
+    connection: Connection, mesh: str = "", node: str = ""
+) -> dict[str, Stored[sensing_configuration_pb2.SensingConfiguration]]:
+    """Sensing configurations that were made of meshes, by id: of all, of one, or those that name a node."""
+    cursor = await connection.execute(
+        "SELECT id, revision, body FROM sensing_configuration WHERE mesh <> '' AND (%(mesh)s = '' OR mesh = %(mesh)s)"
+        " AND (%(node)s = '' OR source_node = %(node)s OR body->>'destination_node' = %(node)s)",
+        {"mesh": mesh, "node": node},
+    )
+    return {row["id"]: _stored(SENSING_CONFIGURATION, row) for row in await cursor.fetchall()}
+
+
 async def over(connection: Connection, before_us: int, most: int) -> list[str]:
     """Ids of sensing configurations whose validity ended before then, the first to end first."""
     cursor = await connection.execute(
@@ -131,14 +186,14 @@ async def over(connection: Connection, before_us: int, most: int) -> list[str]:
 
 
 async def users_of_node(connection: Connection, identity: str) -> tuple[list[str], list[str]]:
-    """Ids of the links and of the sensing configurations that name a node."""
+    """Ids of the links and of the sensing configurations that name a node; not of those that meshes made."""
     await connection.execute("SELECT 1 FROM node WHERE id = %s FOR UPDATE", (identity,))
     links = await connection.execute(
         "SELECT id FROM link WHERE from_node = %(id)s OR to_node = %(id)s ORDER BY id", {"id": identity}
     )
     configurations = await connection.execute(
-        "SELECT id FROM sensing_configuration WHERE source_node = %(id)s OR body->>'destination_node' = %(id)s"
-        " ORDER BY id",
+        "SELECT id FROM sensing_configuration WHERE mesh = ''"
+        " AND (source_node = %(id)s OR body->>'destination_node' = %(id)s) ORDER BY id",
         {"id": identity},
     )
     return [row["id"] for row in await links.fetchall()], [row["id"] for row in await configurations.fetchall()]

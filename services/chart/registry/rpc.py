@@ -12,12 +12,24 @@ from google.protobuf.message import Message
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.registry import repository, service, session_rules, streams
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
+from chart.registry import mesh_planner, meshes, node_ends, repository, service, session_rules, streams, tenants
+from chart.registry.repository import (
+    LINK,
+    NODE,
+    POLICY,
+    SENSING_CONFIGURATION,
+    SENSING_MESH,
+    SESSION_RULE,
+    TENANT,
+    Kind,
+    Stored,
+)
 from chart.v1 import registry_pb2, registry_pb2_grpc
 from chart.v1.policy_pb2 import Policy
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
+from chart.v1.sensing_mesh_pb2 import SensingMesh
 from chart.v1.session_rule_pb2 import SessionRule
+from chart.v1.tenant_pb2 import Tenant
 
 M = TypeVar("M", bound=Message)
 
@@ -27,6 +39,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.planner = mesh_planner.MeshPlanner(pool)
         # What nodes report of their links, as far as this process knows.
         self._reported_bps: dict[str, int] = {}
 
@@ -43,13 +56,16 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     await _write(connection, LINK, link_id, filled, stored, "registry")
         self._reported_bps[link_id] = capacity_bps
 
-    async def ensure_built_in(self, first_enforcement: str) -> None:
+    async def ensure_built_in(self, first_enforcement: str, *, development: bool = True, measures: bool = True) -> None:
         """Make what exists from the start and is not there: the policy "default" with the mode that this installation
-        begins in, and the built-in session rules.
+        begins in, the tenant "default", which owns everything in development alone, the built-in session rules, and
+        the mesh of all nodes.
         """
         await self._ensure(POLICY, service.default_policy(first_enforcement))
+        await self._ensure(TENANT, tenants.default_tenant(everything=development))
         for rule in session_rules.BUILT_IN:
             await self._ensure(SESSION_RULE, rule)
+        await self._ensure(SENSING_MESH, meshes.built_in(enabled=measures))
 
     async def _ensure(self, kind: Kind[Any], message: Any) -> None:
         async with self._pool.connection() as connection, connection.transaction():
@@ -62,7 +78,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.PutNodeResponse:
         """Create or change a node."""
         node = service.node(request.node)
-        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, rpc.actor(context))
+        node_ends.store(node)
+        keep = functools.partial(node_ends.keep_unsaid, request=request)
+        actor = rpc.actor(context)
+        stored, created = await self._put(NODE, node.id, node, request.expected_revision, {}, actor, keep)
         return registry_pb2.PutNodeResponse(node=stored.message, revision=stored.revision, created=created)
 
     async def DeleteNode(  # noqa: N802
@@ -159,6 +178,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         self, request: registry_pb2.DeleteSensingConfigurationRequest, context: Any
     ) -> registry_pb2.DeleteSensingConfigurationResponse:
         """Delete a sensing configuration."""
+        service.check_not_of_mesh(request.id)
         await self._delete(SENSING_CONFIGURATION, request.id, rpc.actor(context))
         return registry_pb2.DeleteSensingConfigurationResponse()
 
@@ -167,6 +187,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.ListSensingConfigurationsResponse:
         """Every sensing configuration, or those of one node."""
         rows = await self._list(SENSING_CONFIGURATION, request.source_node)
+        rows = [row for row in rows if request.mesh in ("", row.message.mesh)]
         return registry_pb2.ListSensingConfigurationsResponse(configurations=[_numbered(row) for row in rows])
 
     async def PutSessionRule(  # noqa: N802
@@ -194,6 +215,57 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         """Every session rule."""
         return registry_pb2.ListSessionRulesResponse(rules=[_numbered(row) for row in await self._list(SESSION_RULE)])
 
+    async def PutSensingMesh(  # noqa: N802
+        self, request: registry_pb2.PutSensingMeshRequest, context: Any
+    ) -> registry_pb2.PutSensingMeshResponse:
+        """Create or change a mesh; its configurations follow within a second."""
+        mesh = meshes.sensing_mesh(request.mesh)
+        actor = rpc.actor(context)
+        stored, created = await self._put(SENSING_MESH, mesh.id, mesh, request.expected_revision, {}, actor)
+        return registry_pb2.PutSensingMeshResponse(mesh=_numbered(stored), created=created)
+
+    async def DeleteSensingMesh(  # noqa: N802
+        self, request: registry_pb2.DeleteSensingMeshRequest, context: Any
+    ) -> registry_pb2.DeleteSensingMeshResponse:
+        """Delete a mesh that is not built in, with its configurations."""
+        meshes.check_deletion(request.id)
+        await self._delete(SENSING_MESH, request.id, rpc.actor(context))
+        return registry_pb2.DeleteSensingMeshResponse()
+
+    async def ListSensingMeshes(  # noqa: N802
+        self, request: registry_pb2.ListSensingMeshesRequest, context: Any
+    ) -> registry_pb2.ListSensingMeshesResponse:
+        """Every mesh, and what it was laid out to last."""
+        rows = await self._list(SENSING_MESH)
+        return registry_pb2.ListSensingMeshesResponse(
+            meshes=[_numbered(row) for row in rows], plans=[self.planner.plan_of(row.message.id) for row in rows]
+        )
+
+    async def PutTenant(  # noqa: N802
+        self, request: registry_pb2.PutTenantRequest, context: Any
+    ) -> registry_pb2.PutTenantResponse:
+        """Create or change a tenant of nodes that exist, with members that no other tenant has."""
+        tenant = tenants.tenant(request.tenant)
+        nodes = {f"ends[{index}].node": end.node for index, end in enumerate(tenant.ends) if end.node}
+        stored, created = await self._put(
+            TENANT, tenant.id, tenant, request.expected_revision, nodes, rpc.actor(context), alone=tenants.members_apart
+        )
+        return registry_pb2.PutTenantResponse(tenant=_numbered(stored), created=created)
+
+    async def DeleteTenant(  # noqa: N802
+        self, request: registry_pb2.DeleteTenantRequest, context: Any
+    ) -> registry_pb2.DeleteTenantResponse:
+        """Delete a tenant: its members belong to the tenant "default"."""
+        tenants.check_deletion(request.id)
+        await self._delete(TENANT, request.id, rpc.actor(context))
+        return registry_pb2.DeleteTenantResponse()
+
+    async def ListTenants(  # noqa: N802
+        self, request: registry_pb2.ListTenantsRequest, context: Any
+    ) -> registry_pb2.ListTenantsResponse:
+        """Every tenant."""
+        return registry_pb2.ListTenantsResponse(tenants=[_numbered(row) for row in await self._list(TENANT)])
+
     async def remove_over(self, before_us: int, most: int = 1000) -> int:
         """Delete sensing configurations whose validity ended before then; returns how many."""
         async with self._pool.connection() as connection:
@@ -219,15 +291,20 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         nodes: dict[str, str],
         actor: str,
         keep: Callable[[M, M], M] | None = None,
+        alone: Callable[[M, list[M]], None] | None = None,
     ) -> tuple[Stored[M], bool]:
         """Store an entity; ``nodes`` are the nodes it names, by field. Stating what is stored already changes nothing.
 
-        ``keep`` makes of the new message and the stored one what is stored instead.
+        ``keep`` makes of the new message and the stored one what is stored instead; ``alone`` compares the message with
+        all others of its kind, none of which changes meanwhile.
 
         Raises:
             RefusalError: unknown node, or another revision than expected.
         """
         async with self._pool.connection() as connection, connection.transaction():
+            if alone is not None:
+                await repository.lock(connection, kind, "")
+                alone(message, [one.message for one in await repository.listing(connection, kind)])
             await repository.lock(connection, kind, identity)
             stored = await repository.get(connection, kind, identity)
             if keep is not None and stored is not None:
@@ -251,6 +328,9 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                 refusal = service.node_in_use(identity, *await repository.users_of_node(connection, identity))
                 if refusal is not None:
                     raise refusal
+                await mesh_planner.remove(connection, node=identity)
+            if kind.table == SENSING_MESH.table:
+                await mesh_planner.remove(connection, mesh=identity)
             await _remove(connection, kind, identity, stored, actor)
 
     async def _list(self, kind: Kind[M], source_node: str = "") -> list[Stored[M]]:
@@ -286,7 +366,7 @@ def _json(stored: Stored[M] | None) -> dict[str, Any] | None:
     }
 
 
-P = TypeVar("P", Policy, SensingConfiguration, SessionRule)
+P = TypeVar("P", Policy, SensingConfiguration, SensingMesh, SessionRule, Tenant)
 
 
 def _numbered(stored: Stored[P]) -> P:

@@ -22,6 +22,8 @@ MAX_TEXT = 1000
 MAX_CUSTOMERS = 64
 MAX_WEIGHT = 10_000
 MIN_PERIOD_MS = 100
+# What begins the ids of sensing configurations that are made of meshes; nobody else's do.
+MESH_PREFIX = "mesh:"
 MAX_PERIOD_MS = 30 * 86400 * 1000
 
 # What Linux takes for an interface: up to 15 characters, no slash, no white space; a colon would split the link id.
@@ -246,6 +248,7 @@ def sensing_configuration(
     """
     if not _IDENTITY.fullmatch(stated.id):
         raise invalid("id", f"{stated.id!r} must be 1 to 128 letters, digits and . _ : , -")
+    check_not_of_mesh(stated.id)
     check_node("source_node", stated.source_node)
     check_node("destination_node", stated.destination_node)
     if stated.source_node == stated.destination_node:
@@ -270,8 +273,20 @@ def sensing_configuration(
     stored = sensing_configuration_pb2.SensingConfiguration()
     stored.CopyFrom(stated)
     stored.destination_address = address
+    stored.mesh = ""
     stored.revision = 0
     return stored
+
+
+def check_not_of_mesh(identity: str) -> None:
+    """Refuse to change a configuration that a mesh keeps.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT.
+    """
+    if identity.startswith(MESH_PREFIX):
+        mesh = identity.split(":")[1]
+        raise invalid("id", f"{identity!r} is kept by the mesh {mesh!r}: change the mesh", f"chart mesh show {mesh}")
 
 
 def node_in_use(identity: str, links: list[str], configurations: list[str]) -> RefusalError | None:

@@ -14,13 +14,21 @@ from chart.common import outbox
 from chart.common.database import Connection, Pool
 from chart.common.streams import Broker
 from chart.registry import repository
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, Kind, Stored
-from chart.v1 import policy_pb2, sensing_configuration_pb2, session_rule_pb2, topology_pb2
+from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, TENANT, Kind, Stored
+from chart.v1 import (
+    policy_pb2,
+    sensing_configuration_pb2,
+    sensing_mesh_pb2,
+    session_rule_pb2,
+    tenant_pb2,
+    topology_pb2,
+)
 
 TOPOLOGY = "chart.topology.v1"
 POLICIES = "chart.policy.v1"
 SENSING_CONFIGURATIONS = "chart.sensing-configuration.v1"
 SESSION_RULES = "chart.session-rule.v1"
+TENANTS = "chart.tenant.v1"
 
 # Stream -> kinds of entities in it.
 CONTENTS: dict[str, tuple[Kind[Any], ...]] = {
@@ -28,14 +36,15 @@ CONTENTS: dict[str, tuple[Kind[Any], ...]] = {
     POLICIES: (POLICY,),
     SENSING_CONFIGURATIONS: (SENSING_CONFIGURATION,),
     SESSION_RULES: (SESSION_RULE,),
+    TENANTS: (TENANT,),
 }
 
 _log = structlog.get_logger("chart.registry.streams")
 
 
-def topic_of(kind: Kind[Any]) -> str:
-    """The stream that carries entities of a kind."""
-    return next(topic for topic, kinds in CONTENTS.items() if kind in kinds)
+def topic_of(kind: Kind[Any]) -> str | None:
+    """The stream that carries entities of a kind; None: what others read of it is made of it (meshes)."""
+    return next((topic for topic, kinds in CONTENTS.items() if kind in kinds), None)
 
 
 def value_of(message: Message, revision: int) -> Message:
@@ -45,7 +54,14 @@ def value_of(message: Message, revision: int) -> Message:
     if isinstance(message, topology_pb2.Link):
         return topology_pb2.TopologyEntity(revision=revision, link=message)
     assert isinstance(
-        message, (policy_pb2.Policy, sensing_configuration_pb2.SensingConfiguration, session_rule_pb2.SessionRule)
+        message,
+        (
+            policy_pb2.Policy,
+            sensing_configuration_pb2.SensingConfiguration,
+            sensing_mesh_pb2.SensingMesh,
+            session_rule_pb2.SessionRule,
+            tenant_pb2.Tenant,
+        ),
     )
     numbered = type(message)()
     numbered.CopyFrom(message)  # type: ignore[arg-type]  # the same type
@@ -55,8 +71,11 @@ def value_of(message: Message, revision: int) -> Message:
 
 async def announce(connection: Connection, kind: Kind[Any], identity: str, stored: Stored[Any] | None) -> None:
     """Queue the record of a change in its transaction; None announces a deletion."""
+    topic = topic_of(kind)
+    if topic is None:
+        return
     value = None if stored is None else value_of(stored.message, stored.revision)
-    await outbox.add(connection, topic_of(kind), identity, value)
+    await outbox.add(connection, topic, identity, value)
 
 
 async def reconcile(pool: Pool, broker: Broker) -> int:

@@ -9,14 +9,14 @@ import structlog
 from prometheus_client import Counter
 from ulid import ULID
 
-from chart.common import rpc, telemetry
+from chart.common import ownership, rpc, telemetry
 from chart.common.clock import Clock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
 from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
 from chart.reservations.decisions.admission import Refused
 from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
-from chart.reservations.decisions.quotas import Use
+from chart.reservations.decisions.quotas import Spending, Use
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Reservation, Timing
 from chart.reservations.edges.answer_calls import AnswerCalls
@@ -32,6 +32,7 @@ from chart.reservations.store.repository import Filter, Repository
 from chart.v1 import reservations_pb2 as pb
 from chart.v1 import reservations_pb2_grpc
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
+from chart.v1.tenant_pb2 import Caller
 
 DEFAULT_PAGE = 50
 LARGEST_PAGE = 500
@@ -74,13 +75,14 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         if len(request.idempotency_key) > LONGEST_KEY:
             raise invalid("idempotency_key", f"at most {LONGEST_KEY} characters")
         try:
-            checked = self._check(request.specification, now_us)
+            checked = self._check(request.specification, request.owner, request.caller, now_us)
             key = None
             if request.idempotency_key:
                 fingerprint = validation.body_hash(request.specification)
                 key = IdempotencyKey(request.owner, request.idempotency_key, fingerprint)
             traceparent = telemetry.inject({}).get("traceparent", "")
-            job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key)
+            operator = request.caller.operator
+            job = Create(str(ULID()), request.owner, checked, traceparent, self._timing, key, operator=operator)
             result = await self._batches.submit(job)
         except RefusalError as error:
             ASKED.labels(outcome=error.refusal.code).inc()
@@ -106,9 +108,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         """What CreateRateRequest would answer now."""
         now_us = self._clock.now_us()
         try:
-            checked = self._check(request.specification, now_us)
-            ask = checked.ask
-            await self._quotas.check(quotas.spending_of_new(request.owner, checked), now_us)
+            checked = self._check(request.specification, request.owner, request.caller, now_us)
+            operator = request.caller.operator
+            ask = (await self._quotas.check_new(request.owner, checked, now_us, operator=operator)).ask
         except validation.ContradictionError:
             raise
         except RefusalError as error:
@@ -139,14 +141,17 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         change = rates.change_of(request)
 
         def permitted(one: Reservation) -> None:
-            self._check_change(one, change, request.expected_revision, now_us)
+            self._check_change(one, change, request, now_us)
 
         if request.preview:
             permitted(before)
-            return await self._preview_change(before, rates.asked_anew(before, change), change, now_us)
+            spending = quotas.spending_of_change(change, before, operator=request.caller.operator)
+            return await self._preview_change(before, rates.asked_anew(before, change), change, spending, now_us)
 
         actor = request.owner or rpc.actor(context)
-        result = await self._batches.submit(Alter(request.id, actor, change, self._timing, permitted))
+        result = await self._batches.submit(
+            Alter(request.id, actor, change, self._timing, permitted, request.caller.operator)
+        )
         assert result.request is not None
         _log.info("changed a request", **messages.logged(result.request), actor=actor)
         answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
@@ -260,29 +265,38 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         return pb.ListQuotasResponse(
             quotas=[quotas.message(one) for one in ordered],
             uses=[
-                pb.QuotaUse(requests=use.requests, total_bps=use.total_bps)
+                pb.QuotaUse(requests=use.requests, total_bps=use.total_bps, held_bps=use.held_bps)
                 for use in (uses.get(one.owner, Use()) for one in ordered)
             ],
         )
 
-    def _check(self, specification: RateRequestSpecification, now_us: int) -> validation.CheckedRequest:
+    def _check(
+        self, specification: RateRequestSpecification, owner: str, caller: Caller, now_us: int
+    ) -> validation.CheckedRequest:
         checked = validation.check(specification, self._view.network, now_us)
         validation.check_policy(checked.specification, self._view.max_guaranteed_bps(checked.ask.source_node))
+        ends = ownership.ends_of(checked.selector, checked.ask.source_node, checked.ask.destination_node)
+        self._view.ownership.check(owner, caller, ends)
         return checked
 
-    def _check_change(self, one: Reservation, change: Change, expected_revision: int, now_us: int) -> None:
+    def _check_change(
+        self, one: Reservation, change: Change, request: pb.ChangeRateRequestRequest, now_us: int
+    ) -> None:
         """Raise what stands against a change."""
+        expected_revision = request.expected_revision
         if expected_revision and one.revision != expected_revision:
             raise conflict(f"the request has revision {one.revision}, not {expected_revision}")
         if not one.live or now_us >= one.end_us:
             raise _ended(one, "changed")
         ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
         validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
+        if quotas.spending_of_change(change, one) is not None:
+            ends = ownership.ends_of(one.selector, one.source_node, one.destination_node)
+            self._view.ownership.check(one.owner, request.caller, ends)
 
     async def _preview_change(
-        self, before: Reservation, asked: Reservation, change: Change, now_us: int
+        self, before: Reservation, asked: Reservation, change: Change, spending: Spending | None, now_us: int
     ) -> pb.ChangeRateRequestResponse:
-        spending = quotas.spending_of_change(change, before)
         if spending is not None:
             try:
                 await self._quotas.check(spending, now_us)

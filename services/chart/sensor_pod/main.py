@@ -13,6 +13,7 @@ import structlog
 
 from chart.common import node_identity, rpc, runtime, telemetry
 from chart.common.authority_calls import AuthorityCalls
+from chart.common.broker_certificate import BrokerCertificate
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.node_identity import NodeIdentity
@@ -41,6 +42,8 @@ async def serve(settings: PodSettings) -> None:
     calls = node_identity.calls_of(settings)
     identity = NodeIdentity(settings, calls, clock) if calls is not None else None
     signer = RecordSigner(settings.node, calls, clock) if calls is not None else None
+    certificate = BrokerCertificate(clock)
+    await certificate.present(identity.run() if identity is not None else None)
     broker = connect(settings, signer)
     repository = Repository(settings.state_dir / "sensor-pod.sqlite")
     await repository.open()
@@ -86,7 +89,9 @@ async def serve(settings: PodSettings) -> None:
                 publisher.keep_bounded(),
                 streams.run_configurations(),
                 streams.run_topology(),
+                streams.run_state(),
                 _keep_gauges(pod, clock),
+                certificate.replaced(),
                 *(one.run() for one in (identity, signer) if one is not None),
             )
     finally:

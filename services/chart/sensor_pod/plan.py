@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from chart.common.probe_costs import TRAINS
 from chart.sensor_pod.group import Run
 from chart.sensor_pod.model import GroupKey
 
-# Sensors whose trains of packets fill a queue on purpose; two of them on one link measure each other.
-_TRAINS = ("pathchirp", "pathrate", "spruce")
-EXCLUSIVE_SENSORS = frozenset({*_TRAINS, *(f"{name}-original" for name in _TRAINS)})
+# Two of them on one link measure each other.
+EXCLUSIVE_SENSORS = frozenset({*TRAINS, *(f"{name}-original" for name in TRAINS)})
 
 
 @dataclass(frozen=True)

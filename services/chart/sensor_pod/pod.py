@@ -15,13 +15,13 @@ import structlog
 from ulid import ULID
 
 from chart.common.clock import Clock
+from chart.common.shortest_paths import Paths
 from chart.sensor_pod import composition, metrics, service
 from chart.sensor_pod.applications import Applications, LimitExceededError
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.drivers import Drivers, SensorError
 from chart.sensor_pod.group import Cost, Run
 from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, from_proto
-from chart.sensor_pod.paths import Paths
 from chart.sensor_pod.plan import Declare, Expire, Preempt, Skip
 from chart.sensor_pod.publisher import Publisher
 from chart.sensor_pod.repository import Origin, Repository, RunRecord, SkipRecord

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from chart.common import probe_costs
 from chart.sensor_pod.group import Cost
 from chart.sensor_pod.model import GroupKey
 from chart.v1 import measurement_pb2
 
 # The metric that a failed run did not give.
 _MAIN_METRIC = {
-    "ping": ("rtt_us", "us"),
-    "pathchirp": ("available_bandwidth_bps", "bps"),
-    "spruce": ("available_bandwidth_bps", "bps"),
-    "pathrate": ("capacity_bps", "bps"),
-    "traceroute": ("rtt_us", "us"),
-    "tulip": ("loss_ratio", "ratio"),
+    **probe_costs.MAIN_METRIC,
     "tcp-rtt": ("rtt_us", "us"),
     "snmp": ("in_rate_bps", "bps"),
     "host": ("cpu_busy_ratio", "ratio"),

@@ -1,4 +1,4 @@
-"""Streams of the pod: sensing configurations and topology in. (Measurements out: publisher.py.)
+"""Streams of the pod: sensing configurations and topology in, that it is there out. (Measurements out: publisher.py.)
 
 Without the broker the pod goes on with what its repository holds; the streams are read as soon as it answers.
 """
@@ -17,10 +17,13 @@ from chart.common.streams import Broker, StreamError
 from chart.sensor_pod.applications import LimitExceededError
 from chart.sensor_pod.model import InvalidConfigurationError
 from chart.sensor_pod.pod import Pod
-from chart.v1 import sensing_configuration_pb2, topology_pb2
+from chart.v1 import sensing_configuration_pb2, sensor_pod_state_pb2, topology_pb2
 
 CONFIGURATIONS = "chart.sensing-configuration.v1"
 TOPOLOGY = "chart.topology.v1"
+STATE = "chart.sensor-pod-state.v1"
+# The registry takes a pod that reports nothing for three times this for gone.
+REPORT_EVERY_S = 2.0
 BACK_OFF_S = (0.5, 15.0)
 AT_A_TIME = 50
 
@@ -44,6 +47,20 @@ class ControlStreams:
     async def run_topology(self) -> None:
         """Follow links until cancelled."""
         await self._keep(TOPOLOGY, self._follow_topology)
+
+    async def run_state(self) -> None:
+        """Report until cancelled that the pod is there."""
+        failing = False
+        while True:
+            state = sensor_pod_state_pb2.SensorPodState(node=self._pod.node, reported_at_us=self._clock.now_us())
+            try:
+                await self._broker.publish(STATE, self._pod.node, state)
+                failing = False
+            except StreamError as error:
+                if not failing:
+                    _log.warning("nobody learns that the pod is there", reason=str(error))
+                failing = True
+            await self._clock.sleep(REPORT_EVERY_S)
 
     async def _keep(self, topic: str, follow: Follow) -> None:
         back_off_s = BACK_OFF_S[0]

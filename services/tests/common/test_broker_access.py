@@ -32,6 +32,7 @@ DENIED = {
 OF_NODES = {
     "chart.node-state.v1",
     "chart.measurement.v1",
+    "chart.sensor-pod-state.v1",
     "chart.link-load.v1",
     "chart.grant-status.v1",
     "chart.tunnel-report.v1",

@@ -20,6 +20,7 @@ from chart.v1 import flow_grant_pb2, grant_status_pb2
 from support.postgres import PostgresServer
 from support.processes import ServerProcess, free_ports
 from support.waiting import eventually
+from threats import tenants
 
 pytestmark = pytest.mark.contract
 
@@ -110,6 +111,7 @@ async def test_the_whole_way(kafka_bootstrap: str, postgres: PostgresServer, tmp
             await grant_is_enforced_and_traced(platform, client, kafka_bootstrap, body)
             refusals_name_the_field(client, body)
             applications_are_kept_apart(platform, client, body)
+            await tenants_are_kept_apart(platform)
             await services_killed(platform, client, body)
         finally:
             unregister(client)
@@ -180,6 +182,20 @@ def applications_are_kept_apart(platform: Platform, operator: httpx.Client, body
         made = application.post("/v1/rate-requests", json={**body, "guaranteed_bps": 1_000_000})
         assert made.json()["owner"] == "contract-application"
         assert application.post(f"/v1/rate-requests/{made.json()['id']}/release").json()["lifecycle"] == "RELEASED"
+
+
+async def tenants_are_kept_apart(platform: Platform) -> None:
+    """What `make threat-test` tries against the installed platform."""
+
+    def token(subject: str, roles: tuple[str, ...]) -> str:
+        body = {"subject": subject, "roles": roles}
+        return str(httpx.post(f"{platform.url}/dev-issuer/token", json=body).json()["access_token"])
+
+    asked, read = await tenants.trials(platform.url, token)
+    assert (asked.accepted, asked.good_refused) == ([], 0)
+    assert (read.accepted, read.good_refused) == ([], 0)
+    assert asked.tried > 400
+    assert read.tried > 35
 
 
 async def services_killed(platform: Platform, client: httpx.Client, body: dict[str, object]) -> None:

@@ -28,6 +28,7 @@ from chart.v1 import (
     registry_pb2_grpc,
     sensing_configuration_pb2,
     session_rule_pb2,
+    tenant_pb2,
     topology_pb2,
 )
 from support.postgres import PostgresServer
@@ -287,6 +288,28 @@ async def test_session_rules_are_there_from_the_start_and_published(registry: Re
     with pytest.raises(RefusalError) as kept, rpc.refusals():
         await registry.stub.DeleteSessionRule(registry_pb2.DeleteSessionRuleRequest(id="telephony"))
     assert kept.value.refusal.code == "built-in-rule"
+
+
+async def test_tenants_are_there_from_the_start_and_published(registry: Registry) -> None:
+    stream = await registry.broker.compacted("chart.tenant.v1")
+    found = (await registry.stub.ListTenants(registry_pb2.ListTenantsRequest())).tenants
+    assert [(one.id, len(one.ends)) for one in found] == [("default", 2)]
+    await registry.put_node("alpha")
+    shop = tenant_pb2.Tenant(id="shop", members=["till"], ends=[tenant_pb2.TenantEnd(node="alpha")])
+    made = await registry.stub.PutTenant(registry_pb2.PutTenantRequest(tenant=shop))
+    assert made.created
+    await eventually(lambda: stream.get("shop") == made.tenant)
+    for tenant, code in (
+        (tenant_pb2.Tenant(id="other", members=["till"]), "member-of-another"),
+        (tenant_pb2.Tenant(id="other", ends=[tenant_pb2.TenantEnd(node="nowhere")]), "unknown-node"),
+    ):
+        with pytest.raises(RefusalError) as refused, rpc.refusals():
+            await registry.stub.PutTenant(registry_pb2.PutTenantRequest(tenant=tenant))
+        assert refused.value.refusal.code == code
+    await registry.stub.DeleteTenant(registry_pb2.DeleteTenantRequest(id="shop"))
+    await eventually(lambda: "shop" not in stream)
+    with pytest.raises(RefusalError, match="cannot be deleted"), rpc.refusals():
+        await registry.stub.DeleteTenant(registry_pb2.DeleteTenantRequest(id="default"))
 
 
 async def test_configurations_that_have_long_been_over_are_removed(registry: Registry) -> None:

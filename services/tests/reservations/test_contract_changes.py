@@ -19,7 +19,7 @@ from chart.common import rpc
 from chart.common.rpc import RefusalError
 from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.profile import Block
-from chart.v1 import estimate_pb2, flow_grant_pb2, topology_pb2
+from chart.v1 import estimate_pb2, flow_grant_pb2, tenant_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
 from support.postgres import PostgresServer
@@ -229,6 +229,51 @@ async def test_quota_filters_paths_and_capacity(world: tuple[Platform, Any]) -> 
     assert paths[0].free_bps == 55 * MEGA
     capacity = await stub.GetLinkCapacity(pb.GetLinkCapacityRequest(link_id=LINKS[0]))
     assert [one.committed_bps for one in capacity.steps] == [25 * MEGA]
+
+
+async def test_the_default_quota_ends_requests_and_bounds_what_is_held(world: tuple[Platform, Any]) -> None:
+    _, stub = world
+    day_us = 86_400 * S
+    default = pb.Quota(owner="default", max_requests=2, horizon_us=day_us, max_held_bps=10 * MEGA)
+    await stub.PutQuota(pb.PutQuotaRequest(quota=default))
+    before_us = time.time_ns() // 1000
+    look = pb.PreviewRateRequestRequest(specification=ask(MEGA), owner="bob")
+    assert (await stub.PreviewRateRequest(look)).granted
+    made = await create(stub, ask(8 * MEGA, hold=True), "bob")
+    assert 0 <= made.end_us - before_us - day_us < 30 * S
+    assert made.specification.end_us == made.end_us
+    for wrong, field in (
+        (ask(3 * MEGA, hold=True), "guaranteed_bps"),
+        (ask(MEGA, end_us=before_us + 2 * day_us), "end_us"),
+    ):
+        with pytest.raises(RefusalError) as caught:
+            await create(stub, wrong, "bob")
+        assert (caught.value.refusal.code, caught.value.refusal.field) == ("quota-exceeded", field)
+    assert (
+        "wait for their commit"
+        in (
+            await stub.PreviewRateRequest(
+                pb.PreviewRateRequestRequest(specification=ask(3 * MEGA, hold=True), owner="bob")
+            )
+        ).refusal.detail
+    )
+    await create(stub, ask(3 * MEGA), "bob")
+    with pytest.raises(RefusalError, match="has 2 requests"):
+        await create(stub, ask(MEGA), "bob")
+    # It does not bind operators.
+    call = pb.CreateRateRequestRequest(specification=ask(MEGA), owner="bob", caller=tenant_pb2.Caller(operator=True))
+    mine = (await stub.CreateRateRequest(call)).rate_request
+    assert mine.end_us == (1 << 63) - 1 or mine.end_us == 0
+    uses = {one.owner: use for one, use in await _quotas(stub)}
+    assert uses["default"].requests == 0
+    await stub.PutQuota(pb.PutQuotaRequest(quota=pb.Quota(owner="bob", max_held_bps=9 * MEGA)))
+    found = {one.owner: (one.max_held_bps, use.requests, use.held_bps) for one, use in await _quotas(stub)}
+    assert found["bob"] == (9 * MEGA, 3, 8 * MEGA)
+
+
+async def _quotas(stub: Any) -> list[tuple[pb.Quota, pb.QuotaUse]]:
+    listed = await stub.ListQuotas(pb.ListQuotasRequest())
+    return list(zip(listed.quotas, listed.uses, strict=True))
 
 
 async def test_profiles_are_made_anew_when_an_older_version_wrote(world: tuple[Platform, Any]) -> None:

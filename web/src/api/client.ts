@@ -14,10 +14,13 @@ import type {
   PeerBody,
   PolicyBody,
   Problem,
+  QuotaBody,
   RateRequestBody,
   RateRequestChange,
   RevocationBody,
+  SensingMeshBody,
   SessionRuleBody,
+  TenantBody,
 } from "./types";
 
 export class ApiError extends Error {
@@ -209,6 +212,45 @@ export const api = {
         body,
       }),
     ),
+  sensingMeshes: () =>
+    unwrap(client.GET("/v1/sensing-meshes", { params: { query: { limit: 1000 } } })).then(
+      (page) => page.items,
+    ),
+  meshCoverage: (id: string) =>
+    unwrap(client.GET("/v1/sensing-meshes/{id}/coverage", { params: { path: { id } } })),
+  putSensingMesh: (id: string, body: SensingMeshBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/sensing-meshes/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  deleteSensingMesh: (id: string) =>
+    unwrap(client.DELETE("/v1/sensing-meshes/{id}", { params: { path: { id } } })),
+  tenants: () =>
+    unwrap(client.GET("/v1/tenants", { params: { query: { limit: 1000 } } })).then((page) => page.items),
+  putTenant: (id: string, body: TenantBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/tenants/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  deleteTenant: (id: string) => unwrap(client.DELETE("/v1/tenants/{id}", { params: { path: { id } } })),
+  quotas: () =>
+    unwrap(client.GET("/v1/quotas", { params: { query: { limit: 1000 } } })).then((page) => page.items),
+  putQuota: (application: string, body: QuotaBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/quotas/{application}", {
+        params: {
+          path: { application },
+          ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }),
+        },
+        body,
+      }),
+    ),
+  deleteQuota: (application: string) =>
+    unwrap(client.DELETE("/v1/quotas/{application}", { params: { path: { application } } })),
   sessionRules: () =>
     unwrap(client.GET("/v1/session-rules", { params: { query: { limit: 1000 } } })).then(
       (page) => page.items,

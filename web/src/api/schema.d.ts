@@ -782,6 +782,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sensing-meshes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List sensing meshes
+         * @description By id, with what each was laid out to.
+         */
+        get: operations["list_meshes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sensing-meshes/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One sensing mesh
+         * @description With its members and what it takes of each link.
+         */
+        get: operations["get_mesh"];
+        /**
+         * Set a sensing mesh
+         * @description Its members begin to measure within seconds; members that come and go are followed within 10 s.
+         */
+        put: operations["put_mesh"];
+        post?: never;
+        /**
+         * Remove a sensing mesh
+         * @description Its sensing configurations go with it; stored results are kept.
+         */
+        delete: operations["delete_mesh"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sensing-meshes/{id}/coverage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Coverage of a sensing mesh
+         * @description The latest result of every pair and sensor, and whether it is fresh.
+         */
+        get: operations["get_coverage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/session-rules": {
         parameters: {
             query?: never;
@@ -825,6 +893,54 @@ export interface paths {
          * @description Its sessions give their rates back. Built-in rules can only be disabled.
          */
         delete: operations["delete_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tenants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List tenants
+         * @description By id.
+         */
+        get: operations["list_tenants"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tenants/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One tenant
+         * @description Its members and what it owns.
+         */
+        get: operations["get_tenant"];
+        /**
+         * Set a tenant
+         * @description Holds for requests and changes from now on; what was granted stays until its end.
+         */
+        put: operations["put_tenant"];
+        post?: never;
+        /**
+         * Remove a tenant
+         * @description Its members belong to the tenant `default` from then on, which cannot be removed.
+         */
+        delete: operations["delete_tenant"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2166,6 +2282,64 @@ export interface components {
             counted_at: string | null;
         };
         /**
+         * Coverage
+         * @description How much of a mesh is measured.
+         */
+        Coverage: {
+            /** Mesh */
+            mesh: string;
+            /** Pairs */
+            pairs: number;
+            /**
+             * Fresh
+             * @description Pairs of which every sensor's result is fresh.
+             */
+            fresh: number;
+            /**
+             * Items
+             * @description By source, destination and sensor.
+             */
+            items: components["schemas"]["CoveredPair"][];
+        };
+        /**
+         * CoveredPair
+         * @description The latest result of one sensor of one pair.
+         */
+        CoveredPair: {
+            /** Source Node */
+            source_node: string;
+            /** Destination Node */
+            destination_node: string;
+            /** Sensor */
+            sensor: string;
+            /** Metric */
+            metric: string;
+            /**
+             * Period Ms
+             * @description As planned.
+             */
+            period_ms: number;
+            /**
+             * Value
+             * @description null: no good result.
+             */
+            value: number | null;
+            /** Unit */
+            unit: string;
+            /** Measured At */
+            measured_at: string | null;
+            /**
+             * Fresh
+             * @description Measured without an error less than two periods ago.
+             */
+            fresh: boolean;
+            /**
+             * Error
+             * @description Why the last run gave no result.
+             */
+            error: string;
+        };
+        /**
          * Enrolment
          * @description An enrolment without its token, and the certificate that it led to.
          */
@@ -2842,6 +3016,228 @@ export interface components {
             items: components["schemas"]["Measurement"][];
         };
         /**
+         * Mesh
+         * @description A mesh with its revision and its plan.
+         */
+        Mesh: {
+            /** Id */
+            id: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /** Description */
+            description: string;
+            /** Nodes */
+            nodes: string[];
+            /** Node Tags */
+            node_tags: {
+                [key: string]: string;
+            };
+            /** Sensors */
+            sensors: components["schemas"]["MeshSensor"][];
+            /** Budget Share */
+            budget_share: number;
+            /** Priority */
+            priority: number;
+            /** Enabled */
+            enabled: boolean;
+            /** Owner */
+            owner: string;
+            plan: components["schemas"]["MeshPlan"];
+        };
+        /**
+         * MeshBody
+         * @description Nodes that measure each other (Brassil et al., The CHART System, section 6).
+         * @example {
+         *       "budget_share": 0.005,
+         *       "description": "All sites",
+         *       "node_tags": {
+         *         "role": "site"
+         *       },
+         *       "sensors": [
+         *         {
+         *           "period_ms": 10000,
+         *           "sensor": "ping"
+         *         },
+         *         {
+         *           "period_ms": 300000,
+         *           "sensor": "pathchirp"
+         *         }
+         *       ]
+         *     }
+         */
+        MeshBody: {
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+            /**
+             * Nodes
+             * @description Members by id.
+             */
+            nodes?: string[];
+            /**
+             * Node Tags
+             * @description Nodes with all these tags are members too. No nodes and no tags: every node with a sensor pod.
+             * @example {
+             *       "site": "lab"
+             *     }
+             */
+            node_tags?: {
+                [key: string]: string;
+            };
+            /** Sensors */
+            sensors: components["schemas"]["MeshSensorBody"][];
+            /**
+             * Budget Share
+             * @description Most of each link's capacity that its probes and their answers take, 0 to 0.01. Where the sensors would take more, the periods of the pairs that cross the link are longer than asked for.
+             * @default 0.005
+             */
+            budget_share: number;
+            /**
+             * Priority
+             * @description 255 runs first.
+             * @default 0
+             */
+            priority: number;
+            /**
+             * Enabled
+             * @description false: nothing is measured.
+             * @default true
+             */
+            enabled: boolean;
+        };
+        /**
+         * MeshLink
+         * @description What a mesh takes of a link, answers to its probes included.
+         */
+        MeshLink: {
+            /** Link */
+            link: string;
+            /**
+             * Capacity Bps
+             * @description null: unknown, planned as 1 Mbit/s.
+             */
+            capacity_bps: number | null;
+            /**
+             * Planned Bytes
+             * @description Bytes a minute.
+             */
+            planned_bytes: number;
+            /**
+             * Limit Bytes
+             * @description Bytes a minute that the mesh may take.
+             */
+            limit_bytes: number;
+            /**
+             * Share
+             * @description Planned bytes over what the link carries in a minute, 0 to 1.
+             */
+            share: number;
+        };
+        /**
+         * MeshMember
+         * @description A member and its state.
+         */
+        MeshMember: {
+            /** Node */
+            node: string;
+            /**
+             * State
+             * @description measuring; silent: its sensor pod does not report; without-address; unknown: not registered.
+             */
+            state: string;
+        };
+        /**
+         * MeshPage
+         * @description Meshes by id.
+         */
+        MeshPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["Mesh"][];
+        };
+        /**
+         * MeshPlan
+         * @description What measures now because of a mesh; follows nodes, links and sensor pods within 10 s.
+         */
+        MeshPlan: {
+            /** Members */
+            members: components["schemas"]["MeshMember"][];
+            /**
+             * Configurations
+             * @description Sensing configurations of the mesh: one per pair and sensor.
+             */
+            configurations: number;
+            /**
+             * Links
+             * @description By link.
+             */
+            links: components["schemas"]["MeshLink"][];
+            /**
+             * Slowest
+             * @description The longest period over the one asked for; 1: the budget has room for all.
+             */
+            slowest: number;
+            /**
+             * Changed At
+             * @description null: not since the registry started.
+             */
+            changed_at: string | null;
+            /**
+             * Remarks
+             * @description What cannot be measured as it was asked for.
+             */
+            remarks: string[];
+        };
+        /**
+         * MeshSensor
+         * @description A sensor of a mesh.
+         */
+        MeshSensor: {
+            /** Sensor */
+            sensor: string;
+            /** Period Ms */
+            period_ms: number;
+            /** Parameters */
+            parameters: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * MeshSensorBody
+         * @description What every pair measures, and how often.
+         */
+        MeshSensorBody: {
+            /**
+             * Sensor
+             * @enum {string}
+             */
+            sensor: "ping" | "traceroute" | "tulip" | "pathchirp" | "pathrate" | "spruce";
+            /**
+             * Period Ms
+             * @description Time between two runs of a pair.
+             * @example 10000
+             */
+            period_ms: number;
+            /**
+             * Parameters
+             * @example {
+             *       "count": "5"
+             *     }
+             */
+            parameters?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * NewEnrolment
          * @description A one-time token, shown this once, and what its holder needs besides to enrol.
          */
@@ -2977,6 +3373,13 @@ export interface components {
                 [key: string]: string;
             };
             map_position: components["schemas"]["MapPosition"] | null;
+            /**
+             * Tunnel Ends
+             * @description Ends of elastic tunnels that run on the node.
+             */
+            tunnel_ends: components["schemas"]["TunnelEnd"][];
+            /** @description What the node's proxy takes; without interfaces: nothing. */
+            proxied_traffic: components["schemas"]["ProxiedTraffic"];
             /** @description null: no agent has reported yet. */
             state: components["schemas"]["NodeState"] | null;
         };
@@ -3017,6 +3420,13 @@ export interface components {
             };
             /** @description null: placed by the dashboard. */
             map_position?: components["schemas"]["MapPosition"] | null;
+            /**
+             * Tunnel Ends
+             * @description Ends of elastic tunnels on this node; null: as they were.
+             */
+            tunnel_ends?: components["schemas"]["TunnelEnd"][] | null;
+            /** @description What the node's proxy takes; null: as it was; without interfaces: nothing. */
+            proxied_traffic?: components["schemas"]["ProxiedTraffic"] | null;
         };
         /**
          * NodeKey
@@ -3470,13 +3880,39 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * ProxiedTraffic
+         * @description TCP connections of hosts without an agent that the node's proxy takes, and carries on at this node's rates.
+         */
+        ProxiedTraffic: {
+            /**
+             * Interfaces
+             * @description Where connections come in, from the hosts and towards them; none: nothing is proxied.
+             * @example [
+             *       "eth1"
+             *     ]
+             */
+            interfaces?: string[];
+            /**
+             * Prefixes
+             * @description Of the hosts; none: all.
+             */
+            prefixes?: string[];
+            /**
+             * Mode
+             * @description new-ports: onward connections have other source ports, for nodes that track connections.
+             * @default same-ports
+             * @enum {string}
+             */
+            mode: "same-ports" | "new-ports";
+        };
+        /**
          * Quota
          * @description A quota and its current use.
          */
         Quota: {
             /**
              * Application
-             * @description Subject of the application's token; default: all applications without their own quota.
+             * @description Subject of the application's token; default: all applications without their own, not operators.
              */
             application: string;
             /**
@@ -3492,6 +3928,8 @@ export interface components {
             max_priority: number | null;
             /** Horizon S */
             horizon_s: number | null;
+            /** Max Held Bps */
+            max_held_bps: number | null;
             /**
              * Used Requests
              * @description null for default.
@@ -3499,6 +3937,8 @@ export interface components {
             used_requests: number | null;
             /** Used Total Bps */
             used_total_bps: number | null;
+            /** Used Held Bps */
+            used_held_bps: number | null;
         };
         /**
          * QuotaBody
@@ -3526,9 +3966,14 @@ export interface components {
             max_priority?: number | null;
             /**
              * Horizon S
-             * @description Seconds from now within which a request must end; if set, every request needs an end.
+             * @description Seconds from now within which a request must end; one that states no end gets the latest.
              */
             horizon_s?: number | null;
+            /**
+             * Max Held Bps
+             * @description Highest sum of rates that are held, waiting for a commit, bits per second.
+             */
+            max_held_bps?: number | null;
         };
         /**
          * QuotaPage
@@ -4344,6 +4789,11 @@ export interface components {
             valid_until: string | null;
             /** Owner */
             owner: string;
+            /**
+             * Mesh
+             * @description The mesh that keeps it; null: it was set by itself.
+             */
+            mesh: string | null;
         };
         /**
          * SensingConfigurationBody
@@ -4873,6 +5323,132 @@ export interface components {
             items: components["schemas"]["Snapshot"][];
         };
         /**
+         * Tenant
+         * @description A tenant with its revision.
+         */
+        Tenant: {
+            /**
+             * Id
+             * @description `default`: who belongs to no other.
+             */
+            id: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /** Description */
+            description: string;
+            /** Members */
+            members: string[];
+            /** Namespaces */
+            namespaces: string[];
+            /** Ends */
+            ends: components["schemas"]["TenantEnd"][];
+        };
+        /**
+         * TenantBody
+         * @description A tenant: whose tokens these are, and the ends of flows that they may ask for.
+         * @example {
+         *       "description": "Web shop",
+         *       "ends": [
+         *         {
+         *           "prefix": "10.4.0.0/16"
+         *         },
+         *         {
+         *           "node": "alpha",
+         *           "ports": "8000-8099",
+         *           "protocol": "tcp"
+         *         }
+         *       ],
+         *       "members": [
+         *         "shop-frontend"
+         *       ]
+         *     }
+         */
+        TenantBody: {
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+            /**
+             * Members
+             * @description Subjects and client ids of tokens.
+             */
+            members?: string[];
+            /**
+             * Namespaces
+             * @description Kubernetes namespaces: tokens of their service accounts are the tenant's.
+             */
+            namespaces?: string[];
+            /**
+             * Ends
+             * @description Its flows start or end at one of these.
+             */
+            ends?: components["schemas"]["TenantEndBody"][];
+        };
+        /**
+         * TenantEnd
+         * @description Ends of flows; null: any.
+         */
+        TenantEnd: {
+            /** Node */
+            node: string | null;
+            /** Prefix */
+            prefix: string | null;
+            /** Protocol */
+            protocol: string | null;
+            /** Ports */
+            ports: string | null;
+            /** Cgroup Id */
+            cgroup_id: number | null;
+        };
+        /**
+         * TenantEndBody
+         * @description Ends of flows; every field that is set must hold. A node or a prefix is needed.
+         */
+        TenantEndBody: {
+            /**
+             * Node
+             * @description Its addresses and prefixes; null: wherever the prefix is.
+             */
+            node?: string | null;
+            /**
+             * Prefix
+             * @description null: all addresses and prefixes of the node.
+             */
+            prefix?: string | null;
+            /**
+             * Protocol
+             * @description null: any.
+             */
+            protocol?: ("tcp" | "udp" | "sctp" | "dccp") | null;
+            /**
+             * Ports
+             * @description null: all.
+             */
+            ports?: string | null;
+            /**
+             * Cgroup Id
+             * @description Only sockets of this control group of the node; null: any.
+             */
+            cgroup_id?: number | null;
+        };
+        /**
+         * TenantPage
+         * @description Tenants by id.
+         */
+        TenantPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["Tenant"][];
+        };
+        /**
          * Token
          * @description A bearer token.
          */
@@ -5132,6 +5708,89 @@ export interface components {
              * @description Oldest first.
              */
             history: components["schemas"]["TunnelDecision"][];
+        };
+        /**
+         * TunnelEnd
+         * @description One end of an elastic tunnel on a node. Both ends show their nodes' certificates and check each other's node.
+         */
+        TunnelEnd: {
+            /**
+             * Tunnel
+             * @example west-east
+             */
+            tunnel: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "origin" | "destination";
+            /**
+             * Interface
+             * @description The TUN device that the end makes.
+             * @default chart-itm0
+             */
+            interface: string;
+            /**
+             * Address
+             * @description Of the destination: where it listens, and where the origin connects to.
+             * @example 10.0.0.6
+             */
+            address: string;
+            /**
+             * Port
+             * @default 7400
+             */
+            port: number;
+            /**
+             * Peer Node
+             * @description The node of the other end.
+             * @example bravo
+             */
+            peer_node: string;
+            /**
+             * Classes
+             * @description Origin: the first that matches counts; none: all are one.
+             */
+            classes?: components["schemas"]["TunnelEndClass"][];
+            /**
+             * Period Ms
+             * @description Origin: measurement period; null: 1000 at the origin.
+             */
+            period_ms?: number | null;
+            /**
+             * Congestion
+             * @description Origin: congestion control of the connections; null: cubic at the origin.
+             */
+            congestion?: ("cubic" | "reno") | null;
+            /**
+             * Prefixes
+             * @description Origin: networks that are led into the tunnel.
+             */
+            prefixes?: string[];
+        };
+        /**
+         * TunnelEndClass
+         * @description Packets of one customer of a tunnel.
+         */
+        TunnelEndClass: {
+            /**
+             * Name
+             * @example gold
+             */
+            name: string;
+            /**
+             * Weight
+             * @description Share against the other classes that have packets.
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Selector
+             * @description any, or from=PREFIX,to=PREFIX,dscp=N,protocol=tcp|udp|N,sport=N,dport=N.
+             * @default any
+             * @example from=10.1.0.0/16
+             */
+            selector: string;
         };
         /**
          * TunnelPage
@@ -10637,6 +11296,509 @@ export interface operations {
             };
         };
     };
+    list_meshes: {
+        parameters: {
+            query?: {
+                /** @description Most items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MeshPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_mesh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mesh"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_mesh: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description Chosen by the caller. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MeshBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mesh"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mesh"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The revision of the resource differs from If-Match. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_mesh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_coverage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Coverage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_rules: {
         parameters: {
             query?: {
@@ -10999,6 +12161,408 @@ export interface operations {
             };
             /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_tenants: {
+        parameters: {
+            query?: {
+                /** @description Most items on the page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller; `default` exists from the start, for who belongs to no other. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_tenant: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description Chosen by the caller; `default` exists from the start, for who belongs to no other. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TenantBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The revision of the resource differs from If-Match. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Chosen by the caller; `default` exists from the start, for who belongs to no other. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

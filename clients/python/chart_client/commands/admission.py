@@ -75,6 +75,9 @@ def set_quota(
     horizon: Annotated[
         int | None, typer.Option(min=1, help="Seconds from now within which a request must end.")
     ] = None,
+    held: Annotated[
+        Rate | None, typer.Option(parser=rate_option, help="Sum of rates that wait for a commit, such as 100M.")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
@@ -82,7 +85,12 @@ def set_quota(
     """Set a quota; a limit that is left out is unlimited."""
     with session(server, token, as_json=as_json) as client:
         stated = client.quotas.put(
-            application, max_requests=requests, max_total_bps=total, max_priority=priority, horizon_s=horizon
+            application,
+            max_requests=requests,
+            max_total_bps=total,
+            max_priority=priority,
+            horizon_s=horizon,
+            max_held_bps=held,
         )
     _show([stated], as_json=as_json)
 
@@ -102,11 +110,12 @@ def delete_quota(
 def _show(found: list[Quota], *, as_json: bool) -> None:
     print_all(
         found,
-        ("application", "requests", "rate", "priority", "horizon"),
+        ("application", "requests", "rate", "held", "priority", "horizon"),
         lambda one: (
             one.application,
             f"{'-' if one.used_requests is None else one.used_requests} of {one.max_requests or 'unlimited'}",
             f"{format_bps(one.used_total_bps or 0)} of {format_bps(one.max_total_bps) if one.max_total_bps else '-'}",
+            f"{format_bps(one.used_held_bps or 0)} of {format_bps(one.max_held_bps) if one.max_held_bps else '-'}",
             "any" if one.max_priority is None else one.max_priority,
             f"{one.horizon_s} s" if one.horizon_s else "unlimited",
         ),

@@ -68,6 +68,18 @@ def weight_of(text: str) -> tuple[str, int]:
     return name, int(weight)
 
 
+def tag_of(text: str) -> tuple[str, str]:
+    """NAME=VALUE.
+
+    Raises:
+        typer.BadParameter: it does not read so.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} must be NAME=VALUE, such as site=lab")
+    return name, value
+
+
 def value_words(value: float | None, unit: str) -> str:
     """A measured value with its unit."""
     if value is None:

@@ -18,6 +18,7 @@ from chart_client.commands.common import (
     session,
     show_all,
     show_one,
+    tag_of,
     told,
 )
 from chart_client.commands.trust import Service
@@ -56,18 +57,6 @@ def selector_of(text: str) -> dict[str, Any]:
             raise typer.BadParameter(f"{part!r} must be FIELD=VALUE, with one of {known}")
         selector[field] = int(value) if field == "dscp" else value
     return selector
-
-
-def tag_of(text: str) -> tuple[str, str]:
-    """NAME=VALUE.
-
-    Raises:
-        typer.BadParameter: it does not read so.
-    """
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{text!r} must be NAME=VALUE, such as site=lab")
-    return name, value
 
 
 def selector_words(selector: SessionSelector) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from chart_client.registry.kinds import KIND_OF, KINDS, FieldError, FieldType, Item, Kind, Stated
+from chart_client.registry.kinds import KIND_OF, KINDS, FieldType, Kind, Stated
+from chart_client.registry.node_ends import FieldError, Item
 from chart_client.units import parse_rate
 
 MOST_TOLD = 20
@@ -179,7 +180,16 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
         return value
     if kind in ("text map", "integer map", "position") and isinstance(value, dict):
         return _map(kind, value)
-    words = {"texts": "a list of texts", "flag": "true or false", "share": "a number", "integer": "a whole number"}
+    if (kind == "ends" and isinstance(value, list)) or (kind == "proxied" and isinstance(value, dict)):
+        return value
+    words = {
+        "ends": "a list of tunnel ends",
+        "proxied": "interfaces, prefixes and a mode",
+        "texts": "a list of texts",
+        "flag": "true or false",
+        "share": "a number",
+        "integer": "a whole number",
+    }
     raise ValueError(f"{value!r} is not {words.get(kind, f'a {kind}')}")
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from chart_client.registry.node_ends import FieldError, Item, proxied_traffic, tunnel_end
 from chart_client.resource import path_of
 
-Item = dict[str, Any]
-FieldType = Literal["text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position"]
+FieldType = Literal[
+    "text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position", "ends", "proxied"
+]
 # Field at fault, kind and id of what an item names.
 Reference = tuple[str, str, str]
 REQUIRED = object()
@@ -76,14 +78,6 @@ class Kind:
         return self.stored({**defaults, **stated})
 
 
-class FieldError(ValueError):
-    """A value that cannot be; `field` says of what."""
-
-    def __init__(self, name: str, words: str) -> None:
-        self.field = name
-        super().__init__(words)
-
-
 def _node(item: Item) -> Item:
     found = []
     for address in item["addresses"]:
@@ -92,7 +86,12 @@ def _node(item: Item) -> Item:
         except ValueError:
             words = f"{address!r} is no address in CIDR notation, such as 10.1.0.1/32"
             raise FieldError("addresses", words) from None
-    return {**item, "addresses": found}
+    return {
+        **item,
+        "addresses": found,
+        "tunnel_ends": [tunnel_end(one) for one in item["tunnel_ends"]],
+        "proxied_traffic": proxied_traffic(item["proxied_traffic"]),
+    }
 
 
 def _ends_of_link(item: Item) -> Iterator[Reference]:
@@ -158,6 +157,8 @@ KINDS: tuple[Kind, ...] = (
             "sensor_pod_target": Field("text", ""),
             "tags": TAGS,
             "map_position": Field("position", None),
+            "tunnel_ends": Field("ends", []),
+            "proxied_traffic": Field("proxied", proxied_traffic({})),
         },
         stored=_node,
     ),
@@ -206,6 +207,8 @@ KINDS: tuple[Kind, ...] = (
         references=_ends_of_configuration,
         # Applications make and renew theirs themselves.
         lasting=lambda item: item["valid_until"] is None,
+        # Meshes keep theirs themselves.
+        listed=lambda item: not item.get("mesh"),
     ),
     Kind(
         "quotas",
@@ -215,6 +218,7 @@ KINDS: tuple[Kind, ...] = (
             "max_total_bps": Field("rate", None),
             "max_priority": Field("integer", None),
             "horizon_s": Field("integer", None),
+            "max_held_bps": Field("rate", None),
         },
         identity=("application",),
         of_registry=False,

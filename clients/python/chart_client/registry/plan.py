@@ -10,7 +10,8 @@ from typing import Any, Literal
 from chart_client.errors import ChartError, ProblemError
 from chart_client.models import Problem
 from chart_client.registry.document import DocumentError, check_references, shortened
-from chart_client.registry.kinds import KIND_OF, KINDS, Item, Kind, Stated
+from chart_client.registry.kinds import KIND_OF, KINDS, Kind, Stated
+from chart_client.registry.node_ends import Item
 from chart_client.resource import Resource, path_of
 
 PAGE = 1000

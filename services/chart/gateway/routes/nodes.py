@@ -81,7 +81,10 @@ async def put_node(
     if if_match is not None and if_match.strip() == "*":
         current = {message.id: revision for message, revision in await known_nodes(gateway)}.get(node_id)
     call = registry_pb2.PutNodeRequest(
-        node=mapping.node_message(node_id, body), expected_revision=expected_revision(if_match, current)
+        node=mapping.node_message(node_id, body),
+        expected_revision=expected_revision(if_match, current),
+        keep_tunnel_ends=body.tunnel_ends is None,
+        keep_proxied_traffic=body.proxied_traffic is None,
     )
     with problems("registry"):
         answer = await gateway.backends.registry.PutNode(call, metadata=acting(principal.subject))

@@ -15,7 +15,7 @@ from chart.common.problems import ProblemError
 from chart.common.tokens import Principal
 from chart.gateway import reservation_mapping
 from chart.gateway.auth import AnyRole, Asker
-from chart.gateway.backends import acting, problems
+from chart.gateway.backends import acting, caller_of, problems
 from chart.gateway.context import Context
 from chart.gateway.errors import responses
 from chart.gateway.http import (
@@ -122,6 +122,7 @@ async def create_rate_request(
         owner=principal.subject,
         # With a key of our own the call below may be repeated safely when an answer got lost.
         idempotency_key=idempotency_key or str(ULID()),
+        caller=caller_of(principal),
     )
     with problems("reservations"):
         answer = await gateway.backends.reservations.CreateRateRequest(call, metadata=acting(principal.subject))
@@ -137,7 +138,7 @@ async def create_rate_request(
 async def preview_rate_request(body: RateRequestBody, gateway: Context, principal: Asker) -> Preview:
     """The outcome that POST would have now; nothing is committed."""
     call = reservations_pb2.PreviewRateRequestRequest(
-        specification=reservation_mapping.specification(body), owner=principal.subject
+        specification=reservation_mapping.specification(body), owner=principal.subject, caller=caller_of(principal)
     )
     with problems("reservations"):
         answer = await gateway.backends.reservations.PreviewRateRequest(call)
@@ -292,6 +293,7 @@ async def change_rate_request(
     call = reservation_mapping.change(
         request_id, owner_filter(principal, reading=False), revision, body, look_only=False
     )
+    call.caller.CopyFrom(caller_of(principal))
     reservations = gateway.backends.reservations
     return await _changed(response, reservations.ChangeRateRequest(call, metadata=acting(principal.subject)))
 
@@ -300,6 +302,7 @@ async def change_rate_request(
 async def preview_change(request_id: RequestId, body: RateRequestChange, gateway: Context, principal: Asker) -> Preview:
     """The outcome that PATCH would have now; nothing is changed."""
     call = reservation_mapping.change(request_id, owner_filter(principal, reading=False), 0, body, look_only=True)
+    call.caller.CopyFrom(caller_of(principal))
     with problems("reservations"):
         answer = await gateway.backends.reservations.ChangeRateRequest(call, metadata=acting(principal.subject))
     return reservation_mapping.preview(answer.preview, f"/v1/rate-requests/{request_id}")

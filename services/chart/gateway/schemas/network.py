@@ -23,6 +23,7 @@ from chart.gateway.schemas.common import (
     Timestamp,
     Weight,
 )
+from chart.gateway.schemas.ends import ProxiedTraffic, TunnelEnd
 
 EnforcementMode = Literal["off", "observe", "enforce"]
 LinkController = Literal["nec", "rcp"]
@@ -59,6 +60,12 @@ class NodeBody(Input):
     sensor_pod_target: Target = Field(default="", description="gRPC address of the node's sensor pod.")
     tags: Tags = Field(default_factory=dict)
     map_position: MapPosition | None = Field(default=None, description="null: placed by the dashboard.")
+    tunnel_ends: list[TunnelEnd] | None = Field(
+        default=None, max_length=16, description="Ends of elastic tunnels on this node; null: as they were."
+    )
+    proxied_traffic: ProxiedTraffic | None = Field(
+        default=None, description="What the node's proxy takes; null: as it was; without interfaces: nothing."
+    )
 
     @field_validator("addresses")
     @classmethod
@@ -94,6 +101,8 @@ class Node(Output):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None
+    tunnel_ends: list[TunnelEnd] = Field(description="Ends of elastic tunnels that run on the node.")
+    proxied_traffic: ProxiedTraffic = Field(description="What the node's proxy takes; without interfaces: nothing.")
     state: NodeState | None = Field(description="null: no agent has reported yet.")
 
 
@@ -302,6 +311,7 @@ class SensingConfiguration(Output):
     priority: int
     valid_until: Timestamp | None
     owner: str
+    mesh: str | None = Field(description="The mesh that keeps it; null: it was set by itself.")
 
 
 class SensingConfigurationPage(Page):

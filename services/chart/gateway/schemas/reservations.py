@@ -69,7 +69,10 @@ class QuotaBody(Input):
     max_priority: Annotated[int, Field(ge=0, le=255)] | None = Field(default=None, description="Highest priority.")
     horizon_s: Annotated[int, Field(ge=1, le=MAX_HORIZON_S)] | None = Field(
         default=None,
-        description="Seconds from now within which a request must end; if set, every request needs an end.",
+        description="Seconds from now within which a request must end; one that states no end gets the latest.",
+    )
+    max_held_bps: Annotated[int, Field(ge=1, le=MAX_BPS)] | None = Field(
+        default=None, description="Highest sum of rates that are held, waiting for a commit, bits per second."
     )
 
 
@@ -77,15 +80,17 @@ class Quota(Output):
     """A quota and its current use."""
 
     application: str = Field(
-        description="Subject of the application's token; default: all applications without their own quota."
+        description="Subject of the application's token; default: all applications without their own, not operators."
     )
     revision: Revision
     max_requests: int | None
     max_total_bps: int | None
     max_priority: int | None
     horizon_s: int | None
+    max_held_bps: int | None
     used_requests: int | None = Field(description="null for default.")
     used_total_bps: int | None
+    used_held_bps: int | None
 
 
 class QuotaPage(Page):

@@ -98,6 +98,7 @@ class Create:
     timing: Timing
     key: IdempotencyKey | None = None
     request_id: str = ""
+    operator: bool = False
 
     @property
     def actor(self) -> str:
@@ -107,7 +108,7 @@ class Create:
     @property
     def spending(self) -> Spending:
         """What it takes from the quota."""
-        return quotas.spending_of_new(self.owner, self.checked)
+        return quotas.spending_of_new(self.owner, self.checked, operator=self.operator)
 
     def request_ids(self) -> Iterable[str]:
         """No request exists yet."""
@@ -132,6 +133,7 @@ class Alter:
     timing: Timing
     # Raises what stands against it, by the request as it is once it is locked (values, revision, already ended).
     permitted: Callable[[Reservation], None]
+    operator: bool = False
 
     def request_ids(self) -> Iterable[str]:
         """The request itself."""
@@ -146,7 +148,7 @@ class Alter:
 
     def spending(self, before: Reservation) -> Spending | None:
         """What the change takes more from the quota; None when nothing."""
-        return quotas.spending_of_change(self.change, before)
+        return quotas.spending_of_change(self.change, before, operator=self.operator)
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """Decide and record it in the book. Raises RefusalError."""

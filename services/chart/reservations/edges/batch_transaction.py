@@ -171,14 +171,16 @@ class BatchTransaction:
 
     async def _read_quotas(self, batch: list[Waiting], known: dict[str, Reservation]) -> None:
         """Quotas of those who ask for something, and what they have; others cannot ask meanwhile."""
-        owners = {one.job.owner for one in batch if isinstance(one.job, Create)}
+        askers = {(one.job.owner, one.job.operator) for one in batch if isinstance(one.job, Create)}
         # Whoever changes a request, it is its owner's quota that it takes from.
-        altered = {one.job.request_id for one in batch if isinstance(one.job, Alter)}
-        owners |= {known[identity].owner for identity in altered & known.keys()}
-        if not owners:
+        altered = {(one.job.request_id, one.job.operator) for one in batch if isinstance(one.job, Alter)}
+        askers |= {(known[identity].owner, operator) for identity, operator in altered if identity in known}
+        if not askers:
             return
-        self._quotas = await quota_store.quotas_of(self._connection, owners)
-        bound = sorted(owner for owner in owners if quotas.of(owner, self._quotas) is not None)
+        self._quotas = await quota_store.quotas_of(self._connection, {owner for owner, _ in askers})
+        bound = sorted(
+            {owner for owner, operator in askers if quotas.of(owner, self._quotas, operator=operator) is not None}
+        )
         if bound:
             await quota_store.lock(self._connection, bound)
             self._uses = await quota_store.uses_of(self._connection, bound)
@@ -261,10 +263,12 @@ class BatchTransaction:
         """Count a job against its owner's quota."""
         spending: Spending | None = None
         if isinstance(job, Create):
+            own = quotas.of(job.owner, self._quotas, operator=job.operator)
+            job.checked = quotas.with_end(job.checked, own, self._now_us)
             spending = job.spending
         elif isinstance(job, Alter):
             spending = job.spending(known[job.request_id])
-        quota = quotas.of(spending.owner, self._quotas) if spending else None
+        quota = quotas.of(spending.owner, self._quotas, operator=spending.operator) if spending else None
         if spending is None or quota is None:
             return
         use = self._uses.get(spending.owner, Use())

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
 
+from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
-from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, topology_pb2
+from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, tenant_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
 POLICY = "chart.policy.v1"
 ESTIMATE = "chart.estimate.v1"
 NODE_STATE = "chart.node-state.v1"
-TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE)
+TENANT = "chart.tenant.v1"
+TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE, TENANT)
 CAPACITY_METRIC = "capacity_bps"
 # Agents that say one of these can draw on a lease.
 IN_BAND_CAPABILITIES = frozenset({"signal", "in-band"})
@@ -28,6 +30,7 @@ class NetworkView:
     def __init__(self, oversubscription: float = DEFAULT_OVERSUBSCRIPTION) -> None:
         self._states: dict[str, CompactedState] = {}
         self._network: Network | None = None
+        self._ownership: Ownership | None = None
         self._oversubscription = oversubscription
         self._changed = asyncio.Event()
         self._prints: dict[tuple[str, str], object] = {}
@@ -61,6 +64,9 @@ class NetworkView:
             if self._prints.get((topic, key)) == seen:
                 continue
             self._prints[topic, key] = seen
+            if topic == TENANT:
+                self._ownership = None
+                continue
             self._network = None
             self._changed.set()
         # The state ended under us: without it every decision would be about the past. The supervisor starts us anew.
@@ -106,6 +112,15 @@ class NetworkView:
                 if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
                     self._most[link_id] = link
         return self._network
+
+    @property
+    def ownership(self) -> Ownership:
+        """What belongs to which tenant at this moment."""
+        network = self.network
+        if self._ownership is None or self._ownership.nodes != network.nodes:
+            tenants = (cast(tenant_pb2.Tenant, value) for _, value in self._states[TENANT].items())
+            self._ownership = Ownership.of(tenants, network.nodes, network.prefixes_of)
+        return self._ownership
 
     @property
     def in_band_nodes(self) -> set[str]:

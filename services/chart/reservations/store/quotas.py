@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 
 from chart.common import audit
@@ -9,13 +10,16 @@ from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import conflict, not_found
 from chart.reservations.decisions import quotas
 from chart.reservations.decisions.quotas import DEFAULT_OWNER, Quota, Spending, Use
+from chart.reservations.decisions.validation import CheckedRequest
 from chart.reservations.store.arrays import array
 
 
 async def quotas_of(connection: Connection, owners: Collection[str] | None) -> dict[str, Quota]:
     """Quotas of owners and the default one; of everybody with None."""
     rows = await connection.execute(
-        "SELECT * FROM quota WHERE %s::text IS NULL OR owner = ANY(%s::text[])",
+        "SELECT owner, revision, max_requests, max_total_bps, max_priority_plus_one, horizon_us,"
+        " coalesce(max_held_bps, 0) AS max_held_bps FROM quota LEFT JOIN held_quota USING (owner)"
+        " WHERE %s::text IS NULL OR owner = ANY(%s::text[])",
         (None if owners is None else "", array([*(owners or ()), DEFAULT_OWNER])),
     )
     return {row["owner"]: Quota(**row) for row in await rows.fetchall()}
@@ -24,11 +28,12 @@ async def quotas_of(connection: Connection, owners: Collection[str] | None) -> d
 async def uses_of(connection: Connection, owners: Collection[str]) -> dict[str, Use]:
     """What owners have now."""
     rows = await connection.execute(
-        "SELECT owner, count(*) AS requests, coalesce(sum(granted_bps), 0)::bigint AS total FROM rate_request"
+        "SELECT owner, count(*) AS requests, coalesce(sum(granted_bps), 0)::bigint AS total,"
+        " coalesce(sum(granted_bps) FILTER (WHERE lifecycle = 1), 0)::bigint AS held FROM rate_request"
         " WHERE owner = ANY(%s::text[]) AND lifecycle IN (1, 2, 3) GROUP BY owner",
         (array(owners),),
     )
-    return {row["owner"]: Use(row["requests"], row["total"]) for row in await rows.fetchall()}
+    return {row["owner"]: Use(row["requests"], row["total"], row["held"]) for row in await rows.fetchall()}
 
 
 async def lock(connection: Connection, owners: Collection[str]) -> None:
@@ -63,19 +68,26 @@ class Quotas:
             revision = row["revision"] if row else 0
             if expected_revision and expected_revision != revision:
                 raise conflict(f"the quota has revision {revision}, not {expected_revision}")
-            values = (quota.max_requests, quota.max_total_bps, quota.max_priority_plus_one, quota.horizon_us)
+            stored = dataclasses.replace(quota, revision=revision + 1)
             await connection.execute(
                 "INSERT INTO quota (owner, revision, max_requests, max_total_bps, max_priority_plus_one, horizon_us)"
-                " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (owner) DO UPDATE SET revision = excluded.revision,"
-                " max_requests = excluded.max_requests, max_total_bps = excluded.max_total_bps,"
-                " max_priority_plus_one = excluded.max_priority_plus_one, horizon_us = excluded.horizon_us",
-                (quota.owner, revision + 1, *values),
+                " VALUES (%(owner)s, %(revision)s, %(max_requests)s, %(max_total_bps)s,"
+                " %(max_priority_plus_one)s, %(horizon_us)s) ON CONFLICT (owner) DO UPDATE SET"
+                " revision = excluded.revision, max_requests = excluded.max_requests,"
+                " max_total_bps = excluded.max_total_bps, max_priority_plus_one = excluded.max_priority_plus_one,"
+                " horizon_us = excluded.horizon_us",
+                dataclasses.asdict(stored),
             )
-            detail = dict(
-                zip(("max_requests", "max_total_bps", "max_priority_plus_one", "horizon_us"), values, strict=True)
+            await connection.execute(
+                "INSERT INTO held_quota (owner, max_held_bps) VALUES (%s, %s)"
+                " ON CONFLICT (owner) DO UPDATE SET max_held_bps = excluded.max_held_bps",
+                (quota.owner, quota.max_held_bps),
             )
-            await audit.add(connection, actor, "quota.put", quota.owner, detail)
-        return Quota(quota.owner, revision + 1, *values), row is None
+            bounds = {
+                name: value for name, value in dataclasses.asdict(quota).items() if name not in ("owner", "revision")
+            }
+            await audit.add(connection, actor, "quota.put", quota.owner, bounds)
+        return stored, row is None
 
     async def delete(self, owner: str, actor: str) -> None:
         """Remove a quota.
@@ -97,8 +109,22 @@ class Quotas:
         """
         owner = spending.owner
         async with self._pool.connection() as connection:
-            quota = quotas.of(owner, await quotas_of(connection, [owner]))
+            quota = quotas.of(owner, await quotas_of(connection, [owner]), operator=spending.operator)
             if quota is None:
                 return
             use = (await uses_of(connection, [owner])).get(owner, Use())
         quotas.check(quota, use, spending, now_us)
+
+    async def check_new(
+        self, owner: str, checked: CheckedRequest, now_us: int, *, operator: bool = False
+    ) -> CheckedRequest:
+        """Look whether a new request could be made now; returns it as its owner's quota lets it last.
+
+        Raises:
+            RefusalError: it is more than the quota allows.
+        """
+        async with self._pool.connection() as connection:
+            quota = quotas.of(owner, await quotas_of(connection, [owner]), operator=operator)
+        lasting = quotas.with_end(checked, quota, now_us)
+        await self.check(quotas.spending_of_new(owner, lasting, operator=operator), now_us)
+        return lasting

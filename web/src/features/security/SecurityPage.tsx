@@ -16,7 +16,9 @@ import { detailWords } from "../audit/detail";
 import { Neighbours } from "./Neighbours";
 import { Nodes } from "./Nodes";
 import { Policies } from "./Policies";
+import { Quotas } from "./Quotas";
 import { Records } from "./Records";
+import { Tenants } from "./Tenants";
 import {
   certificatesOf,
   type Held,
@@ -46,6 +48,8 @@ export function SecurityPage() {
       </PageHeader>
       {operator ? (
         <>
+          <Tenants />
+          <Quotas />
           <Nodes />
           <Neighbours />
           <Policies />

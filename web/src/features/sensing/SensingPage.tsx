@@ -12,6 +12,7 @@ import { Empty, Fetched } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { State } from "../../shared/State";
 import { formatAge, formatBytes, formatMs, formatShare } from "../../shared/units";
+import { Meshes } from "./Meshes";
 
 interface Pod {
   node: string;
@@ -141,6 +142,7 @@ const CONFIGURATIONS: Column<SensingConfiguration>[] = [
   },
   { id: "priority", header: "Priority", align: "right", value: ({ priority }) => priority },
   { id: "owner", header: "Owner", value: ({ owner }) => owner },
+  { id: "mesh", header: "Mesh", value: ({ mesh }) => mesh },
 ];
 
 export function SensingPage() {
@@ -151,6 +153,7 @@ export function SensingPage() {
         Sensor pods run the configured sensors. Configurations for the same measurement share one run; probes
         use at most 1 % of a link's capacity.
       </PageHeader>
+      <Meshes />
       <Fetched query={nodes} what="the sensor pods">
         {(data) => {
           const pods = data.filter((node) => node.sensor_pod_target);

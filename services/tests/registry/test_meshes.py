@@ -1,0 +1,215 @@
+"""How a mesh is laid out, and which sensor pods count as there."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chart.common.rpc_errors import RefusalError
+from chart.registry import meshes
+from chart.registry.presence import SILENT_AFTER_US, Presence
+from chart.v1.sensing_mesh_pb2 import MeshSensor, SensingMesh
+from chart.v1.topology_pb2 import Link, Node
+
+PING_RUN_BYTES = 1000
+
+
+def nodes(count: int, **fields: object) -> list[Node]:
+    return [
+        Node(id=f"n{at:03}", addresses=[f"10.0.{at // 250}.{at % 250 + 1}/32"], **fields)  # type: ignore[arg-type]
+        for at in range(count)
+    ]
+
+
+def star(members: Collection[Node], capacity_bps: int = 10**8) -> list[Link]:
+    """Every node beside one hub."""
+    return [
+        Link(id=f"{a}:to-{b}", from_node=a, to_node=b, interface=f"to-{b}", capacity_bps=capacity_bps)
+        for node in members
+        for a, b in ((node.id, "hub"), ("hub", node.id))
+    ]
+
+
+def mesh(*sensors: MeshSensor, **fields: object) -> SensingMesh:
+    stated = {"id": "all", "enabled": True, "sensors": list(sensors) or [ping()], **fields}
+    return meshes.sensing_mesh(SensingMesh(**stated))  # type: ignore[arg-type]
+
+
+def ping(period_ms: int = 10_000, **parameters: str) -> MeshSensor:
+    return MeshSensor(sensor="ping", period_ms=period_ms, parameters=parameters)
+
+
+def ids(known: Collection[Node]) -> set[str]:
+    return {node.id for node in known}
+
+
+def test_every_reporting_node_measures_every_other() -> None:
+    known = nodes(5)
+    made = meshes.plan(mesh(), known, star(known), ids(known[:4]))
+    measured = {(one.source_node, one.destination_node) for one in made.configurations.values()}
+    assert measured == set(itertools.permutations(sorted(ids(known[:4])), 2))
+    one = made.configurations["mesh:all:ping:n000:n001"]
+    assert (one.destination_address, one.period_ms, one.mesh) == ("10.0.0.2", 10_000, "all")
+    # Of all nodes: who has no pod is no member.
+    assert {(member.node, member.state) for member in made.shown.members} == {
+        (identity, "measuring") for identity in ids(known[:4])
+    }
+
+
+def test_members_by_name_and_by_tag_and_why_one_does_not_measure() -> None:
+    known = [*nodes(2), Node(id="tagged", addresses=["10.9.0.1/32"], tags={"site": "x"}), Node(id="bare")]
+    made = meshes.plan(
+        mesh(nodes=["n000", "n001", "bare", "nobody"], node_tags={"site": "x"}), known, [], {"n000", "tagged", "bare"}
+    )
+    assert {member.node: member.state for member in made.shown.members} == {
+        "n000": "measuring",
+        "n001": "silent",
+        "bare": "without-address",
+        "nobody": "unknown",
+        "tagged": "measuring",
+    }
+    assert {one.source_node for one in made.configurations.values()} == {"n000", "tagged"}
+
+
+def test_a_disabled_mesh_and_one_of_a_single_node_measure_nothing() -> None:
+    known = nodes(3)
+    assert not meshes.plan(mesh(enabled=False), known, [], ids(known)).configurations
+    assert not meshes.plan(mesh(), known, [], {"n000"}).configurations
+
+
+@given(count=st.integers(2, 12), capacity_mbit=st.sampled_from([1, 10, 100]), period_ms=st.sampled_from([1000, 10_000]))
+def test_no_link_carries_more_than_the_budget_answers_included(count: int, capacity_mbit: int, period_ms: int) -> None:
+    known = nodes(count)
+    links = star(known, capacity_mbit * 10**6)
+    wanted = mesh(ping(period_ms), budget_share=0.005)
+    made = meshes.plan(wanted, known, links, ids(known))
+    assert len(made.configurations) == count * (count - 1)
+    taken: dict[str, float] = defaultdict(float)
+    for one in made.configurations.values():
+        runs = 60_000 / one.period_ms
+        for a, b in ((one.source_node, one.destination_node), (one.destination_node, one.source_node)):
+            taken[f"{a}:to-hub"] += runs * PING_RUN_BYTES
+            taken[f"hub:to-{b}"] += runs * PING_RUN_BYTES
+    budget = 0.005 * capacity_mbit * 10**6 / 8 * 60
+    assert max(taken.values()) <= budget * 1.001
+    shown = {link.link_id: link.planned_bytes for link in made.shown.links}
+    assert shown == {link: pytest.approx(size, abs=1) for link, size in taken.items()}
+    asked = 2 * (count - 1) * PING_RUN_BYTES * 60_000 / period_ms
+    # As often as was asked for where there is room.
+    assert (made.shown.slowest == 1) == (asked <= budget)
+
+
+def test_a_large_mesh_is_spread_evenly_and_changes_little_when_one_node_comes() -> None:
+    known = nodes(300)
+    before = meshes.plan(mesh(), known, [], ids(known)).configurations
+    assert len(before) <= meshes.MAX_CONFIGURATIONS
+    assert len(set(Counter(one.source_node for one in before.values()).values())) == 1
+    assert len(set(Counter(one.destination_node for one in before.values()).values())) == 1
+    more = [*known, Node(id="late", addresses=["10.7.0.1/32"])]
+    after = meshes.plan(mesh(), more, [], ids(more)).configurations
+    kept = {(one.source_node, one.destination_node) for one in before.values()} & {
+        (one.source_node, one.destination_node) for one in after.values()
+    }
+    assert len(kept) > 0.97 * len(before)
+
+
+def test_a_run_that_no_budget_has_room_for_is_left_out_with_a_remark() -> None:
+    known = nodes(2)
+    wanted = mesh(ping(), MeshSensor(sensor="pathchirp", period_ms=60_000))
+    made = meshes.plan(wanted, known, star(known, 10**7), ids(known))
+    assert {one.sensor for one in made.configurations.values()} == {"ping"}
+    assert "a run of pathchirp takes 1000000 bytes of n001:to-hub" in made.shown.remarks[0]
+
+
+def test_spruce_is_told_the_capacity_of_its_path() -> None:
+    known = nodes(2)
+    spruce = MeshSensor(sensor="spruce", period_ms=600_000, parameters={"limit_bytes": "20000"})
+    links = star(known, 10**8)
+    links[0].capacity_bps = 2 * 10**7
+    made = meshes.plan(mesh(spruce), known, links, ids(known))
+    assert made.configurations["mesh:all:spruce:n000:n001"].parameters["capacity_bps"] == "20000000"
+    assert made.configurations["mesh:all:spruce:n001:n000"].parameters["capacity_bps"] == "100000000"
+    assert "which is unknown" in meshes.plan(mesh(spruce), known, [], ids(known)).shown.remarks[0]
+
+
+def test_two_of_a_sensor_and_long_names_keep_ids_apart() -> None:
+    long = [Node(id=("x" * 60 + f"-{at}"), addresses=[f"10.0.0.{at}/32"]) for at in range(1, 4)]
+    made = meshes.plan(mesh(ping(), ping(count="1")), long, [], ids(long))
+    assert len(made.configurations) == 12
+    assert all(len(identity) <= 128 for identity in made.configurations)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"sensors": []}, "sensors", "must be 1 to 8"),
+        ({"sensors": [MeshSensor(sensor="snmp", period_ms=1000)]}, "sensors[0].sensor", "not one of ping"),
+        ({"sensors": [ping(50)]}, "sensors[0].period_ms", "between 100"),
+        ({"sensors": [ping(count="many")]}, "sensors[0].parameters", "count must be a number"),
+        ({"budget_share": 0.02}, "budget_share", "at most 0.01"),
+        ({"id": "Not A Label"}, "id", "DNS label"),
+        ({"nodes": ["a", "a"]}, "nodes", "named twice"),
+    ],
+)
+def test_what_is_refused_names_its_field(fields: dict[str, object], field: str, words: str) -> None:
+    with pytest.raises(RefusalError) as caught:
+        mesh(**fields) if "sensors" not in fields else meshes.sensing_mesh(
+            SensingMesh(**{"id": "all", **fields})  # type: ignore[arg-type]
+        )
+    assert caught.value.refusal.field == field
+    assert words in caught.value.refusal.detail
+
+
+def test_the_mesh_of_all_nodes_exists_from_the_start_and_stays() -> None:
+    known = nodes(3)
+    made = meshes.plan(meshes.built_in(enabled=True), known, [], ids(known))
+    assert len(made.configurations) == 6
+    assert not meshes.plan(meshes.built_in(enabled=False), known, [], ids(known)).configurations
+    with pytest.raises(RefusalError, match="is built in and cannot be deleted"):
+        meshes.check_deletion("all")
+    meshes.check_deletion("sites")
+
+
+def test_only_what_differs_is_written() -> None:
+    known = nodes(3)
+    stored = meshes.plan(mesh(), known, [], ids(known)).configurations
+    wanted = meshes.plan(mesh(), known, [], ids(known[:2])).configurations
+    changed, removed = meshes.differences(wanted, stored)
+    assert not changed
+    assert len(removed) == 4
+    assert all("n002" in identity for identity in removed)
+
+
+# Presence
+
+
+def test_a_pod_is_gone_when_others_report_and_it_does_not() -> None:
+    presence = Presence()
+    presence.heard("a", 0)
+    presence.heard("b", 0)
+    presence.heard("a", SILENT_AFTER_US)
+    assert presence.reporting() == {"a", "b"}
+    presence.heard("a", SILENT_AFTER_US + 1)
+    assert presence.reporting() == {"a"}
+    presence.heard("b", SILENT_AFTER_US + 2)
+    assert presence.reporting() == {"a", "b"}
+
+
+def test_when_nobody_reports_all_stay() -> None:
+    presence = Presence()
+    presence.heard("a", 0)
+    presence.heard("b", 1)
+    assert presence.reporting() == {"a", "b"}
+
+
+def test_reports_of_before_are_as_old_as_their_clocks_say() -> None:
+    presence = Presence()
+    presence.stored({"a": 10**15, "old": 10**15 - SILENT_AFTER_US - 1}, 5)
+    assert presence.reporting() == {"a"}
+    presence.gone("a")
+    assert presence.reporting() == frozenset()
