@@ -1,5 +1,4 @@
 /* See notify.h. */
-#define _GNU_SOURCE
 #include "notify.h"
 
 #include <errno.h>

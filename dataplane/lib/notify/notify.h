@@ -8,7 +8,7 @@
 /* The program works (READY=1), or ends by itself (STOPPING=1). */
 void notify_ready(void);
 void notify_stopping(void);
-/* Microseconds between two signs of life: half of what the manager's watchdog waits ($WATCHDOG_USEC); 0: it does not. */
+/* Microseconds between two signs of life: half of what the watchdog waits ($WATCHDOG_USEC); 0: it does not. */
 uint64_t notify_period_us(void);
 /* A sign of life (WATCHDOG=1). */
 void notify_alive(void);
