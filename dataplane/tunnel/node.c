@@ -20,6 +20,7 @@
 #include "credentials.h"
 #include "ends_file.h"
 #include "exporter.h"
+#include "lib/notify/notify.h"
 #include "loop.h"
 #include "privileges.h"
 #include "state.h"
@@ -361,8 +362,11 @@ int node_run(const struct options *options) {
     int error = start_node(node, control_path);
     if (error)
         fprintf(stderr, "chart-tunnel: the node's ends cannot be started: %s\n", strerror(-error));
+    else
+        notify_ready();
     while (!error && !loop_ended()) {
         uint64_t now_us = loop_now_us();
+        notify_alive_at(now_us);
         reap(node, now_us);
         /* What runs goes on while a certificate is away. */
         if (credentials_follow(&node->credentials, fault))
@@ -372,6 +376,7 @@ int node_run(const struct options *options) {
         follow_ends(node, now_us);
         serve(node);
     }
+    notify_stopping();
     close_node(node);
     return error ? 1 : 0;
 }
