@@ -85,6 +85,9 @@ class RateRequest(Model):
     matching_flows: int = 0
     unmatched_since: datetime | None = None
     warning: str = ""
+    waits_until: datetime | None = None
+    draining_until: datetime | None = None
+    draining_nodes: list[str] = Field(default_factory=list)
     created_at: datetime
     updated_at: datetime
     enforced_at: datetime | None = None
@@ -127,6 +130,7 @@ class Preview(Model):
     floor_bps: int | None = None
     ceiling_bps: int | None = None
     preempts: int = 0
+    waits_until: datetime | None = None
     windows: list[Window] = Field(default_factory=list)
     refusal: Problem | None = None
 

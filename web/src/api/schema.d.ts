@@ -3840,6 +3840,11 @@ export interface components {
              */
             preempts: number;
             /**
+             * Waits Until
+             * @description Until when at the latest the rate would wait for one that was released or lowered and is in use; null: it would not wait. Not known of requests that begin later.
+             */
+            waits_until: string | null;
+            /**
              * Windows
              * @description Next time ranges in which it would be granted without pre-emption.
              */
@@ -4108,6 +4113,21 @@ export interface components {
              * @description What is wrong although every node confirmed; empty: nothing.
              */
             warning: string;
+            /**
+             * Waits Until
+             * @description While the granted rate waits for one that was released or lowered and is in use: until when at the latest; null: it does not wait. Until then nodes apply the rate that the request had before.
+             */
+            waits_until: string | null;
+            /**
+             * Draining Until
+             * @description Until when at the latest nodes apply a rate that the request has no more; null: none does.
+             */
+            draining_until: string | null;
+            /**
+             * Draining Nodes
+             * @description Nodes that have not reported yet that they removed such a rate.
+             */
+            draining_nodes: string[];
             /**
              * Created At
              * Format: date-time

@@ -71,6 +71,9 @@ export function request(change: Partial<RateRequest> = {}): RateRequest {
     matching_flows: 0,
     unmatched_since: null,
     warning: "",
+    waits_until: null,
+    draining_until: null,
+    draining_nodes: [],
     created_at: AT,
     request: {
       source: "a",
