@@ -52,7 +52,7 @@ def _rate(world: World, generation: int, **fields: int) -> None:
 def command_out_of_bounds(world: World) -> tuple[int, int]:
     """Gives the agent of ``world`` every kind of command outside of its bounds: (tried, applied)."""
     sender = world.pair.sender
-    run("ip", "-n", sender, "link", "add", UNNAMED, "type", "dummy")
+    run("ip", "-n", sender, "link", "add", UNNAMED, "type", "veth", "peer", "name", "others")
     run("ip", "-n", sender, "link", "set", UNNAMED, "up")
     unnamed = f"{world.node}:{UNNAMED}"
     before = refused(world)
