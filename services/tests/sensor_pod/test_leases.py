@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from pathlib import Path
+
+from chart.common.clock import SystemClock
+from chart.common.streams_local import LocalBroker
 from chart.registry.probe_leases import VALID_US, LeaseBook
 from chart.sensor_pod.budget import LEASE_WAIT_US, UNLEASED_SHARE, WINDOW_US, ByteBudget
+from chart.sensor_pod.drivers import Drivers
 from chart.sensor_pod.group import Cost, Run
 from chart.sensor_pod.model import Configuration
 from chart.sensor_pod.plan import Declare
+from chart.sensor_pod.pod import Pod
+from chart.sensor_pod.publisher import Publisher
+from chart.sensor_pod.repository import Repository, Retention
 from chart.sensor_pod.scheduler import Scheduler
+from chart.sensor_pod.streams import LEASES, STATE, TOPOLOGY, ControlStreams
+from chart.v1.probe_lease_pb2 import ProbeLease, ProbeLeases
+from chart.v1.sensor_pod_state_pb2 import SensorPodState
+from chart.v1.topology_pb2 import Link, Node, TopologyEntity
+from support.waiting import eventually
 
 LINK = "a:to-b"
 CAPACITY_BPS = 10_000_000
@@ -78,3 +93,44 @@ def test_six_pods_that_want_everything_share_one_links_budget_in_every_minute() 
     # And it is used: all of them together want four times as much.
     last = sum(size for at_us, size in sent if at_us >= 300 * S)
     assert last > 0.7 * BUDGET
+
+
+async def test_a_pod_reports_what_it_wants_of_shared_links_and_takes_its_leases_from_the_stream(tmp_path: Path) -> None:
+    broker, clock = LocalBroker(), SystemClock()
+    repository = Repository(tmp_path / "pod.sqlite")
+    await repository.open()
+    states = await broker.compacted(STATE)
+    pod = Pod("a", repository, Drivers(tmp_path, None, None), Publisher(repository, broker, clock, Retention()), clock)
+    streams = ControlStreams(broker, pod, clock)
+    budget = pod.scheduler.budget
+    tasks = [asyncio.create_task(run()) for run in (streams.run_topology, streams.run_leases, streams.run_state)]
+    try:
+        for node in ("a", "b"):
+            await broker.publish(TOPOLOGY, node, TopologyEntity(node=Node(id=node)))
+        link = Link(id=LINK, from_node="a", to_node="b", capacity_bps=CAPACITY_BPS)
+        await broker.publish(TOPOLOGY, LINK, TopologyEntity(link=link))
+        small = int(BUDGET * UNLEASED_SHARE / 2)
+        await eventually(lambda: budget.limit_bytes(LINK) == small)
+        # A run of three quarters of the budget waits.
+        budget.claim((LINK,), BUDGET * 3 // 4, 0)
+
+        def wanted() -> dict[str, int]:
+            state = states.get("a")
+            return {one.link_id: one.wanted_bytes for one in state.probes} if isinstance(state, SensorPodState) else {}
+
+        await eventually(lambda: wanted() == {LINK: BUDGET * 3 // 4}, 10)
+        for valid_s, limit in ((20, small + 5000), (-1, small)):
+            leases = ProbeLeases(
+                node="a",
+                leases=[ProbeLease(link_id=LINK, minute_bytes=5000, fair_bytes=7000)],
+                valid_until_us=clock.now_us() + valid_s * S,
+            )
+            await broker.publish(LEASES, "a", leases)
+            await eventually(lambda limit=limit: budget.limit_bytes(LINK) == limit)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await states.close()
+        await repository.close()
