@@ -45,7 +45,7 @@ def _rate(world: World, generation: int, **fields: int) -> None:
     rates = link_rate_pb2.LinkRates(
         node=world.node, generation=generation, valid_until_us=now_us() + 10_000_000, controller="nec"
     )
-    rates.links.add(**{"link_id": world.link, "available_bps": 7_000_000, **fields})  # type: ignore[arg-type]
+    rates.links.add(**{"link_id": world.link, "available_bps": 7_000_000, **fields})
     world.streams.publish("chart.link-rate.v1", world.node, rates)
 
 
