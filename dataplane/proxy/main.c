@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "followed.h"
 #include "lib/caps/caps.h"
 #include "lib/events/events.h"
 #include "options.h"
@@ -63,9 +64,43 @@ static int drop_privileges(void) {
     return error;
 }
 
+struct following {
+    struct followed followed;
+    struct options *options;
+};
+
+static void say_what_is_taken(const struct options *options) {
+    fprintf(stderr, "chart-proxy: takes what comes in through %zu interfaces, of %zu prefixes%s\n",
+            options->interface_count, options->host_count, options->host_count ? "" : " (all hosts)");
+}
+
+static void look(void *context) {
+    struct following *following = context;
+    if (!followed_look(&following->followed, following->options))
+        return;
+    say_what_is_taken(following->options);
+    if (steering_change(following->options))
+        /* Once more at the next look. */
+        following->followed.changed.tv_sec = 0;
+}
+
+/* With --state-dir: what the file says now. */
+static int begin_following(struct following *following, struct options *options) {
+    following->options = options;
+    if (!options->state_dir)
+        return 0;
+    int error = followed_open(&following->followed, options);
+    if (error)
+        fprintf(stderr, "chart-proxy: --state-dir %s: %s\n", options->state_dir, strerror(-error));
+    else if (followed_look(&following->followed, options))
+        say_what_is_taken(options);
+    return error;
+}
+
 static int run(struct options *options) {
+    static struct following following;
     struct proxy proxy;
-    if (check_machine(options) || raise_limits(options))
+    if (check_machine(options) || raise_limits(options) || begin_following(&following, options))
         return 1;
     loop_catch_signals();
     int status = 1, error = proxy_open(&proxy, options);
@@ -75,6 +110,8 @@ static int run(struct options *options) {
         error = drop_privileges();
         if (!error) {
             fprintf(stderr, "chart-proxy: ready\n");
+            if (options->state_dir)
+                proxy.watch = (struct proxy_watch){look, &following};
             status = proxy_run(&proxy);
         }
         if (steering_remove(options))

@@ -10,7 +10,7 @@
 #define HELP_COLUMN 26
 #define US_PER_S 1000000u
 
-enum value { VALUE_NONE, VALUE_INTERFACE, VALUE_HOST, VALUE_TEXT, VALUE_NUMBER };
+enum value { VALUE_NONE, VALUE_INTERFACE, VALUE_HOST, VALUE_TEXT, VALUE_STATE_DIR, VALUE_NUMBER };
 
 enum number {
     NUMBER_PORT,
@@ -42,6 +42,8 @@ static const struct option_row table[] = {
      "handle TCP connections arriving on this interface; may be repeated"},
     {"--host", "PREFIX", OTHER(VALUE_HOST, OPTIONS_RUN),
      "only connections from or to these hosts; may be repeated; default: all"},
+    {"--state-dir", "DIR", OTHER(VALUE_STATE_DIR, OPTIONS_RUN),
+     "follow ends.json of chart-agent there instead of --interface, --host and --new-ports"},
     {"--port", "PORT", NUMBER(NUMBER_PORT, 1, 65535), "TCP port of the proxy on loopback; default: 18450"},
     {"--queue", "NUMBER", NUMBER(NUMBER_QUEUE, 0, 65535), "NFQUEUE number for first packets; default: 18450"},
     {"--table", "NUMBER", NUMBER(NUMBER_TABLE, 256, UINT32_MAX),
@@ -67,11 +69,13 @@ static const struct option_row table[] = {
 
 void options_help(FILE *out) {
     fputs("chart-proxy: gives TCP connections of hosts without an agent the explicit rates of this node\n\n"
-          "usage: chart-proxy --interface NAME... [--host PREFIX]... [options]\n"
+          "usage: chart-proxy --state-dir DIR [options]\n"
+          "       chart-proxy --interface NAME... [--host PREFIX]... [options]\n"
           "       chart-proxy --cleanup [--table NUMBER] [--mark NUMBER]\n\n"
           "Terminates the hosts' TCP connections on this node and connects onward from the hosts' own addresses.\n"
           "Onward connections are flows of this node: run it in the cgroup of chart-agent. Connections that\n"
-          "the proxy cannot handle, and all of them when it is not running, bypass it.\n\n",
+          "the proxy cannot handle, and all of them when it is not running, bypass it. With --state-dir it takes what\n"
+          "the registry states for this node, and follows changes.\n\n",
           out);
     for (size_t i = 0; i < N_ROWS; i++) {
         int width = fprintf(out, "  %s%s%s", table[i].name, table[i].argument ? " " : "",
@@ -85,7 +89,11 @@ void options_help(FILE *out) {
           out);
 }
 
-static int parse_host(const char *text, struct host_option *ret) {
+bool options_interface_good(const char *name) {
+    return name[0] && strlen(name) < IF_NAMESIZE && !strpbrk(name, " \t\n/!+\"'");
+}
+
+int options_host(const char *text, struct host_option *ret) {
     struct host_option host;
     unsigned char address[16];
     char bare[INET6_ADDRSTRLEN], written[INET6_ADDRSTRLEN], *end;
@@ -160,7 +168,7 @@ static const char *take(struct options *options, const struct option_row *row, c
     uint64_t number;
     switch (row->value) {
     case VALUE_INTERFACE:
-        if (!value[0] || strlen(value) >= IF_NAMESIZE || strpbrk(value, " \t\n/!+\"'"))
+        if (!options_interface_good(value))
             return "expected the name of an interface, of at most 15 characters";
         if (options->interface_count == OPTION_INTERFACES)
             return "that is more interfaces than 16";
@@ -169,13 +177,16 @@ static const char *take(struct options *options, const struct option_row *row, c
     case VALUE_HOST:
         if (options->host_count == OPTION_HOSTS)
             return "that is more prefixes than 32";
-        if (parse_host(value, &options->hosts[options->host_count]))
+        if (options_host(value, &options->hosts[options->host_count]))
             return "expected ADDRESS or ADDRESS/LENGTH of IPv4 or IPv6";
         options->host_count++;
         return NULL;
     case VALUE_TEXT:
         options->metrics = value;
         return NULL;
+    case VALUE_STATE_DIR:
+        options->state_dir = value;
+        return value[0] ? NULL : "expected a directory";
     case VALUE_NUMBER:
         if (parse_number(value, row->minimum, row->maximum, &number))
             return "expected a number";
@@ -195,8 +206,15 @@ static const char *take(struct options *options, const struct option_row *row, c
 
 static int check(const struct options *options, FILE *errors) {
     bool runs = options->action == OPTIONS_RUN || options->action == OPTIONS_RULES;
-    if (runs && !options->interface_count) {
-        fprintf(errors, "chart-proxy: --interface is missing (see --help)\n");
+    bool stated = options->interface_count || options->host_count || options->new_ports;
+    if (runs && !options->interface_count && !options->state_dir) {
+        fprintf(errors, "chart-proxy: --state-dir or --interface is missing (see --help)\n");
+        return -EINVAL;
+    }
+    if (options->state_dir && stated) {
+        fprintf(errors,
+                "chart-proxy: --state-dir excludes --interface, --host and --new-ports: what is proxied has one "
+                "source\n");
         return -EINVAL;
     }
     for (size_t i = 0; i < options->host_count; i++)

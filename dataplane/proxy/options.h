@@ -29,11 +29,16 @@ struct options {
     bool ipv6, new_ports;
     uint32_t connections, buffer_bytes;
     uint64_t connect_us, idle_us, keepalive_us, drain_us;
-    const char *metrics; /* ADDRESS:PORT, or NULL */
+    const char *metrics;   /* ADDRESS:PORT, or NULL */
+    const char *state_dir; /* of chart-agent, whose file says what is proxied; NULL: the options do */
 };
 
 void options_help(FILE *out);
 /* 0, or -EINVAL after a sentence on errors; ret is then untouched. */
 int options_parse(int count, char **arguments, FILE *errors, struct options *ret);
+
+bool options_interface_good(const char *name);
+/* ADDRESS or ADDRESS/LENGTH; 0 or -EINVAL. */
+int options_host(const char *text, struct host_option *ret);
 
 #endif

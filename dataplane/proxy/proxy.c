@@ -305,6 +305,8 @@ static void tick(struct proxy *proxy) {
             break;
         }
     }
+    if (proxy->watch.look)
+        proxy->watch.look(proxy->watch.context);
     proxy->tick_us = proxy->now_us + (proxy->counters.closing ? CLOSING_TICK_US : TICK_US);
 }
 

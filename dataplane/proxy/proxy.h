@@ -30,8 +30,15 @@
 
 struct metrics;
 
+/* Called once a second; changes what options say of new connections. */
+struct proxy_watch {
+    void (*look)(void *context);
+    void *context;
+};
+
 struct proxy {
     const struct options *options;
+    struct proxy_watch watch; /* look NULL: none */
     int epoll, listeners[2];
     struct queue *queue; /* NULL: no new connections any more */
     struct metrics *metrics;

@@ -106,6 +106,18 @@ int steering_install(const struct options *options) {
     return error;
 }
 
+int steering_change(const struct options *options) {
+    int error = 0;
+    for (size_t i = 0; i < 2 && !error; i++) {
+        if (families[i].ipv6 && !options->ipv6)
+            continue;
+        char *chain = TEXT_OF(rules_write_chain(out, options, families[i].ipv6));
+        error = chain ? restore(&families[i], chain) : -ENOMEM;
+        free(chain);
+    }
+    return error;
+}
+
 int steering_remove(const struct options *options) {
     int error = 0;
     for (size_t i = 0; i < 2; i++) {

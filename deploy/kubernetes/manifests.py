@@ -6,8 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 AGENT = "agent"
-# What starts as root: which capabilities it has, exactly. The proxy is off by default.
-ROOT_CAPABILITIES = {AGENT: ["BPF", "PERFMON", "NET_ADMIN"], "proxy": ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"]}
+# What starts as root: which capabilities it has, exactly. The proxy is off by default;
+# `state` gives a sensor pod its folder.
+ROOT_CAPABILITIES = {
+    AGENT: ["BPF", "PERFMON", "NET_ADMIN"],
+    "proxy": ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"],
+    "state": ["CHOWN"],
+}
+# What may have a capability without being root, where the values ask for it: by its programs' files, so it may
+# escalate.
+FILE_CAPABILITIES = {"sensor-pod": ["NET_RAW"]}
+METRICS_PORT = 8080
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job"}
 
 Manifest = dict[str, Any]
@@ -37,11 +46,12 @@ def container_faults(where: str, pod: dict[str, Any], container: dict[str, Any],
         if context.get("privileged"):
             yield f"{where}: is privileged"
         return
+    by_files = capabilities.get("add") == FILE_CAPABILITIES.get(container["name"], [])
     if not context.get("runAsNonRoot") or context.get("runAsUser", 0) == 0:
         yield f"{where}: may run as root"
-    if capabilities.get("drop") != ["ALL"] or capabilities.get("add"):
+    if capabilities.get("drop") != ["ALL"] or (capabilities.get("add") and not by_files):
         yield f"{where}: keeps capabilities"
-    if context.get("allowPrivilegeEscalation", True):
+    if context.get("allowPrivilegeEscalation", True) and not by_files:
         yield f"{where}: may gain rights"
 
 
@@ -65,6 +75,19 @@ def token_faults(kind: str, name: str, component: str, pod: dict[str, Any], *, e
             yield f"{kind} {name}: cannot enrol, {', '.join(sorted(missing)) or 'the token'} is missing"
 
 
+def policy_faults(policy: Manifest) -> Iterator[str]:
+    """A network policy that names the port of the metrics lets Prometheus in, from its own namespace."""
+    rules = policy["spec"].get("ingress", [])
+    for_metrics = [rule for rule in rules if any(port["port"] == METRICS_PORT for port in rule.get("ports", []))]
+    from_elsewhere = [
+        rule
+        for rule in for_metrics
+        if any("namespaceSelector" in one for one in rule.get("from", [{"namespaceSelector": {}}]))
+    ]
+    if for_metrics and not from_elsewhere:
+        yield f"NetworkPolicy {policy['metadata']['name']}: Prometheus cannot scrape the metrics"
+
+
 def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
     """What is wrong with a rendering; `privileged` says whether the agent was asked to be."""
     found: list[str] = []
@@ -72,6 +95,8 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
     accounts = {m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"}
     for manifest in manifests:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "NetworkPolicy":
+            found += policy_faults(manifest)
         if kind not in WORKLOADS:
             continue
         pod = manifest["spec"]["template"]["spec"]
@@ -83,7 +108,7 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
         for spec, container in containers(manifest):
             where = f"{kind} {name}, container {container['name']}"
             found += container_faults(where, spec, container, privileged=privileged)
-            if kind != "Job":
+            if kind != "Job" and container not in spec.get("initContainers", []):
                 found += [
                     f"{where}: no {probe}" for probe in ("livenessProbe", "readinessProbe") if probe not in container
                 ]

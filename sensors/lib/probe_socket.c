@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/capability.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,17 @@ static int64_t wall_ns(void) {
 
     clock_gettime(CLOCK_REALTIME, &now);
     return to_ns(&now);
+}
+
+/* CAP_NET_RAW where the process may have it and has it not yet, as by a file whose capability is permitted alone: with
+ * an effective one the program would not even start, and say why, where its container has not the capability. */
+static void take_raw_capability(void) {
+    const cap_value_t raw = CAP_NET_RAW;
+    cap_t capabilities = cap_get_proc();
+
+    if (capabilities != NULL && cap_set_flag(capabilities, CAP_EFFECTIVE, 1, &raw, CAP_SET) == 0)
+        (void)cap_set_proc(capabilities); /* what it lacks, the socket says */
+    cap_free(capabilities);
 }
 
 /* Options common to all probe sockets; those that fail only cost precision or buffer and are no reason to stop. */
@@ -114,8 +126,10 @@ int probe_socket_icmp(const union address *address, bool *ret_raw, struct failur
 }
 
 int probe_socket_raw(int protocol, struct failure *failure) {
-    int descriptor = socket(AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
+    int descriptor;
 
+    take_raw_capability();
+    descriptor = socket(AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
     if (descriptor < 0)
         return failure_set(failure, FAILURE_PERMISSION, "probing hops needs CAP_NET_RAW: %s", strerror(errno));
     prepare(descriptor, AF_INET, protocol == IPPROTO_RAW);

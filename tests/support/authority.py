@@ -20,6 +20,8 @@ from cryptography.x509.oid import NameOID
 
 from chart.authority.main import serve
 from chart.authority.settings import AuthoritySettings
+from chart.common.streams import LocalBroker
+from chart.registry.tenants import default_tenant
 from support.postgres import PostgresServer
 from support.processes import free_ports
 from support.waiting import eventually
@@ -107,6 +109,8 @@ class Place:
     url: str
     secrets: list[str] = field(default_factory=list)
     clients: list[httpx.AsyncClient] = field(default_factory=list)
+    # The streams in memory; None: they are at a broker.
+    broker: LocalBroker | None = None
 
     @property
     def ca_file(self) -> Path:
@@ -174,9 +178,14 @@ def settings_of(database_url: str, state_dir: Path, **more: Any) -> AuthoritySet
 
 @asynccontextmanager
 async def running(settings: AuthoritySettings, folder: Path) -> AsyncIterator[Place]:
-    """An authority in this process, ready, with its local identities made."""
-    task = asyncio.create_task(serve(settings))
-    place = Place(settings, folder, f"https://{settings.authority_listen}")
+    """An authority in this process, ready, with its local identities made. With streams in memory every address belongs
+    to who belongs to no tenant.
+    """
+    broker = LocalBroker() if settings.kafka_bootstrap == "local:" else None
+    if broker is not None:
+        await broker.publish("chart.tenant.v1", "default", default_tenant(everything=True))
+    task = asyncio.create_task(serve(settings, broker=broker))
+    place = Place(settings, folder, f"https://{settings.authority_listen}", broker=broker)
 
     async def ready() -> bool:
         if task.done():

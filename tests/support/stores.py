@@ -36,8 +36,8 @@ class Store(Protocol):
 
     async def get(self, request_id: str) -> rr.RateRequest: ...
 
-    async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str) -> None:
-        """A node says that it applied a grant."""
+    async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str, *, removed: bool = False) -> None:
+        """A node reports that it applied a grant, or removed it."""
         ...
 
     def grant(self, request_id: str) -> flow_grant_pb2.FlowGrant | None:
@@ -179,6 +179,35 @@ async def it_is_enforced_when_every_node_has_said_so(store: Store) -> None:
     await until(enforced, "it is enforced")
 
 
+async def what_is_let_go_is_waited_for_until_no_node_applies_it(store: Store) -> None:
+    low = await store.create(ask(60 * MEGA), "low")
+    high = await store.create(ask(50 * MEGA, preemption_priority=5), "high")
+    assert (high.granted_bps, high.enforcement) == (50 * MEGA, rr.ENFORCEMENT_PENDING)
+    lost = await store.get(low.id)
+    assert high.waits_until_us == lost.draining_until_us > 0
+    assert list(lost.draining_nodes) == list(low.confirming_nodes)
+
+    async def told(request_id: str, bps: int) -> bool:
+        grant = store.grant(request_id)
+        return grant is not None and grant.guaranteed_bps == bps
+
+    await until(lambda: told(high.id, 0), "its grant begins without a rate")
+    await until(lambda: told(low.id, 0), "the loser's grant is on the stream")
+    grant = store.grant(low.id)
+    assert grant is not None
+    await store.confirm(grant, low.confirming_nodes[0])
+
+    async def one_left() -> bool:
+        return list((await store.get(low.id)).draining_nodes) == [low.confirming_nodes[1]]
+
+    await until(one_left, "the first node applies it no more")
+    assert await told(high.id, 0)
+    await store.confirm(grant, low.confirming_nodes[1], removed=True)
+    await until(lambda: told(high.id, 50 * MEGA), "the rate is in force")
+    now = await store.get(high.id)
+    assert (now.waits_until_us, (await store.get(low.id)).draining_until_us) == (0, 0)
+
+
 STORIES: tuple[Callable[[Store], Awaitable[None]], ...] = (
     what_fits_is_committed_and_what_does_not_leaves_nothing,
     many_at_once_at_two_replicas_never_over_commit,
@@ -188,4 +217,5 @@ STORIES: tuple[Callable[[Store], Awaitable[None]], ...] = (
     a_hold_keeps_the_rate_and_gives_no_grant_before_it_is_committed,
     who_gives_way_is_told_and_gets_it_back,
     it_is_enforced_when_every_node_has_said_so,
+    what_is_let_go_is_waited_for_until_no_node_applies_it,
 )

@@ -14,6 +14,7 @@ from chart_client.commands import (
     alerts,
     apply,
     completion,
+    edges,
     identity,
     mesh,
     network,
@@ -78,6 +79,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(request.app, name="request")
     for name in ("node", "link", "policy", "measurement"):
         app.add_typer(getattr(network, name), name=name)
+    network.node.add_typer(edges.edge, name="edge")
     network.node.add_typer(node_ends.end, name="end")
     app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tenant.app, name="tenant")

@@ -85,6 +85,9 @@ class RateRequest(Model):
     matching_flows: int = 0
     unmatched_since: datetime | None = None
     warning: str = ""
+    waits_until: datetime | None = None
+    draining_until: datetime | None = None
+    draining_nodes: list[str] = Field(default_factory=list)
     created_at: datetime
     updated_at: datetime
     enforced_at: datetime | None = None
@@ -127,6 +130,7 @@ class Preview(Model):
     floor_bps: int | None = None
     ceiling_bps: int | None = None
     preempts: int = 0
+    waits_until: datetime | None = None
     windows: list[Window] = Field(default_factory=list)
     refusal: Problem | None = None
 
@@ -236,6 +240,15 @@ class MapPosition(Model):
     y: float
 
 
+class NodeEdge(Model):
+    """An interface of a node that polices incoming traffic."""
+
+    interface: str
+    aggregate_bps: int = 0
+    exceed: str = "remark"
+    depth_ms: int = 100
+
+
 class NodeState(Model):
     """State that a node's agent reported."""
 
@@ -288,6 +301,7 @@ class Node(Model):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None = None
+    edges: list[NodeEdge] = []
     tunnel_ends: list[TunnelEnd] = []
     proxied_traffic: ProxiedTraffic = ProxiedTraffic()
     state: NodeState | None = None

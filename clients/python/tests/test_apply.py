@@ -95,6 +95,7 @@ def test_an_export_is_what_apply_takes(gateway: Running, form: tuple[str, ...], 
     chart("apply", "-f", EXAMPLE)
     with Client() as client:
         client.nodes.put("berlin", addresses=["10.0.1.1/32"], map_position={"x": 0.25, "y": 1.0}, tags={"off": "no"})
+        client.nodes.put("madrid", addresses=["10.0.2.1/32"], edges=[{"interface": "eth2", "aggregate_bps": 10**7}])
         client.policies.put("madrid", enforcement="off", max_guaranteed_bps=0, customer_weights={"gold": 3})
     exported = chart("export", *form)
     assert exported.exit_code == 0

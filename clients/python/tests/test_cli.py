@@ -135,8 +135,16 @@ def test_a_request_without_a_flow_says_so(gateway: Running) -> None:
     assert as_json("request", "show", made["id"])["state"] == "NO_MATCHING_FLOW"
     assert "no matching flow" in chart("request", "list").stdout
     assert "no flow matches: tcp from 10.1.0.1/32" in chart("request", "show", made["id"]).stdout
+    request.waits_until_us = request.created_at_us + 60_000_000
+    assert as_json("request", "show", made["id"])["waits_until"] > made["created_at"]
+    assert "in force" in chart("request", "show", made["id"]).stdout
     as_json("request", "release", made["id"])
     assert "released" in chart("request", "list").stdout
+    request = gateway.place.reservations.requests[made["id"]]
+    request.draining_until_us = request.created_at_us + 60_000_000
+    request.draining_nodes.append("alpha")
+    assert as_json("request", "show", made["id"])["draining_nodes"] == ["alpha"]
+    assert "at the latest, on alpha" in chart("request", "show", made["id"]).stdout
     assert as_json("measurement", "list", "--metric", "loss_ratio") == []
 
 

@@ -238,6 +238,9 @@ quota set x
 quota delete x
 node list
 node set x --address 10.0.0.1/32
+node edge list
+node edge set x eth1 --aggregate 1M
+node edge delete x eth1
 node delete x
 link list
 link set x:y --to z --capacity 1M

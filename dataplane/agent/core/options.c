@@ -7,10 +7,6 @@
 
 #define HELP_COLUMN 30
 #define SENSOR_PORT 18300
-/* Room for what a flow sends at once after a pause: an RTT and the queues of its path (signalling's burst tolerance).
- */
-#define EDGE_DEPTH_MS 100
-
 enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK, VALUE_EDGE, VALUE_PORT, VALUE_MS };
 
 struct option_row {
@@ -49,7 +45,8 @@ static const struct option_row table[] = {
     {"--sensor-port", "PORT", VALUE_PORT, OPTIONS_RUN, offsetof(struct agent_options, sensor_port),
      "UDP port of the sensors, not counted as load; 0: none; default: 18300"},
     {"--edge", "IFACE[:AGGREGATE_BPS]", VALUE_EDGE, OPTIONS_RUN, 0,
-     "police incoming traffic: grants to their rate, EF packets without a grant to the aggregate"},
+     "police incoming traffic: grants to their rate, EF packets without a grant to the aggregate;\n"
+     "                                      what the registry says of the interface goes before this"},
     {"--edge-exceed", "drop|remark", VALUE_STRING, OPTIONS_RUN, 0,
      "packets above the rate: drop, or remark as best effort; default: remark"},
     {"--edge-depth-ms", "MS", VALUE_MS, OPTIONS_RUN, offsetof(struct agent_options, edge_depth_ms),

@@ -7,6 +7,9 @@
 #include <stdio.h>
 
 #define AGENT_LINKS_MAX 64
+/* Room for what a flow sends at once after a pause: an RTT and the queues of its path (signalling's burst tolerance).
+ */
+#define EDGE_DEPTH_MS 100
 
 /* --link ID=IFACE[:CAPACITY_BPS]; capacity 0: of the registry, else the interface's speed. */
 struct agent_link_option {

@@ -11,6 +11,7 @@
 #include "core/agent.h"
 #include "core/log.h"
 #include "core/loop.h"
+#include "links/edges.h"
 
 #define TICK_US 100000ull
 #define SECOND_US 1000000ll
@@ -138,6 +139,12 @@ static int on_tags(const char *const *tags, size_t n, void *context) {
     return signal_source_node_tags(tags, n);
 }
 
+static void on_edges(const struct edges_wanted *edges, void *context) {
+    const struct node *node = context;
+
+    edges_follow(node->agent, edges);
+}
+
 static void on_record(const struct streams_record *record, void *context) {
     struct node *node = context;
     const struct messages_intake intake = {.decide = node->decide,
@@ -147,6 +154,7 @@ static void on_record(const struct streams_record *record, void *context) {
                                            .rule = on_rule,
                                            .no_rule = on_no_rule,
                                            .tags = on_tags,
+                                           .edges = on_edges,
                                            .ends = node_ends_stated,
                                            .policy = node_policy_stated,
                                            .context = node};

@@ -8,6 +8,7 @@
 #include "authority/authority.h"
 #include "core/loop.h"
 #include "core/options.h"
+#include "links/edges.h"
 
 #define STATE_REFRESH_US 30000000ll
 /* More refused signals, sessions that came or went, and flows that are signalled in band are told of this often at
@@ -300,6 +301,7 @@ void node_report_state(struct node *node, int64_t now_us) {
         faults[state.n_faults++] = authority_fault();
     add_links(node, &state, interfaces, faults, &classified, &shaped);
     add_left_out(&state, faults, left_out, sizeof(left_out));
+    state.n_faults += edges_faults(node->agent, faults + state.n_faults, NODE_MAX_FAULTS - state.n_faults);
     capabilities[state.n_capabilities++] = "trinity";
     capabilities[state.n_capabilities++] = "attach";
     if (classified)

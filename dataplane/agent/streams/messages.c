@@ -10,6 +10,7 @@
 #include "chart/v1/link_rate.pb-c.h"
 #include "chart/v1/policy.pb-c.h"
 #include "chart/v1/topology.pb-c.h"
+#include "links/edges.h"
 #include "streams/messages_ends.h"
 #include "streams/messages_rules.h"
 
@@ -186,6 +187,29 @@ static int take_policy(const struct messages_intake *intake, const struct stream
     return changed == -EINVAL ? -EBADMSG : changed;
 }
 
+/* node NULL: it has none. An edge that cannot be is left out and counted, the others hold. */
+static void tell_edges(const struct messages_intake *intake, const Chart__V1__Node *node) {
+    struct edges_wanted wanted = {0};
+
+    for (size_t i = 0; node && i < node->n_edges; i++) {
+        const Chart__V1__NodeEdge *from = node->edges[i];
+        struct edge_wanted *edge = &wanted.edges[wanted.n];
+
+        if (wanted.n == EDGES_MAX || !*from->interface || strlen(from->interface) >= sizeof(edge->interface) ||
+            from->depth_ms > UINT16_MAX) {
+            wanted.left_out++;
+            continue;
+        }
+        strcpy(edge->interface, from->interface);
+        edge->aggregate_bps = from->aggregate_bps;
+        edge->drop = from->exceed == CHART__V1__EDGE_EXCEED__EDGE_EXCEED_DROP;
+        edge->depth_ms = from->depth_ms ? (uint16_t)from->depth_ms : EDGE_DEPTH_MS;
+        wanted.n++;
+    }
+    if (intake->edges)
+        intake->edges(&wanted, intake->context);
+}
+
 /* node NULL: it is not registered, or no more. */
 static int tell_ends(const struct messages_intake *intake, const Chart__V1__Node *node) {
     char *text;
@@ -204,6 +228,7 @@ static int tell_ends(const struct messages_intake *intake, const Chart__V1__Node
 static int tell_own_node(const struct messages_intake *intake, const Chart__V1__Node *node) {
     int tags = messages_take_tags(intake, node), ends = tell_ends(intake, node);
 
+    tell_edges(intake, node);
     return tags < 0 ? tags : ends < 0 ? ends : 0;
 }
 

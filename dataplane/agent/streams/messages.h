@@ -23,6 +23,9 @@ struct messages_policy {
     const char *ipfix_collector;
 };
 
+/* Interfaces at which this node polices what comes in; see edges.h. */
+struct edges_wanted;
+
 struct messages_intake {
     struct decide *decide;
     const char *node;
@@ -34,6 +37,8 @@ struct messages_intake {
     void (*no_rule)(const char *id, void *context);
     /* The tags of this node, "name=value". */
     int (*tags)(const char *const *tags, size_t n, void *context);
+    /* The edges of this node, whenever its record was read; may be NULL. */
+    void (*edges)(const struct edges_wanted *edges, void *context);
     /* What runs on this node beside the agent, as JSON; may be NULL. */
     int (*ends)(const char *text, void *context);
     /* A policy, this node's or another one's; may be NULL. */

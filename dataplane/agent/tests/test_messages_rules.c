@@ -17,6 +17,7 @@
 
 #include "chart/v1/session_rule.pb-c.h"
 #include "chart/v1/topology.pb-c.h"
+#include "links/edges.h"
 #include "signal_maps.h"
 #include "streams/messages.h"
 
@@ -26,6 +27,7 @@ struct heard {
     char tags[256];
     char tags_of_rule[256];
     int told_tags;
+    struct edges_wanted edges;
     char ends[2048];
 };
 
@@ -55,6 +57,10 @@ static int on_tags(const char *const *tags, size_t n, void *context) {
     return 1;
 }
 
+static void on_edges(const struct edges_wanted *edges, void *context) {
+    ((struct heard *)context)->edges = *edges;
+}
+
 static int on_ends(const char *text, void *context) {
     struct heard *heard = context;
     snprintf(heard->ends, sizeof(heard->ends), "%s", text);
@@ -66,8 +72,13 @@ static int take(struct heard *heard, enum streams_in topic, const char *key, con
     size_t length = message ? protobuf_c_message_pack(message, octets) : 0;
     const struct streams_record record = {
         .topic = topic, .key = key, .value = message ? octets : NULL, .length = length, .traceparent = ""};
-    const struct messages_intake intake = {
-        .node = "alpha", .rule = on_rule, .no_rule = on_no_rule, .tags = on_tags, .ends = on_ends, .context = heard};
+    const struct messages_intake intake = {.node = "alpha",
+                                           .rule = on_rule,
+                                           .no_rule = on_no_rule,
+                                           .tags = on_tags,
+                                           .edges = on_edges,
+                                           .ends = on_ends,
+                                           .context = heard};
     return messages_take(&intake, &record);
 }
 
@@ -207,6 +218,41 @@ static void test_a_node_knows_its_tags(void **state) {
     assert_string_equal(heard.tags, "");
 }
 
+static void test_a_node_knows_its_edges(void **state) {
+    Chart__V1__TopologyEntity entity = CHART__V1__TOPOLOGY_ENTITY__INIT;
+    Chart__V1__Node node = CHART__V1__NODE__INIT;
+    Chart__V1__NodeEdge edges[3], *pointers[3];
+    struct heard heard = {0};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        chart__v1__node_edge__init(&edges[i]);
+        pointers[i] = &edges[i];
+    }
+    edges[0].interface = "eth1";
+    edges[0].aggregate_bps = 10000000;
+    edges[0].exceed = CHART__V1__EDGE_EXCEED__EDGE_EXCEED_DROP;
+    edges[0].depth_ms = 20;
+    edges[1].interface = "longer-than-the-kernel-takes";
+    edges[2].interface = "eth2";
+    node.id = "alpha";
+    node.n_edges = 3;
+    node.edges = pointers;
+    entity.entity_case = CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE;
+    entity.node = &node;
+    assert_int_equal(take(&heard, STREAMS_TOPOLOGY, "alpha", &entity.base), 0);
+    assert_int_equal(heard.edges.n, 2);
+    assert_int_equal(heard.edges.left_out, 1);
+    assert_string_equal(heard.edges.edges[0].interface, "eth1");
+    assert_int_equal(heard.edges.edges[0].aggregate_bps, 10000000);
+    assert_int_equal(heard.edges.edges[0].depth_ms, 20);
+    assert_true(heard.edges.edges[0].drop);
+    assert_string_equal(heard.edges.edges[1].interface, "eth2");
+    assert_int_equal(heard.edges.edges[1].depth_ms, EDGE_DEPTH_MS);
+    assert_false(heard.edges.edges[1].drop);
+    assert_int_equal(take(&heard, STREAMS_TOPOLOGY, "alpha", NULL), 0);
+    assert_int_equal(heard.edges.n, 0);
+}
+
 static void test_a_node_knows_its_ends(void **state) {
     static const char ENDS[] =
         "{\"node\":\"alpha\",\"tunnel_ends\":[{\"tunnel\":\"a-b\",\"role\":\"origin\",\"interface\":\"itm0\","
@@ -250,6 +296,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_disabled_or_gone_is_no_rule),
         cmocka_unit_test(test_a_rule_that_cannot_be_understood_says_why),
         cmocka_unit_test(test_a_node_knows_its_tags),
+        cmocka_unit_test(test_a_node_knows_its_edges),
         cmocka_unit_test(test_a_node_knows_its_ends),
     };
 

@@ -142,8 +142,50 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- /* A component's own settings of its pods before those of podDefaults. root, values (the component's) */ -}}
+{{- define "chart.podPlacement" -}}
+{{- include "chart.placement" (merge (pick .values "nodeSelector" "tolerations" "affinity" "priorityClassName") .root.Values.podDefaults) -}}
+{{- end -}}
+
+{{- define "chart.podAnnotations" -}}
+{{- with merge (dict) (default dict .values.podAnnotations) .root.Values.podDefaults.podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Further environment, the component's own last: it goes before that of podDefaults. root, values */ -}}
+{{- define "chart.extraEnv" -}}
+{{- with concat (default list .root.Values.podDefaults.extraEnv) (default list .values.extraEnv) }}
+{{- toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* More replicas under load, from values.autoscaling. root, name, values */ -}}
+{{- define "chart.autoscaler" -}}
+{{- with .values.autoscaling }}
+{{- if .enabled }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ include "chart.fullname" $.root }}-{{ $.name }}
+  labels: {{- include "chart.labels" $ | nindent 4 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ include "chart.fullname" $.root }}-{{ $.name }}}
+  minReplicas: {{ $.values.replicas }}
+  maxReplicas: {{ max (int .maxReplicas) (int $.values.replicas) }}
+  metrics:
+    - type: Resource
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .cpuPercent }}}}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -174,7 +216,8 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{- /* Who may reach a component: `ports` from the release's own pods, `open` from everywhere. */ -}}
+{{- /* Who may reach a component: `ports` from the release's own pods, `open` from everywhere, `metrics` from Prometheus.
+With restricted egress: `outside`, further prefixes that it calls. */ -}}
 {{- define "chart.networkPolicy" -}}
 {{- if .root.Values.networkPolicy.enabled }}
 ---
@@ -198,6 +241,18 @@ spec:
         - {protocol: TCP, port: {{ . }}}
         {{- end }}
     {{- end }}
+    {{- if and .metrics (or .root.Values.networkPolicy.prometheus.namespaceLabels .root.Values.networkPolicy.prometheus.podLabels) }}
+    - from:
+        - namespaceSelector: {{- if .root.Values.networkPolicy.prometheus.namespaceLabels }}
+            matchLabels: {{- toYaml .root.Values.networkPolicy.prometheus.namespaceLabels | nindent 14 }}
+            {{- else }} {}{{ end }}
+          {{- with .root.Values.networkPolicy.prometheus.podLabels }}
+          podSelector:
+            matchLabels: {{- toYaml . | nindent 14 }}
+          {{- end }}
+      ports:
+        - {protocol: TCP, port: {{ .metrics }}}
+    {{- end }}
     {{- with .open }}
     - ports:
         {{- range . }}
@@ -219,7 +274,7 @@ spec:
         - {protocol: UDP, port: 53}
         - {protocol: TCP, port: 53}
     - to:
-        {{- range .root.Values.networkPolicy.egressCidrs }}
+        {{- range concat .root.Values.networkPolicy.egressCidrs (default list .outside) | uniq }}
         - ipBlock: {cidr: {{ . | quote }}}
         {{- end }}
   {{- end }}

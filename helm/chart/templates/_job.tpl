@@ -37,6 +37,7 @@ spec:
               valueFrom:
                 secretKeyRef: {name: {{ required "database.secret is missing: the secret with the connection addresses" .root.Values.database.secret }}, key: {{ .role }}}
             {{- end }}
+            {{- include "chart.extraEnv" (dict "root" .root "values" dict) | nindent 12 }}
           resources:
             requests: {cpu: 50m, memory: 128Mi}
             limits: {memory: 512Mi}

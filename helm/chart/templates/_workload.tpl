@@ -12,6 +12,7 @@ volumes    further volumes, as YAML
 ports      container ports: name -> number; default: grpc 9000, http 8080
 service    spec of the Service beyond selector and ports: type
 ca         the authority's certificate; default: the config map's
+outside    prefixes that it calls beside networkPolicy.egressCidrs, where egress is restricted
 */ -}}
 {{- define "chart.workload" -}}
 {{- $full := include "chart.fullname" .root -}}
@@ -42,7 +43,9 @@ metadata:
   name: {{ $full }}-{{ .name }}
   labels: {{- include "chart.labels" . | nindent 4 }}
 spec:
+  {{- if not (dig "autoscaling" "enabled" false .values) }}
   replicas: {{ .values.replicas }}
+  {{- end }}
   revisionHistoryLimit: 5
   strategy:
     type: RollingUpdate
@@ -53,16 +56,14 @@ spec:
   template:
     metadata:
       labels: {{- include "chart.labels" . | nindent 8 }}
-      {{- with .root.Values.podDefaults.podAnnotations }}
-      annotations: {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- include "chart.podAnnotations" . | nindent 6 }}
     spec:
       serviceAccountName: {{ $full }}-{{ .name }}
       automountServiceAccountToken: false
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
       {{- include "chart.pullSecrets" .root | nindent 6 }}
-      {{- include "chart.placement" .root.Values.podDefaults | nindent 6 }}
+      {{- include "chart.podPlacement" . | nindent 6 }}
       securityContext: {{- include "chart.podSecurity" . | nindent 8 }}
       topologySpreadConstraints:
         - maxSkew: 1
@@ -84,6 +85,7 @@ spec:
             {{- with .extra }}
             {{- . | nindent 12 }}
             {{- end }}
+            {{- include "chart.extraEnv" . | nindent 12 }}
           ports:
             {{- range $port, $number := $ports }}
             - {name: {{ $port }}, containerPort: {{ $number }}}
@@ -120,5 +122,6 @@ spec:
         {{- . | nindent 8 }}
         {{- end }}
 {{- include "chart.budget" (dict "root" .root "name" .name "replicas" .values.replicas) }}
-{{- include "chart.networkPolicy" (dict "root" .root "name" .name "ports" (values $ports | sortAlpha) "open" .open) }}
+{{- include "chart.networkPolicy" (dict "root" .root "name" .name "ports" (values $ports | sortAlpha) "open" .open "metrics" 8080 "outside" .outside) }}
+{{- include "chart.autoscaler" . }}
 {{- end -}}

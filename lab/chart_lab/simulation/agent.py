@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -32,6 +33,8 @@ class InForce:
     """What the kernel has of one grant; the leases are counted down by the kernel itself."""
 
     link_id: str
+    # The whole path as the node knows it: what it lets in goes over all of it.
+    path: tuple[str, ...]
     sending: bool
     gr_bps: int
     gr_until_s: float
@@ -53,6 +56,8 @@ class Kernel:
     """What of a node outlives its agent."""
 
     loop: SimulatedLoop
+    # Told at every instant at which a node may apply more than before.
+    changed: Callable[[], None] = lambda: None
     grants: dict[str, InForce] = field(default_factory=dict)
     in_band: dict[str, list[InBand]] = field(default_factory=dict)
 
@@ -81,6 +86,7 @@ class Agent:
         self.kernel = Kernel(broker.loop)
         self._broker = broker
         self._numbers = numbers
+        self._paths: dict[tuple[str, int], tuple[str, ...]] = {}
 
     async def run(self, process: Process) -> None:
         """Follow the streams, decide, report."""
@@ -108,6 +114,8 @@ class Agent:
     ) -> None:
         async for record in records:
             value = cast("flow_grant_pb2.FlowGrant | None", record.value)
+            if value is not None:
+                self._paths[record.key, value.generation] = tuple(value.link_ids)
             decide.put_grant(record.key, value, process.clock.now_us())
             dirty.set()
 
@@ -143,6 +151,7 @@ class Agent:
             old = before.get(row.request_id)
             one = InForce(
                 row.link_id,
+                self._paths[row.request_id, row.generation],
                 row.sending,
                 row.gr_bps,
                 now_s + (row.valid_until_us - now_us) / 1e6,
@@ -152,6 +161,7 @@ class Agent:
             )
             kernel.grants[row.request_id] = one
             decide.set_result(row.request_id, 0, row.gr_bps + row.ar_bps, one.sent_bytes, now_us)
+        kernel.changed()
 
     async def _tell(self, decide: Decide, status: grant_status_pb2.GrantStatus, client: BrokerClient) -> None:
         try:
@@ -216,3 +226,4 @@ class Agent:
             if free_bps > 0 and self._numbers.random() < 0.5:
                 rate_bps = round(free_bps * self._numbers.uniform(0.3, 1.0))
                 flows.append(InBand(rate_bps, now_s + LIFETIME_S))
+        self.kernel.changed()

@@ -2,7 +2,8 @@
 
 * No link is over-committed: no commit adds to what is committed on a link beyond what the link may commit, at any
   instant; what is reserved and what flows drew in band fit together at every moment; the stored profiles know of all of
-  it; no agent applies what was taken back for longer than a grant's validity and the clocks' error.
+  it; no agent applies what was taken back for longer than a grant's validity and the clocks' error; what nodes apply,
+  whatever they were told last, fits together at every instant.
 * No committed request is lost: what a caller was told is granted is there, its grant is on the stream and applied.
 * Every loser is told: a request that loses rate or life without its owner asking is announced with that, and its grant
   says so.
@@ -10,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from chart.reservations.decisions.reservation import Reservation
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import flow_grant_pb2, rate_request_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
+from chart_lab.simulation.agent import Kernel
 from chart_lab.simulation.database import Place, Row
 
 ENDED = (Lifecycle.LIFECYCLE_RELEASED, Lifecycle.LIFECYCLE_EXPIRED, Lifecycle.LIFECYCLE_CANCELLED)
@@ -96,7 +98,7 @@ class Checker:
         """
         self._now_us = now_us
         self._admissible_bps = admissible_bps
-        self._stale_us = stale_us
+        self.stale_us = stale_us
         self._note = note
         # Requests that were told of a loss.
         self._losers: set[str] = set()
@@ -112,6 +114,8 @@ class Checker:
         self._callback_states: dict[str, int] = {}
         self._notices: dict[str, set[object]] = {}
         self.commits = 0
+        # Sums over a link at an instant that were looked at.
+        self.applied_sums = 0
         self._on_link: dict[str, dict[tuple[str, int], LinkCommitment]] = {}
         self._granted: dict[str, list[Granted]] = {}
         self._by_ask: dict[str, str] = {}
@@ -229,7 +233,7 @@ class Checker:
 
     def check_kernel(self, node: str, grants: dict[str, Any]) -> None:
         """What a node applies: no more than was granted at some time of the last validity."""
-        since_us = self._now_us() - self._stale_us
+        since_us = self._now_us() - self.stale_us
         for request_id, one in grants.items():
             if not one.gr_bps:
                 continue
@@ -255,6 +259,28 @@ class Checker:
         if drawn_bps and reserved + drawn_bps > limit:
             detail = f"{link_id}: {reserved} bit/s reserved and {drawn_bps} drawn in band, it may commit {limit}"
             self.violated("overcommitted", detail, link_id)
+
+    def check_applied(self, kernels: Mapping[str, Kernel], now_s: float, limit_bps: Callable[[str], int]) -> None:
+        """What nodes apply at this instant: over every link goes what any node of a path still lets in for a request,
+        and what flows drew in band. `limit_bps`: the most that a link could carry of it while any of it was promised.
+        """
+        by_link: dict[str, dict[str, int]] = {}
+        for kernel in kernels.values():
+            for request_id, one in kernel.grants.items():
+                if now_s < one.gr_until_s and one.gr_bps:
+                    for link_id in one.path:
+                        sums = by_link.setdefault(link_id, {})
+                        sums[request_id] = max(sums.get(request_id, 0), one.gr_bps)
+            for link_id, flows in kernel.in_band.items():
+                drawn_bps = sum(flow.rate_bps for flow in flows if flow.until_s > now_s)
+                by_link.setdefault(link_id, {})["in band"] = drawn_bps
+        for link_id, sums in by_link.items():
+            self.applied_sums += 1
+            applied, limit = sum(sums.values()), limit_bps(link_id)
+            if applied > limit:
+                parts = ", ".join(f"{bps} for {name}" for name, bps in sums.items())
+                detail = f"nodes apply {applied} bit/s on {link_id}, it may carry {limit}: {parts}"
+                self.violated("applied_overcommitted", detail, link_id, *sums)
 
     def check_end(
         self,
@@ -324,13 +350,16 @@ class Checker:
         if grant is None or grant.valid_until_us <= now_us:
             self.violated("lost", f"{identity} is active and has no valid grant on the stream", identity)
             return
-        if grant.guaranteed_bps != one.granted_bps:
-            detail = f"{identity} has {one.granted_bps} bit/s, its grant on the stream says {grant.guaranteed_bps}"
+        due_bps = one.in_force_bps if one.waits_until_us else one.granted_bps
+        if one.waits_until_us and now_us > one.waits_until_us + LATE_US:
+            self.violated("stuck", f"{identity} should be in force since {one.waits_until_us}", identity)
+        if grant.guaranteed_bps != due_bps:
+            detail = f"{identity} has {due_bps} bit/s in force, its grant on the stream says {grant.guaranteed_bps}"
             self.violated("lost", detail, identity)
-        missing = [node for node in one.confirming_nodes if applied(node, identity) != one.granted_bps]
+        missing = [node for node in one.confirming_nodes if applied(node, identity) != due_bps]
         if missing:
             self.violated("lost", f"{identity} is active and not applied by {', '.join(missing)}", identity)
-        elif one.granted_bps and one.enforcement != Enforcement.ENFORCEMENT_ENFORCED:
+        elif one.granted_bps and not one.waits_until_us and one.enforcement != Enforcement.ENFORCEMENT_ENFORCED:
             self.violated("stuck", f"{identity} is applied by everybody but not enforced: {one.reason}", identity)
 
 

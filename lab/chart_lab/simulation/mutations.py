@@ -10,7 +10,7 @@ from unittest import mock
 
 from google.protobuf.message import Message
 
-from chart.reservations.decisions import in_band
+from chart.reservations.decisions import draining, in_band
 from chart.reservations.decisions.reservation import Outcome, Reservation
 from chart.v1.rate_request_pb2 import ServiceState
 from chart_lab.simulation.database import Database, Transaction
@@ -77,6 +77,11 @@ def _leases_for_nothing() -> Patch:
     return mock.patch.object(in_band.Lease, "commitments", property(lambda self: ()))
 
 
+def _let_go_at_once() -> Patch:
+    """What is released is anybody's at once, although nodes may apply it still."""
+    return mock.patch.object(draining, "settle", lambda network, ledger, outcomes, *_: tuple(outcomes))
+
+
 def _losers_untold() -> Patch:
     """Who lost its rate is not told, and keeps its grant."""
     tell = Repository._tell
@@ -114,6 +119,7 @@ MUTATIONS = {
     "drop-the-outbox": Mutation(_drop_the_outbox, ("lost", "untold")),
     "commit-late": Mutation(_commit_late, ("lost", "overcommitted", "duplicated")),
     "leases-for-nothing": Mutation(_leases_for_nothing, ("overcommitted",)),
+    "let-go-at-once": Mutation(_let_go_at_once, ("applied_overcommitted",)),
     "losers-untold": Mutation(_losers_untold, ("untold", "stale", "lost")),
     "applications-not-called": Mutation(_applications_not_called, ("untold",)),
     "keys-forgotten": Mutation(_keys_forgotten, ("duplicated",)),

@@ -24,7 +24,12 @@ from chart_lab.simulation.world import simulate
 # Sets of strings are ordered by this; the same for all, so that a seed is the same run everywhere.
 HASH_SEED = "0"
 # Each figure and the rule that it counts.
-FIGURES = {"overcommitted": "overcommitted", "lost_commits": "lost", "untold_losers": "untold"}
+FIGURES = {
+    "overcommitted": "overcommitted",
+    "applied_overcommitted": "applied_overcommitted",
+    "lost_commits": "lost",
+    "untold_losers": "untold",
+}
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,8 @@ def write(summary: Summary, command: str, out: Path, seconds: float, first_seed:
         {"name": name, "value": summary.rules[rule], "unit": "cases", "goal": "<= 0", "peer": None}
         for name, rule in FIGURES.items()
     ]
+    sums = summary.counts["applied_sums"]
+    figures.append({"name": "applied_sums_judged", "value": sums, "unit": "sums", "goal": None, "peer": None})
     report = {
         "command": command,
         "figures": figures,

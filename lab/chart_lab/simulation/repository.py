@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from chart.common.rpc_errors import RefusalError, not_found
-from chart.reservations.decisions import in_band, messages, notices
+from chart.reservations.decisions import engine, in_band, messages, notices
 from chart.reservations.decisions.engine import Book, Decision
 from chart.reservations.decisions.in_band import Lease
-from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.jobs import Drained
+from chart.reservations.decisions.ledger import Drain, Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.profile import Block, LinkProfile
-from chart.reservations.decisions.reservation import Outcome, Reservation
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.v1 import gr_lease_pb2, rate_request_pb2, reservations_pb2
 from chart_lab.simulation.database import Database, Row, Transaction
 from chart_lab.simulation.processes import Process
@@ -48,7 +49,8 @@ def _waits(notice: Row) -> bool:
 class Repository:
     """Reads and changes of one life of a replica."""
 
-    def __init__(self, database: Database, process: Process) -> None:
+    def __init__(self, database: Database, process: Process, timing: Timing) -> None:
+        self._timing = timing
         self._database = database
         self._process = process
 
@@ -136,7 +138,9 @@ class Repository:
             outcome = change(book.reservations[request_id])
             if outcome is None:
                 return Decision()
-            return Decision((book.take(outcome, self._process.clock.now_us()),))
+            done = engine.apply(book, outcome, self._process.clock.now_us(), self._timing)
+            assert done is not None
+            return Decision((done,))
 
         links = [held.link_id for held in found.commitments]
         decision = await self.decide(network, links, decide, request_ids=[request_id])
@@ -152,6 +156,12 @@ class Repository:
             outcomes = [outcome for one in found.values() if (outcome := change(one)) is not None]
             await self._store(transaction, outcomes)
             return outcomes
+
+    async def drained(self, network: Network, parts: Sequence[tuple[str, Drain]]) -> None:
+        """Rates of requests that no node applies any more."""
+        job = Drained(tuple(parts))
+        links = [part.link_id for _, part in parts]
+        await self.decide(network, links, lambda book: job.decide(book, self._process.clock.now_us()))
 
     async def get(self, request_id: str, owner: str = "") -> Reservation:
         """One request; `owner` empty: anybody's.
@@ -288,6 +298,8 @@ class Repository:
             row = transaction.read("profile", link_id)
             for (kind, *key), packed in (row or {}).items():
                 ledger.track(link_id, Kind(kind)).put((key[0], key[1]), Block.unpack(packed))
+            draining = transaction.read("draining", link_id) or {}
+            ledger.draining[link_id] = {name: Drain(*part) for name, part in draining.items()}
         return ledger
 
     @staticmethod
@@ -302,6 +314,9 @@ class Repository:
                     else:
                         row[int(kind), *key] = block.pack()
                 await transaction.write("profile", link_id, row)
+        for link_id in sorted(ledger.drain_touched):
+            draining = {name: dataclasses.astuple(part) for name, part in ledger.draining[link_id].items()}
+            await transaction.write("draining", link_id, draining)
 
     async def _store(self, transaction: Transaction, outcomes: Iterable[Outcome]) -> None:
         for decided in outcomes:

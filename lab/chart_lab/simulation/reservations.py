@@ -37,6 +37,7 @@ LINK_LOAD = "chart.link-load.v1"
 GROUP = "reservations"
 DUE_EVERY_S = 0.3
 READMIT_EVERY_S = 1.0
+ENTER_EVERY_S = 0.4
 LEASE_EVERY_S = 1.0
 COMMIT_EVERY_S = 0.5
 COUNTERS_EVERY_S = 5.0
@@ -59,7 +60,7 @@ class Replica:
     ) -> None:
         self._process = process
         self._client = broker.client(process)
-        self._repository = Repository(database, process)
+        self._repository = Repository(database, process, timing)
         self._relay = SimulatedRelay(database, self._client, process)
         self._callbacks = SimulatedCallbacks(self._repository, process, receivers)
         self._timing = timing
@@ -83,6 +84,7 @@ class Replica:
             self._take_loads(),
             self._again_and_again(DUE_EVERY_S, self._act_when_due),
             self._again_and_again(READMIT_EVERY_S, self._readmit),
+            self._again_and_again(ENTER_EVERY_S, self._enter_force),
             self._again_and_again(LEASE_EVERY_S, self._lease),
             self._relieve_on_news(),
             self._relay.run(),
@@ -225,6 +227,18 @@ class Replica:
             for outcome in decision.outcomes:
                 _log.info("admitted anew", request=outcome.reservation.id, action=outcome.action)
 
+    async def _enter_force(self) -> None:
+        """Those whose rates wait for what drains."""
+        for one in [one for one in await self._repository.every() if one.waits_until_us]:
+            now_us = self._process.clock.now_us()
+
+            def decide(book: Book, request_id: str = one.id, now_us: int = now_us) -> Decision:
+                outcome = engine.enter_force(book, request_id, now_us, self._timing)
+                return Decision(() if outcome is None else (outcome,))
+
+            links = [held.link_id for held in one.commitments]
+            await self._repository.decide(self.network, links, decide, request_ids=[one.id])
+
     async def _lease(self) -> None:
         """What may be drawn in band on each link."""
         known = await self._repository.leases()
@@ -262,12 +276,13 @@ class Replica:
     async def _take(self, status: grant_status_pb2.GrantStatus) -> None:
         now_us, now_s = self._process.clock.now_us(), self._process.clock.monotonic()
         place = (status.request_id, status.node)
+        outcomes: list[Outcome] = []
         word = (status.generation, int(status.state), status.reason, status.kernel_rate_bps)
         if place in self._seen and self._seen[place][0] == word and now_s - self._seen[place][1] < COUNTERS_EVERY_S:
             return
         while True:
             try:
-                await self._repository.observe(
+                outcomes = await self._repository.observe(
                     [status.request_id], lambda one: lifecycle.on_statuses(one, [status], now_us, self._timing)
                 )
             except psycopg.Error as error:
@@ -275,4 +290,10 @@ class Replica:
                 await asyncio.sleep(RETRY_S)
             else:
                 self._seen[place] = (word, now_s)
-                return
+                break
+        over = [(outcome.reservation.id, part) for outcome in outcomes for part in outcome.drained]
+        if over:
+            try:
+                await self._repository.drained(self.network, over)
+            except psycopg.Error as error:
+                _log.warning("what drained is free a little later", reason=str(error))

@@ -45,7 +45,12 @@ SHARE = 0.8
 
 # Time is short: limits are a fraction of the services' defaults, their proportions the same.
 VALIDITY_US = 12_000_000
-TIMING = Timing(grant_validity_us=VALIDITY_US, confirmation_limit_us=4_000_000, hold_limit_us=15_000_000)
+TIMING = Timing(
+    grant_validity_us=VALIDITY_US,
+    confirmation_limit_us=4_000_000,
+    hold_limit_us=15_000_000,
+    clock_error_us=2 * CLOCK_ERROR_US,
+)
 RULE = LeaseRule(length_us=10_000_000, clock_error_us=2 * CLOCK_ERROR_US)
 LINK_RATE_LEASE_US = 8_000_000
 FAULTS_S = 16.0
@@ -152,6 +157,7 @@ class World:
         for node in self.nodes:
             own = {link.id: link.capacity_bps for link in self.links.values() if link.from_node == node}
             self.agents[node] = Agent(node, own, self.broker, self._numbers(f"agent-{node}"))
+            self.agents[node].kernel.changed = self._check_applied
 
     def _state(self, key: str, entity: topology_pb2.TopologyEntity) -> None:
         self.broker.append(TOPOLOGY, Stored(key, entity.SerializeToString(), {}, self.loop.now_us))
@@ -171,13 +177,22 @@ class World:
         self.agents[link.from_node].links[link.id] = capacity_bps
         return f"{link.id} has now {capacity_bps} of {link.capacity_bps} bit/s"
 
-    def _admissible_bps(self, link_id: str) -> int:
-        """The most that a replica may take the link for: what it was while a record may still be on its way."""
-        since_us = self.loop.now_us - 15_000_000
+    def _admissible_bps(self, link_id: str, lasting_us: int = 0) -> int:
+        """The most that a replica may take the link for: what it was while a record may still be on its way.
+        `lasting_us`: at any time of so long before.
+        """
+        since_us = self.loop.now_us - 15_000_000 - lasting_us
         history = self.limits[link_id]
         current = [limit for at, limit in history if at >= since_us]
         before = [limit for at, limit in history if at < since_us]
         return max([*current, *before[-1:]])
+
+    def _check_applied(self) -> None:
+        """What nodes apply at this instant; a link that shrank is used as before until grants' validity is over."""
+        kernels = {node: agent.kernel for node, agent in self.agents.items()}
+        self.checker.check_applied(
+            kernels, self.loop.time(), lambda link_id: self._admissible_bps(link_id, self.checker.stale_us)
+        )
 
     def _server(self, name: str) -> Server:
         server = Server(self._process(name, lambda process: self._run_reservations(process, server)))
@@ -251,6 +266,7 @@ class World:
         """Look at the nodes all the time."""
         while True:
             await asyncio.sleep(0.5)
+            self._check_applied()
             for node, agent in self.agents.items():
                 agent.kernel.expire()
                 self.checker.check_kernel(node, agent.kernel.grants)
@@ -294,6 +310,7 @@ def simulate(seed: int, mutation: str = "") -> Result:
             _log_into(world.trace)
             loop.run_until_complete(world.run())
             counts = {"commits": world.checker.commits, "promises": len(world.checker.promises)}
+            counts["applied_sums"] = world.checker.applied_sums
             for application in world.applications:
                 for name, count in application.counts.items():
                     counts[name] = counts.get(name, 0) + count

@@ -76,12 +76,13 @@ class Memory:
     async def get(self, request_id: str) -> rr.RateRequest:
         return messages.rate_request(self._database.table("rate_request")[request_id]["reservation"])
 
-    async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str) -> None:
+    async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str, *, removed: bool = False) -> None:
+        state = grant_status_pb2.GRANT_STATE_REMOVED if removed else grant_status_pb2.GRANT_STATE_APPLIED
         status = grant_status_pb2.GrantStatus(
             request_id=grant.request_id,
             node=node,
             generation=grant.generation,
-            state=grant_status_pb2.GRANT_STATE_APPLIED,
+            state=state,
             applied_at_us=self._bench.loop.now_us,
         )
         await self._agents.publish(GRANT_STATUS, f"{grant.request_id},{node}", status)

@@ -16,6 +16,7 @@ from chart.authority.keys import Keys
 from chart.authority.keystore import KeyStore
 from chart.authority.kubernetes import Kubernetes
 from chart.authority.settings import AuthoritySettings
+from chart.authority.tenants import Owners
 from chart.authority.tls import PEER_CERTIFICATE
 from chart.authority.trust import Trust, not_authenticated
 from chart.common.clock import Clock
@@ -62,6 +63,7 @@ class Authority:
     verifier: TokenVerifier
     reports: Buckets
     rights: BrokerRights
+    owners: Owners = field(default_factory=Owners)
     # The cluster that it runs in, if any.
     kubernetes: Kubernetes | None = None
 

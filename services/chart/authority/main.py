@@ -31,7 +31,7 @@ from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
 from chart.common.retries import until_done
-from chart.common.streams import connect
+from chart.common.streams import Broker, connect
 from chart.common.tokens import RemoteKeys, TokenVerifier
 
 STOP_GRACE_S = 3
@@ -115,11 +115,13 @@ async def running(settings: AuthoritySettings, context: ssl.SSLContext) -> Async
             await store.close()
 
 
-async def serve(settings: AuthoritySettings, sockets: list[socket.socket] | None = None) -> None:
-    """Serve until cancelled."""
+async def serve(
+    settings: AuthoritySettings, sockets: list[socket.socket] | None = None, broker: Broker | None = None
+) -> None:
+    """Serve until cancelled. ``broker``: instead of the one that the settings name."""
     context = tls.server_context()
     sockets = sockets or listen(settings.authority_listen)
-    broker = connect(settings)
+    broker = broker or connect(settings)
     try:
         async with running(settings, context) as (authority, renew_at_us):
             app = create_app(settings)
@@ -148,6 +150,7 @@ async def serve(settings: AuthoritySettings, sockets: list[socket.socket] | None
                         OutboxRelay(authority.pool, broker, "authority").run(),
                         streams.follow_topology(authority.pool, broker, authority.clock),
                         streams.follow_accounts(authority.pool, broker, authority.clock),
+                        authority.owners.follow(broker),
                         *_publications(authority),
                     )
                 finally:

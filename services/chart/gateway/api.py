@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 
 from chart.gateway import errors
 from chart.gateway.context import Gateway
+from chart.gateway.forwarded import Forwarded
 from chart.gateway.middleware import Envelope
 from chart.gateway.routes import (
     authorisations,
@@ -86,6 +87,8 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     errors.install(app, lambda path: allowed_methods(routers, path), settings.body_limit_bytes)
     app.router.default = Dashboard(settings.web_dir)
     app.add_middleware(Envelope, body_limit_bytes=settings.body_limit_bytes)
+    # The last is the first that a request meets.
+    app.add_middleware(Forwarded, forwarders=settings.trusted_forwarders)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -53,6 +53,8 @@ async def serve(settings: GatewaySettings, listening: socket.socket) -> None:
             lifespan="off",
             ws="none",
             server_header=False,
+            # Whose word counts is a setting (forwarded.py); uvicorn would take this machine's.
+            proxy_headers=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=STOP_GRACE_S,
         )

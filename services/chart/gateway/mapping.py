@@ -41,8 +41,28 @@ def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
         sensor_pod_target=body.sensor_pod_target,
         tags=body.tags,
         map_position=topology_pb2.MapPosition(x=position.x, y=position.y) if position else None,
+        edges=[
+            topology_pb2.NodeEdge(
+                interface=edge.interface,
+                aggregate_bps=edge.aggregate_bps,
+                exceed=topology_pb2.EdgeExceed.Value(f"EDGE_EXCEED_{edge.exceed.upper()}"),
+                depth_ms=edge.depth_ms,
+            )
+            for edge in body.edges or ()
+        ],
         tunnel_ends=[ends_mapping.end_message(end) for end in body.tunnel_ends or ()],
         proxied_traffic=ends_mapping.proxied_message(body.proxied_traffic),
+    )
+
+
+def node_edge(message: topology_pb2.NodeEdge) -> network.NodeEdge:
+    """An edge of a node, as the registry stores it."""
+    exceed = suffix(topology_pb2.EdgeExceed, message.exceed, "EDGE_EXCEED_", "REMARK").lower()
+    return network.NodeEdge(
+        interface=message.interface,
+        aggregate_bps=message.aggregate_bps,
+        exceed=cast(network.EdgeExceed, exceed),
+        depth_ms=message.depth_ms or 100,
     )
 
 
@@ -59,6 +79,7 @@ def node(message: topology_pb2.Node, revision: int, state: network.NodeState | N
         sensor_pod_target=message.sensor_pod_target,
         tags=dict(message.tags),
         map_position=position,
+        edges=[node_edge(edge) for edge in message.edges],
         tunnel_ends=[ends_mapping.end(end) for end in message.tunnel_ends],
         proxied_traffic=ends_mapping.proxied(message.proxied_traffic),
         state=state,

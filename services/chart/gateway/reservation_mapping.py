@@ -181,6 +181,9 @@ def rate_request(request: rate_request_pb2.RateRequest) -> RateRequest:
         matching_flows=request.matching_flows,
         unmatched_since=timestamp_or_none(request.unmatched_since_us),
         warning=request.warning,
+        waits_until=timestamp_or_none(request.waits_until_us),
+        draining_until=timestamp_or_none(request.draining_until_us),
+        draining_nodes=list(request.draining_nodes),
         created_at=timestamp(request.created_at_us),
         updated_at=timestamp(request.updated_at_us),
         enforced_at=timestamp_or_none(request.enforced_at_us),
@@ -217,6 +220,7 @@ def preview(answer: reservations_pb2.PreviewRateRequestResponse, instance: str =
         floor_bps=answer.floor_bps or None,
         ceiling_bps=answer.ceiling_bps or None,
         preempts=answer.preempts,
+        waits_until=timestamp_or_none(answer.waits_until_us),
         windows=[
             Window(start=timestamp(one.start_us), end=end_or_none(one.end_us), free_bps=one.free_bps)
             for one in answer.windows

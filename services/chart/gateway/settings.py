@@ -43,6 +43,8 @@ class GatewaySettings(BaseServiceSettings):
     public_url: str = "http://127.0.0.1:18080"
     dev_token_lifetime_s: int = Field(default=8 * 3600, ge=1, le=86_400)
 
+    # Proxies in front whose X-Forwarded-For and X-Forwarded-Proto are taken: addresses, networks, host names.
+    trusted_forwarders: tuple[str, ...] = ()
     body_limit_bytes: int = Field(default=1_000_000, ge=1024)
     # Per subject (or address without a token): sustained requests per second, and how many at once.
     rate_limit_per_s: float = Field(default=500.0, gt=0)

@@ -4,6 +4,7 @@ speaks to the broker itself. A folder for each name, so that each program can be
 | file | what |
 |---|---|
 | ``service.pem``, ``service.key`` | certificate and key of ``service/<name>`` |
+| ``records.pem``, ``records.key`` | where wanted: of ``service/records``, who checks records of nodes |
 | ``broker.pem`` | of ``kafka``: both in one file, as the broker reads them |
 | ``authority.pem`` | the certificate that issued them |
 | ``kafka.properties`` | what ``CHART_KAFKA_PROPERTIES`` names |
@@ -14,6 +15,7 @@ Clients of the broker read these files when they start: after a renewal they are
 from __future__ import annotations
 
 import datetime
+import ipaddress
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -31,6 +33,7 @@ SERVICES = ("allocator", "archiver", "authority", "gateway", "inference", "regis
 # Renewed at half of it, by whatever starts the platform.
 LIFE = datetime.timedelta(days=365)
 CERTIFICATE, KEY, PROPERTIES = "service.pem", "service.key", "kafka.properties"
+RECORDS, RECORDS_CERTIFICATE, RECORDS_KEY = "records", "records.pem", "records.key"
 BROKER_FILE, AUTHORITY_FILE = "broker.pem", "authority.pem"
 
 
@@ -71,9 +74,11 @@ def keep(
     domain: str,
     broker_names: tuple[str, ...],
     seen_in: Path | None = None,
+    records: Iterable[str] = (),
 ) -> list[str]:
     """Make the certificates that are due below ``folder``; returns whose. ``broker_names``: how clients reach the
-    broker; ``seen_in``: where a program finds its own folder, when it does not see this one.
+    broker; ``seen_in``: where a program finds its own folder, when it does not see this one; ``records``: who checks
+    records of nodes.
 
     Raises:
         OSError: the files cannot be written.
@@ -88,20 +93,49 @@ def keep(
         told = properties(seen / AUTHORITY_FILE, seen / CERTIFICATE, seen / KEY)
         write_private(own / PROPERTIES, told.encode())
         write_private(own / AUTHORITY_FILE, authority.public_bytes(serialization.Encoding.PEM))
-        old = certificate.read_bytes() if certificate.exists() and key.exists() else b""
-        if not due(old, authority, server_names, now):
-            continue
-        private = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(private, hashes.SHA256())
-        certificate_pem = sign(request, f"spiffe://{domain}/service/{name}", server_names)
-        pem = private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        # The key first: whoever sees the new certificate finds its key.
-        write_private(key, pem)
-        write_private(certificate, certificate_pem.encode())
-        if name == BROKER:
-            write_private(own / BROKER_FILE, pem + certificate_pem.encode())
-        made.append(name)
+        fresh = _identity(certificate, key, f"spiffe://{domain}/service/{name}", sign, authority, server_names, now)
+        if name in records:
+            files = own / RECORDS_CERTIFICATE, own / RECORDS_KEY
+            fresh |= _identity(*files, f"spiffe://{domain}/service/{RECORDS}", sign, authority, (), now)
+        if name == BROKER and fresh:
+            write_private(own / BROKER_FILE, key.read_bytes() + certificate.read_bytes())
+        if fresh:
+            made.append(name)
     return made
+
+
+def _identity(
+    certificate: Path,
+    key: Path,
+    uri: str,
+    sign: Sign,
+    authority: x509.Certificate,
+    names: tuple[str, ...],
+    now: datetime.datetime,
+) -> bool:
+    """Make certificate and key when they are due; whether they were."""
+    old = certificate.read_bytes() if certificate.exists() and key.exists() else b""
+    if not due(old, authority, names, now):
+        return False
+    private = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, uri.rpartition("/")[2])])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(private, hashes.SHA256())
+    pem = sign(request, uri, names)
+    # The key first: whoever sees the new certificate finds its key.
+    write_private(
+        key,
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    )
+    write_private(certificate, pem.encode())
+    return True
+
+
+def is_address(name: str) -> bool:
+    """Whether it is an address and no DNS name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

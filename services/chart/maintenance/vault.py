@@ -12,6 +12,8 @@ import requests
 WRAPPING_KEY = "chart-keys"
 RECEIPT_KEY = "chart-receipts"
 ROLE = "chart-authority"
+# Signs certificates of a machine's services before the authority runs.
+MACHINE_ROLE = "chart-machine"
 POLICY = """
 path "{transit}/datakey/plaintext/chart-keys" {{ capabilities = ["update"] }}
 path "{transit}/decrypt/chart-keys" {{ capabilities = ["update"] }}
@@ -108,16 +110,17 @@ def _configure_certificates(vault: hvac.Client, domain: str, mount: str) -> None
         "code_signing_flag": False,
         "email_protection_flag": False,
         "key_type": "any",
-        "max_ttl": "720h",
         "not_before_duration": "5m",
         "no_store": True,
     }
-    for name, kind, server in (
-        ("chart-node", "node", True),
-        ("chart-service", "service", False),
-        ("chart-user", "user", False),
-        ("chart-server", "service", True),
+    for name, kind, server, longest in (
+        ("chart-node", "node", True, "720h"),
+        ("chart-service", "service", False, "720h"),
+        ("chart-user", "user", False, "720h"),
+        ("chart-server", "service", True, "720h"),
+        # Not in the authority's policy: of who sets up the machine.
+        (MACHINE_ROLE, "service", True, "8784h"),
     ):
         holder = {"ou": [kind], "allowed_uri_sans": [f"spiffe://{domain}/{kind}/*"]}
-        flags = {"server_flag": server, "allow_ip_sans": server}
+        flags = {"server_flag": server, "allow_ip_sans": server, "max_ttl": longest}
         vault.secrets.pki.create_or_update_role(name, extra_params={**role, **holder, **flags}, mount_point=mount)

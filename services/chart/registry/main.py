@@ -76,7 +76,9 @@ async def serve(settings: RegistrySettings) -> None:
         try:
             servicer = RegistryServicer(pool)
             await servicer.ensure_built_in(
-                settings.registry_first_enforcement, development=settings.environment == "development"
+                settings.registry_first_enforcement,
+                development=settings.environment == "development",
+                measures=settings.registry_first_mesh,
             )
             registration = ("chart.v1.Registry", registry_pb2_grpc.add_RegistryServicer_to_server, servicer)
             # The broker is no condition: changes are committed without it and published when it is back.

@@ -30,6 +30,7 @@ from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.sensing_mesh_pb2 import MeshLink, MeshMember, MeshPlan, MeshSensor, SensingMesh
 from chart.v1.topology_pb2 import Link, Node
 
+BUILT_IN_ID = "all"
 MAX_SENSORS = 8
 MAX_NODES = 1000
 MAX_CONFIGURATIONS = 20_000
@@ -74,6 +75,29 @@ def sensing_mesh(stated: SensingMesh) -> SensingMesh:
     stored.budget_share = stated.budget_share or DEFAULT_BUDGET_SHARE
     stored.revision = 0
     return stored
+
+
+def built_in(*, enabled: bool) -> SensingMesh:
+    """The mesh that exists from the start: round trips between all nodes that have a sensor pod."""
+    return sensing_mesh(
+        SensingMesh(
+            id=BUILT_IN_ID,
+            description="Round trips between all nodes",
+            sensors=[MeshSensor(sensor="ping", parameters={"count": "5"}, period_ms=10_000)],
+            enabled=enabled,
+            owner="registry",
+        )
+    )
+
+
+def check_deletion(identity: str) -> None:
+    """Refuse to delete the mesh that exists from the start.
+
+    Raises:
+        RefusalError: INVALID_ARGUMENT.
+    """
+    if identity == BUILT_IN_ID:
+        raise invalid("id", f"the mesh {identity!r} is built in and cannot be deleted", "disable it instead")
 
 
 def _check_sensor(place: str, sensor: MeshSensor) -> None:
@@ -236,6 +260,9 @@ def _run(
             _remark(shown, f"spruce needs the capacity of the path from {ends[0].id} to {ends[1].id}, which is unknown")
             return None
         parameters["capacity_bps"] = str(least)
+    least_bps = min((capacities.get(link, UNKNOWN_CAPACITY_BPS) for link in there), default=UNKNOWN_CAPACITY_BPS)
+    known_bps = least_bps if all(link in capacities for link in there) else None
+    parameters = probe_costs.fitted(sensor.sensor, parameters, known_bps, _per_minute(mesh.budget_share, least_bps))
     cost = probe_costs.cost_of(sensor.sensor, parameters)
     takes: Counter[str] = Counter(dict.fromkeys(there, cost.probe_bytes))
     for link in back:

@@ -53,6 +53,9 @@ def keep_unsaid(node: Node, before: Node, request: registry_pb2.PutNodeRequest) 
     """The node with what its request does not say as it was before."""
     kept = Node()
     kept.CopyFrom(node)
+    if request.keep_edges:
+        del kept.edges[:]
+        kept.edges.extend(before.edges)
     if request.keep_tunnel_ends:
         del kept.tunnel_ends[:]
         kept.tunnel_ends.extend(before.tunnel_ends)

@@ -56,14 +56,16 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     await _write(connection, LINK, link_id, filled, stored, "registry")
         self._reported_bps[link_id] = capacity_bps
 
-    async def ensure_built_in(self, first_enforcement: str, *, development: bool = True) -> None:
+    async def ensure_built_in(self, first_enforcement: str, *, development: bool = True, measures: bool = True) -> None:
         """Make what exists from the start and is not there: the policy "default" with the mode that this installation
-        begins in, the tenant "default", which owns everything in development alone, and the built-in session rules.
+        begins in, the tenant "default", which owns everything in development alone, the built-in session rules, and
+        the mesh of all nodes.
         """
         await self._ensure(POLICY, service.default_policy(first_enforcement))
         await self._ensure(TENANT, tenants.default_tenant(everything=development))
         for rule in session_rules.BUILT_IN:
             await self._ensure(SESSION_RULE, rule)
+        await self._ensure(SENSING_MESH, meshes.built_in(enabled=measures))
 
     async def _ensure(self, kind: Kind[Any], message: Any) -> None:
         async with self._pool.connection() as connection, connection.transaction():
@@ -225,7 +227,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     async def DeleteSensingMesh(  # noqa: N802
         self, request: registry_pb2.DeleteSensingMeshRequest, context: Any
     ) -> registry_pb2.DeleteSensingMeshResponse:
-        """Delete a mesh with its configurations."""
+        """Delete a mesh that is not built in, with its configurations."""
+        meshes.check_deletion(request.id)
         await self._delete(SENSING_MESH, request.id, rpc.actor(context))
         return registry_pb2.DeleteSensingMeshResponse()
 

@@ -17,6 +17,10 @@ LINK_CONTROLLERS = ("nec", "rcp")
 MAX_CAPACITY_BPS = 10**13
 MAX_DELAY_US = 60 * 10**6
 MAX_TAGS = 64
+# As an agent takes them.
+MAX_EDGES = 64
+MAX_EDGE_DEPTH_MS = 65_535
+DEFAULT_EDGE_DEPTH_MS = 100
 MAX_TEXT = 1000
 # Of tunnels' customers, as the tunnels take them.
 MAX_CUSTOMERS = 64
@@ -101,7 +105,28 @@ def node(stated: topology_pb2.Node) -> topology_pb2.Node:
         for axis in ("x", "y"):
             if not 0 <= getattr(stated.map_position, axis) <= 1:
                 raise invalid(f"map_position.{axis}", "must be between 0 (left, top) and 1 (right, bottom)")
+    _store_edges(stored)
     return stored
+
+
+def _store_edges(stored: topology_pb2.Node) -> None:
+    if len(stored.edges) > MAX_EDGES:
+        raise invalid("edges", f"must be at most {MAX_EDGES} interfaces, are {len(stored.edges)}")
+    for index, edge in enumerate(stored.edges):
+        at = f"edges[{index}]"
+        if not _INTERFACE.fullmatch(edge.interface):
+            words = f"{edge.interface!r} is not an interface name: 1 to 15 characters without space, / or :"
+            raise invalid(f"{at}.interface", words)
+        if any(before.interface == edge.interface for before in stored.edges[:index]):
+            raise invalid(f"{at}.interface", f"{edge.interface} is listed twice")
+        if edge.aggregate_bps > MAX_CAPACITY_BPS:
+            raise invalid(f"{at}.aggregate_bps", f"must be at most {MAX_CAPACITY_BPS} bit/s, is {edge.aggregate_bps}")
+        if edge.depth_ms > MAX_EDGE_DEPTH_MS:
+            raise invalid(f"{at}.depth_ms", f"must be at most {MAX_EDGE_DEPTH_MS} ms, is {edge.depth_ms}")
+        if edge.exceed not in topology_pb2.EdgeExceed.values():
+            raise invalid(f"{at}.exceed", "must be remark or drop", "remark", "drop")
+        edge.exceed = edge.exceed or topology_pb2.EDGE_EXCEED_REMARK
+        edge.depth_ms = edge.depth_ms or DEFAULT_EDGE_DEPTH_MS
 
 
 def link(stated: topology_pb2.Link) -> topology_pb2.Link:

@@ -18,5 +18,7 @@ class RegistrySettings(BaseServiceSettings):
     # Mode of the policy "default" that is made on a database without one. An installation that is tried out or is a
     # laboratory may begin to enforce at once; what operators say afterwards holds over every restart.
     registry_first_enforcement: Literal["off", "observe", "enforce"] = "observe"
+    # Whether the mesh "all" that is made on a database without one measures from the start.
+    registry_first_mesh: bool = True
     # A sensing configuration whose validity ended stays to be read for so long, then it is deleted.
     registry_keep_over_s: float = Field(default=3600.0, gt=0)

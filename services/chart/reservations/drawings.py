@@ -23,7 +23,9 @@ somebody has a time limit, so nothing is ever stuck.
 _WORDS = {
     "lifecycle": "Whether it is held, reserved for later, in force, or over.",
     "enforcement": "What the agents on the path confirmed. A new rate or path has to be confirmed anew; a grant that"
-    " was not confirmed goes on being published, so that a late confirmation heals it.",
+    " was not confirmed goes on being published, so that a late confirmation heals it. A request whose rate waits for"
+    " one that drains is PENDING until that is over, and says until when at the latest"
+    " (`waits_until`).",
     "service": "Whether it has its rate. A request that lost it runs on at the available rate and gets it back when it"
     " frees: it is tried whenever something was freed, and every 2 s.",
     "callback": "Whether its application has received the latest change. Tried again after 1, 2, 5, 15 s, 1, 5, 15 min,"

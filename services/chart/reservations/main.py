@@ -30,7 +30,11 @@ SCHEMA = "reservations"
 async def serve(settings: ReservationsSettings) -> None:
     """Run the service until cancelled."""
     timing = Timing(
-        settings.grant_validity_us, settings.confirmation_limit_us, settings.remember_ended_us, settings.hold_limit_us
+        settings.grant_validity_us,
+        settings.confirmation_limit_us,
+        settings.remember_ended_us,
+        settings.hold_limit_us,
+        clock_error_us=settings.clock_error_us,
     )
     rule = LeaseRule(
         settings.lease_idle_share,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Coroutine
 from typing import Any
 
@@ -9,22 +10,24 @@ import structlog
 from prometheus_client import Counter
 from ulid import ULID
 
-from chart.common import rpc, telemetry
+from chart.common import ownership, rpc, telemetry
 from chart.common.clock import Clock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
-from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, tenants, validation
+from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
 from chart.reservations.decisions.admission import Refused
 from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
 from chart.reservations.decisions.quotas import Spending, Use
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Reservation, Timing
+from chart.reservations.edges.allowance_calls import AllowanceCalls
 from chart.reservations.edges.answer_calls import AnswerCalls
 from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.network_calls import NetworkCalls
 from chart.reservations.edges.network_view import NetworkView
 from chart.reservations.edges.watch import Watch
 from chart.reservations.store import previews
+from chart.reservations.store.allowances import Allowances
 from chart.reservations.store.callbacks import Callbacks
 from chart.reservations.store.idempotency import KeptAnswers
 from chart.reservations.store.quotas import Quotas
@@ -46,7 +49,7 @@ GRANTED, REPLAYED = ASKED.labels(outcome="granted"), ASKED.labels(outcome="repla
 _log = structlog.get_logger("chart.reservations")
 
 
-class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.ReservationsServicer):
+class ReservationsServicer(NetworkCalls, AnswerCalls, AllowanceCalls, reservations_pb2_grpc.ReservationsServicer):
     """Answers from topology, policy and the database."""
 
     def __init__(
@@ -61,6 +64,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     ) -> None:
         NetworkCalls.__init__(self, repository, view, clock)
         AnswerCalls.__init__(self, KeptAnswers(repository.pool, repository.idempotency_us), clock)
+        AllowanceCalls.__init__(self, Allowances(repository.pool))
         self._quotas = Quotas(repository.pool)
         self._batches = batches
         self._callbacks = callbacks
@@ -115,8 +119,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
             raise
         except RefusalError as error:
             return pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
-        found = await previews.preview(self._repository.pool, self._view.network, ask, now_us)
-        return messages.preview(found.decision, found.windows, len(found.losers))
+        found = await previews.preview(self._repository.pool, self._view.network, ask, now_us, self._timing)
+        return messages.preview(found.decision, found.windows, len(found.losers), found.waits_until_us)
 
     async def CommitRateRequest(  # noqa: N802
         self, request: pb.CommitRateRequestRequest, context: Any
@@ -125,7 +129,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        step = Step(request.id, actor, lambda one: lifecycle.commit(one, now_us, self._timing))
+        step = Step(request.id, actor, lambda one: lifecycle.commit(one, now_us, self._timing), self._timing)
         committed = (await self._batches.submit(step)).request
         assert committed is not None
         if committed.lifecycle not in (Lifecycle.LIFECYCLE_RESERVED, Lifecycle.LIFECYCLE_ACTIVE):
@@ -156,7 +160,10 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         _log.info("changed a request", **messages.logged(result.request), actor=actor)
         answer = pb.ChangeRateRequestResponse(rate_request=messages.rate_request(result.request))
         if result.decision.granted is not None:
-            answer.preview.CopyFrom(messages.preview(result.decision.granted, [], len(result.decision.losers)))
+            preview = messages.preview(
+                result.decision.granted, [], len(result.decision.losers), result.request.waits_until_us
+            )
+            answer.preview.CopyFrom(preview)
         return answer
 
     async def GetRateRequest(  # noqa: N802
@@ -207,7 +214,8 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         now_us = self._clock.now_us()
         await self._repository.get(request.id, request.owner)
         actor = request.owner or rpc.actor(context)
-        step = Step(request.id, actor, lambda one: lifecycle.release(one, now_us, self._timing))
+        released_at = functools.partial(lifecycle.release, now_us=now_us, timing=self._timing)
+        step = Step(request.id, actor, released_at, self._timing, starts=False)
         released = (await self._batches.submit(step)).request
         assert released is not None
         _log.info("released a request", request=request.id)
@@ -275,7 +283,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     ) -> validation.CheckedRequest:
         checked = validation.check(specification, self._view.network, now_us)
         validation.check_policy(checked.specification, self._view.max_guaranteed_bps(checked.ask.source_node))
-        ends = tenants.ends_of(checked.selector, checked.ask.source_node, checked.ask.destination_node)
+        ends = ownership.ends_of(checked.selector, checked.ask.source_node, checked.ask.destination_node)
         self._view.ownership.check(owner, caller, ends)
         return checked
 
@@ -291,7 +299,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         ceiling_bps = self._view.max_guaranteed_bps(one.source_node)
         validation.check_changed(rates.asked_anew(one, change), change.of_rate, ceiling_bps, now_us)
         if quotas.spending_of_change(change, one) is not None:
-            ends = tenants.ends_of(one.selector, one.source_node, one.destination_node)
+            ends = ownership.ends_of(one.selector, one.source_node, one.destination_node)
             self._view.ownership.check(one.owner, request.caller, ends)
 
     async def _preview_change(
@@ -306,11 +314,9 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
         if not change.of_rate or not asked.ask(now_us).commits:
             return pb.ChangeRateRequestResponse(preview=messages.preview_unchanged(before))
         ask = engine.ask_for_change(before, asked, now_us)
-        found = await previews.preview(
-            self._repository.pool, self._view.network, ask, now_us, before.id, before.commitments
-        )
+        found = await previews.preview(self._repository.pool, self._view.network, ask, now_us, self._timing, before)
         assert isinstance(found.decision, Refused) or found.decision.links
-        answer = messages.preview(found.decision, found.windows, len(found.losers))
+        answer = messages.preview(found.decision, found.windows, len(found.losers), found.waits_until_us)
         return pb.ChangeRateRequestResponse(preview=answer)
 
 

@@ -22,7 +22,8 @@ from chart.common.retries import until_done
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams import Broker, Record, Subscription
 from chart.reservations.decisions import lifecycle, messages, rates, validation
-from chart.reservations.decisions.jobs import Readmit, Relieve, Step
+from chart.reservations.decisions.jobs import Drained, EnterForce, Readmit, Relieve, Step
+from chart.reservations.decisions.ledger import Drain
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.reservations.decisions.windows import FOREVER_US
@@ -173,9 +174,22 @@ class Worker:
         )
         # Whoever waits for the confirmation is not called for a part of it, but sees that when it looks by itself.
         self._changed(before.id for before, outcome in changes if not lifecycle.is_part(before, outcome.reservation))
+        await self._let_go([(before.id, part) for before, outcome in changes for part in outcome.drained])
         for before, outcome in changes:
             if outcome.announce:
                 self._note(before, outcome.reservation, by_request[before.id], now_us)
+
+    async def _let_go(self, parts: list[tuple[str, Drain]]) -> None:
+        """No node applies these rates any more: whoever waits for them may get them. What cannot be stored now ends by
+        itself when the grants' validity does.
+        """
+        if not parts:
+            return
+        try:
+            await self._batches.submit(Drained(tuple(parts)))
+        except psycopg.Error as error:
+            _log.warning("what drained is free a little later", reason=str(error))
+        self.freed()
 
     def _note(
         self, before: Reservation, after: Reservation, statuses: list[grant_status_pb2.GrantStatus], now_us: int
@@ -222,10 +236,10 @@ class Worker:
         DUE.inc(handled)
         if frees:
             self.freed()
-        for request_id in early:
-            # Gives a rate back before its time (a hold that was not committed): links have to be locked for that.
-            step = Step(request_id, SERVICE_ACTOR, lambda one: lifecycle.at_due(one, now_us, self._timing))
-            await self._batches.submit(step)
+        # Gives a rate back before its time (a hold that was not committed) or starts: links have to be locked for that.
+        due = functools.partial(lifecycle.at_due, now_us=now_us, timing=self._timing)
+        steps = [Step(request_id, SERVICE_ACTOR, due, self._timing) for request_id in early]
+        await asyncio.gather(*(self._batches.submit(step) for step in steps))
         return handled
 
     async def _restore_when_freed(self) -> None:
@@ -235,10 +249,27 @@ class Worker:
                 await asyncio.wait_for(self._freed.wait(), RESTORE_EVERY_S)
             self._freed.clear()
             try:
+                await self.enter_force()
                 await self.restore()
             except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
                 _log.warning("restoring rates waits for the database", reason=str(error))
                 await self._clock.sleep(RETRY_S)
+
+    async def enter_force(self) -> None:
+        """Bring rates into force that waited for others to drain."""
+        last = ""
+        while True:
+            found = await self._repository.waiting(RESTORE_BATCH, last)
+            submitted = (self._batches.submit(EnterForce(one, self._timing)) for one in found)
+            for result in await asyncio.gather(*submitted, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    if not isinstance(result, RefusalError):
+                        raise result
+                elif result.request is not None and result.decision.outcomes:
+                    _log.info("what a request waited for is free", **messages.logged(result.request))
+            if len(found) < RESTORE_BATCH:
+                return
+            last = found[-1]
 
     async def restore(self) -> int:
         """Give every request that lacks its rate what there is, the highest rank first; returns how many got more."""

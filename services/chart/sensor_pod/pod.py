@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 from ulid import ULID
 
+from chart.common import probe_costs
 from chart.common.clock import Clock
 from chart.common.shortest_paths import Paths
 from chart.sensor_pod import composition, metrics, service
@@ -21,7 +23,7 @@ from chart.sensor_pod.applications import Applications, LimitExceededError
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.drivers import Drivers, SensorError
 from chart.sensor_pod.group import Cost, Run
-from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, from_proto
+from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, Parameters, from_proto
 from chart.sensor_pod.plan import Declare, Expire, Preempt, Skip
 from chart.sensor_pod.publisher import Publisher
 from chart.sensor_pod.repository import Origin, Repository, RunRecord, SkipRecord
@@ -60,7 +62,7 @@ class Pod:
         clock: Clock,
         *,
         probe_share: float = 0.01,
-        default_capacity_bps: int = 100_000_000,
+        default_capacity_bps: int = 1_000_000,
         applications: Applications | None = None,
     ) -> None:
         self.node = node
@@ -69,9 +71,15 @@ class Pod:
         self.watchers = Watchers()
         self._publisher = publisher
         self._clock = clock
-        self._paths = Paths(node)
+        self._paths, self._paths_back = Paths(node), Paths(node, back=True)
         budget = ByteBudget(probe_share, default_capacity_bps)
-        self.scheduler = Scheduler(budget, self._links, applications=applications)
+        self.scheduler = Scheduler(
+            budget,
+            self._links,
+            applications=applications,
+            answer_links_of=self._answer_links,
+            fitted=self._fitted,
+        )
         self._origins: dict[str, Origin] = {}
         self._messages: dict[str, sensing_configuration_pb2.SensingConfiguration] = {}
         self._last_starts_us: dict[str, int] = {}
@@ -151,6 +159,7 @@ class Pod:
         """Take over paths and capacities."""
         known = list(links)
         self._paths.set_links(known)
+        self._paths_back.set_links(known)
         for link in known:
             self.scheduler.budget.set_capacity(link.id, link.capacity_bps)
 
@@ -240,16 +249,39 @@ class Pod:
     def _links(self, key: GroupKey) -> tuple[str, ...]:
         return () if key.sensor == composition.SENSOR else self._paths.links(key.destination_node)
 
+    def _answer_links(self, key: GroupKey) -> tuple[str, ...]:
+        return self._paths_back.links(key.destination_node) if key.sensor in probe_costs.BETWEEN_NODES else ()
+
+    def _fitted(self, key: GroupKey) -> Parameters:
+        """The parameters that suit the path; spruce is told its capacity."""
+        if key.sensor not in probe_costs.TRAINS:
+            return key.parameters
+        budget = self.scheduler.budget
+        links = self._links(key)
+        parameters = dict(key.parameters)
+        capacity_bps = min(budget.capacity_bps(link) for link in links)
+        known = not any(link.startswith("to:") for link in links)
+        if key.sensor == "spruce" and known:
+            parameters.setdefault("capacity_bps", str(capacity_bps))
+        minute_bytes = min(budget.limit_bytes(link) for link in links)
+        made = probe_costs.fitted(key.sensor, parameters, capacity_bps if known else None, minute_bytes)
+        return tuple(sorted(made.items()))
+
+    def _run_key(self, key: GroupKey) -> GroupKey:
+        """What the sensor is asked to run."""
+        return dataclasses.replace(key, parameters=self._fitted(key))
+
     async def _declare(self, key: GroupKey) -> None:
         if key.sensor == composition.SENSOR:
             self.scheduler.declared(key, Cost(0, 0), self._now_us())
             self._wake()
             return
         try:
-            answer = await self.drivers.declare(key)
+            fitted = self._run_key(key)
+            answer = await self.drivers.declare(fitted)
             failure = service.failure_of(answer)
             if not failure:
-                self.scheduler.declared(key, service.cost_of(answer), self._now_us())
+                self.scheduler.declared(key, service.cost_of(answer, fitted), self._now_us())
                 self._wake()
                 return
         except (SensorError, service.SensorAnswerError) as error:
@@ -269,7 +301,7 @@ class Pod:
             if run.key.sensor == composition.SENSOR:
                 answer = await self._compose(run.key)
             else:
-                answer = await self.drivers.run(run.key, run.cost.duration_us / 1e6 + RUN_MARGIN_S)
+                answer = await self.drivers.run(self._run_key(run.key), run.cost.duration_us / 1e6 + RUN_MARGIN_S)
             with contextlib.suppress(TypeError, ValueError):
                 # A run that failed without counts may have sent everything that it declared.
                 sent_bytes = min(sent_bytes, int(answer.get("probe_bytes", sent_bytes)))

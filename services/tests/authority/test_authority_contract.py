@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives import serialization
 
 from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.common import qos
+from chart.v1.tenant_pb2 import Tenant, TenantEnd
+from chart.v1.topology_pb2 import Node, TopologyEntity
 from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, store
 from support.postgres import PostgresServer
 from support.waiting import eventually
@@ -159,6 +161,36 @@ async def test_a_revoked_node_loses_its_keys_and_the_others_hear_of_it(place: Pl
     assert answer.status_code == 404
 
 
+async def only_what_is_the_tenants(place: Place, alice: httpx.AsyncClient) -> None:
+    """Whoever may name any address names one of its tenant's, and no operator is asked for that."""
+    assert place.broker is not None
+    await place.broker.publish(
+        "chart.topology.v1", "alpha", TopologyEntity(node=Node(id="alpha", addresses=["10.7.0.1/24"]))
+    )
+    ends = [TenantEnd(prefix="10.6.0.0/16"), TenantEnd(node="alpha")]
+    await place.broker.publish("chart.tenant.v1", "shop", Tenant(id="shop", members=["alice"], ends=ends))
+
+    async def asked(who: httpx.AsyncClient, address: str) -> httpx.Response:
+        return await who.post("/v1/authorisations", json={"client_address": address, "duration_s": 1})
+
+    async def known() -> bool:
+        return (await asked(alice, "10.7.0.1")).status_code == 201 and (await asked(alice, "10.7.0.2")).is_error
+
+    await eventually(known)
+    assert (await asked(alice, "10.6.9.9")).status_code == 201
+    foreign = await asked(alice, "10.5.0.1")
+    assert (foreign.status_code, foreign.json()["field"]) == (403, "client_address")
+    assert foreign.json()["type"].endswith("foreign-selector")
+    assert "it owns 10.6.0.0/16, node alpha" in foreign.json()["detail"]
+    assert (await asked(place.operator, "10.5.0.1")).status_code == 201
+    await place.broker.publish("chart.tenant.v1", "shop", None)
+
+    async def nobodys() -> bool:
+        return (await asked(alice, "10.5.0.1")).status_code == 201
+
+    await eventually(nobodys)
+
+
 async def test_authorisations_by_policy_and_long_poll(place: Place) -> None:
     node = await place.node("edge")
     alice = place.client(await place.enrol("user/alice"))
@@ -195,6 +227,7 @@ async def test_authorisations_by_policy_and_long_poll(place: Place) -> None:
     assert (await bob.delete(f"/v1/authorisations/{made.json()['id']}")).status_code == 404
     assert (await alice.delete(f"/v1/authorisations/{made.json()['id']}")).status_code == 204
     assert (await node.post("/v1/authorisations", json={})).status_code == 403
+    await only_what_is_the_tenants(place, alice)
 
 
 async def test_a_revision_that_is_too_old_or_unknown_gets_the_full_list(place: Place) -> None:

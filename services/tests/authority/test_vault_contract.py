@@ -9,9 +9,11 @@ from pathlib import Path
 import hvac
 import psycopg
 import pytest
+from cryptography import x509
 
+from chart.maintenance import broker_identities
 from chart.maintenance.vault import ROLE, VaultUnavailableError, administrator
-from chart.maintenance.vault_setup import KEYS_FILE, set_up
+from chart.maintenance.vault_setup import KEYS_FILE, give_identities, set_up
 from support.authority import csr, empty, new_key, running, settings_of
 from support.postgres import PostgresServer
 from support.vault import VaultServer, launch_or_skip
@@ -153,6 +155,36 @@ def test_the_job_of_compose_sets_up_a_new_vault_opens_a_sealed_one_and_says_what
         login = client().auth.approle.login(role_id, (approle / "secret-id").read_text())
         assert ROLE in login["auth"]["token_policies"]
 
+        names = ("kafka", "127.0.0.1")
+        for made in (["kafka", "topics", *broker_identities.SERVICES], []):
+            found = give_identities(
+                first, tmp_path / "identities", "chart.local", seen_in=Path("/etc/chart"), broker_names=names
+            )
+            assert found == made
+        check_identities(tmp_path / "identities", names)
+
         (state / KEYS_FILE).unlink()
         with pytest.raises(VaultUnavailableError, match=r"vault\.json.*restore that file"):
             set_up(client(), state, approle, "chart.local")
+
+
+def check_identities(folder: Path, names: tuple[str, ...]) -> None:
+    """Each is whom its folder names, by Vault's word; the broker's is good for its names."""
+    issuer = x509.load_pem_x509_certificate((folder / "gateway" / broker_identities.AUTHORITY_FILE).read_bytes())
+    for name, file, holder in (
+        ("kafka", broker_identities.CERTIFICATE, "kafka"),
+        ("gateway", broker_identities.CERTIFICATE, "gateway"),
+        ("gateway", broker_identities.RECORDS_CERTIFICATE, "records"),
+    ):
+        found = x509.load_pem_x509_certificate((folder / name / file).read_bytes())
+        found.verify_directly_issued_by(issuer)
+        assert {one.rfc4514_string() for one in found.subject.rdns} == {f"UID={holder}", f"CN={holder}", "OU=service"}
+        alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert alternatives.get_values_for_type(x509.UniformResourceIdentifier) == [
+            f"spiffe://chart.local/service/{holder}"
+        ]
+        told = [*alternatives.get_values_for_type(x509.DNSName)]
+        told += map(str, alternatives.get_values_for_type(x509.IPAddress))
+        assert set(told) == (set(names) if name == "kafka" else set())
+    assert (folder / "kafka" / broker_identities.BROKER_FILE).stat().st_mode & 0o777 == 0o644
+    assert (folder / "gateway" / broker_identities.KEY).stat().st_mode & 0o777 == 0o600

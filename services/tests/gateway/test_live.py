@@ -21,6 +21,7 @@ from support.waiting import eventually
 
 LINK = topology_pb2.Link(id="a:to-b", from_node="a", to_node="b", interface="to-b", capacity_bps=1000)
 SECOND_US = 1_000_000
+EDGE = {"interface": "eth1", "aggregate_bps": 10**7, "exceed": "drop"}
 
 
 def live() -> LiveState:
@@ -132,7 +133,8 @@ async def test_followers_read_what_was_there_without_events_and_skip_nonsense() 
 
 async def test_rest_shows_the_streams(place: World) -> None:
     headers = place.headers()
-    await place.client.put("/v1/nodes/alpha", json={"map_position": {"x": 0.5, "y": 1}}, headers=headers)
+    body = {"map_position": {"x": 0.5, "y": 1}, "edges": [EDGE]}
+    await place.client.put("/v1/nodes/alpha", json=body, headers=headers)
     await place.client.put("/v1/links/alpha:to-delta", json={"to_node": "delta", "capacity_bps": 1000}, headers=headers)
     await place.broker.publish(
         "chart.node-state.v1",
@@ -146,6 +148,7 @@ async def test_rest_shows_the_streams(place: World) -> None:
     assert node["state"]["enforcement"] == "enforce"
     assert node["state"]["faults"] == ["no HTB"]
     assert node["map_position"] == {"x": 0.5, "y": 1.0}
+    assert node["edges"] == [EDGE | {"depth_ms": 100}]
     link = (await place.client.get("/v1/links", headers=headers)).json()["items"][0]
     assert (link["from_node"], link["interface"], link["admission_share"]) == ("alpha", "to-delta", 0.8)
     assert (link["load"], link["rate"], link["measured"]["rtt_us"]["value"]) == (None, None, 1234.5)

@@ -54,11 +54,12 @@ class Place:
             await asyncio.sleep(0.5)
 
     async def put_mesh(self, **fields: Any) -> None:
-        mesh = SensingMesh(id="all", enabled=True, sensors=[MeshSensor(sensor="ping", period_ms=5000)], **fields)
+        mesh = SensingMesh(id="sites", enabled=True, sensors=[MeshSensor(sensor="ping", period_ms=5000)], **fields)
         await self.stub.PutSensingMesh(pb.PutSensingMeshRequest(mesh=mesh))
 
     async def plan(self) -> MeshPlan:
-        (plan,) = (await self.stub.ListSensingMeshes(pb.ListSensingMeshesRequest())).plans
+        answer = await self.stub.ListSensingMeshes(pb.ListSensingMeshesRequest())
+        plan = dict(zip((mesh.id for mesh in answer.meshes), answer.plans, strict=True))["sites"]
         assert isinstance(plan, MeshPlan)
         return plan
 
@@ -67,7 +68,7 @@ class Place:
         return {
             (one.source_node, one.destination_node)
             for _, one in self.configurations.items()
-            if isinstance(one, SensingConfiguration) and one.mesh == "all"
+            if isinstance(one, SensingConfiguration) and one.mesh == "sites"
         }
 
 
@@ -121,7 +122,7 @@ async def test_configurations_follow_the_pods_that_report(place: Place) -> None:
     place.reporting.add("mesh-c")
     await eventually(lambda: place.published() == among(NODES), 15)
     with psycopg.connect(place.database_url) as connection:
-        actions = [row[0] for row in connection.execute("SELECT action FROM audit WHERE subject = 'all' ORDER BY at")]
+        actions = [row[0] for row in connection.execute("SELECT action FROM audit WHERE subject = 'sites' ORDER BY at")]
     assert actions == ["sensing_mesh.put", *["sensing_mesh.plan"] * 3]
 
 
@@ -129,7 +130,7 @@ async def test_only_the_mesh_changes_its_configurations_and_they_go_with_it(plac
     place.reporting |= set(NODES)
     await place.put_mesh(nodes=NODES[:2])
     await eventually(lambda: place.published() == among(NODES[:2]), 20)
-    identity = "mesh:all:ping:mesh-a:mesh-b"
+    identity = "mesh:sites:ping:mesh-a:mesh-b"
     own = SensingConfiguration(
         id=identity,
         source_node="mesh-a",
@@ -142,17 +143,17 @@ async def test_only_the_mesh_changes_its_configurations_and_they_go_with_it(plac
         place.stub.PutSensingConfiguration(pb.PutSensingConfigurationRequest(configuration=own)),
         place.stub.DeleteSensingConfiguration(pb.DeleteSensingConfigurationRequest(id=identity)),
     ):
-        with pytest.raises(RefusalError, match="kept by the mesh 'all'"), rpc.refusals():
+        with pytest.raises(RefusalError, match="kept by the mesh 'sites'"), rpc.refusals():
             await call
     # A node that only a mesh measures can be deleted.
     await place.stub.DeleteNode(pb.DeleteNodeRequest(id="mesh-b"))
     await eventually(lambda: place.published() == set(), 10)
-    listed = await place.stub.ListSensingConfigurations(pb.ListSensingConfigurationsRequest(mesh="all"))
+    listed = await place.stub.ListSensingConfigurations(pb.ListSensingConfigurationsRequest(mesh="sites"))
     assert not listed.configurations
     await place.put_mesh()
     await eventually(lambda: place.published() == among(("mesh-a", "mesh-c")), 10)
-    await place.stub.DeleteSensingMesh(pb.DeleteSensingMeshRequest(id="all"))
+    await place.stub.DeleteSensingMesh(pb.DeleteSensingMeshRequest(id="sites"))
     await eventually(lambda: place.published() == set(), 10)
     with contextlib.suppress(grpc.RpcError):
-        await place.stub.DeleteSensingMesh(pb.DeleteSensingMeshRequest(id="all"))
+        await place.stub.DeleteSensingMesh(pb.DeleteSensingMeshRequest(id="sites"))
         pytest.fail("a mesh that is gone was deleted again")

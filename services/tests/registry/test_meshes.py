@@ -120,10 +120,22 @@ def test_a_large_mesh_is_spread_evenly_and_changes_little_when_one_node_comes() 
 
 def test_a_run_that_no_budget_has_room_for_is_left_out_with_a_remark() -> None:
     known = nodes(2)
-    wanted = mesh(ping(), MeshSensor(sensor="pathchirp", period_ms=60_000))
+    chirp = MeshSensor(sensor="pathchirp", period_ms=60_000, parameters={"limit_bytes": "1000000"})
+    wanted = mesh(ping(), chirp)
     made = meshes.plan(wanted, known, star(known, 10**7), ids(known))
     assert {one.sensor for one in made.configurations.values()} == {"ping"}
     assert "a run of pathchirp takes 1000000 bytes of n001:to-hub" in made.shown.remarks[0]
+
+
+@pytest.mark.parametrize("capacity_mbit", [1, 10, 100])
+@pytest.mark.parametrize("sensor", ["pathchirp", "pathrate", "spruce"])
+def test_trains_are_fitted_to_slow_links(capacity_mbit: int, sensor: str) -> None:
+    known = nodes(4)
+    wanted = mesh(MeshSensor(sensor=sensor, period_ms=60_000))
+    made = meshes.plan(wanted, known, star(known, capacity_mbit * 10**6), ids(known))
+    assert len(made.configurations) == 12
+    assert not made.shown.remarks
+    assert all(link.planned_bytes <= link.limit_bytes for link in made.shown.links)
 
 
 def test_spruce_is_told_the_capacity_of_its_path() -> None:
@@ -163,6 +175,16 @@ def test_what_is_refused_names_its_field(fields: dict[str, object], field: str, 
         )
     assert caught.value.refusal.field == field
     assert words in caught.value.refusal.detail
+
+
+def test_the_mesh_of_all_nodes_exists_from_the_start_and_stays() -> None:
+    known = nodes(3)
+    made = meshes.plan(meshes.built_in(enabled=True), known, [], ids(known))
+    assert len(made.configurations) == 6
+    assert not meshes.plan(meshes.built_in(enabled=False), known, [], ids(known)).configurations
+    with pytest.raises(RefusalError, match="is built in and cannot be deleted"):
+        meshes.check_deletion("all")
+    meshes.check_deletion("sites")
 
 
 def test_only_what_differs_is_written() -> None:

@@ -150,6 +150,33 @@ def test_what_a_policy_says_to_agents_is_checked(fields: dict[str, Any], at_faul
     assert refused(service.policy, wrong).refusal.field == at_fault
 
 
+def edge(**fields: Any) -> topology_pb2.NodeEdge:
+    return topology_pb2.NodeEdge(**{"interface": "eth1", **fields})
+
+
+def test_an_edge_has_its_defaults() -> None:
+    stated = node(edges=[edge(), edge(interface="eth2", exceed=topology_pb2.EDGE_EXCEED_DROP, depth_ms=20)])
+    first, second = service.node(stated).edges
+    assert (first.aggregate_bps, first.exceed, first.depth_ms) == (0, topology_pb2.EDGE_EXCEED_REMARK, 100)
+    assert (second.exceed, second.depth_ms) == (topology_pb2.EDGE_EXCEED_DROP, 20)
+
+
+@pytest.mark.parametrize(
+    ("edges", "at_fault"),
+    [
+        ([edge(interface="")], "edges[0].interface"),
+        ([edge(interface="a/b")], "edges[0].interface"),
+        ([edge(), edge()], "edges[1].interface"),
+        ([edge(aggregate_bps=10**14)], "edges[0].aggregate_bps"),
+        ([edge(depth_ms=65_536)], "edges[0].depth_ms"),
+        ([edge(exceed=9)], "edges[0].exceed"),
+        ([edge(interface=f"eth{number}") for number in range(65)], "edges"),
+    ],
+)
+def test_a_wrong_edge_is_refused_by_field(edges: list[topology_pb2.NodeEdge], at_fault: str) -> None:
+    assert refused(service.node, node(edges=edges)).refusal.field == at_fault
+
+
 def test_what_a_policy_leaves_out_stays() -> None:
     before = service.policy(
         policy_pb2.Policy(

@@ -170,7 +170,9 @@ async def test_transactions_store_what_they_decided(pool: Pool, monkeypatch: pyt
                     granted[identity] = result
             if turn % 3 == 2 and granted:
                 identity = chance.choice(sorted(granted))
-                step = Step(identity, "alice", lambda one: lifecycle.release(one, SystemClock().now_us(), TIMING))
+                step = Step(
+                    identity, "alice", lambda one: lifecycle.release(one, SystemClock().now_us(), TIMING), TIMING
+                )
                 try:
                     await chance.choice(replicas).submit(step)
                 except psycopg.Error as error:

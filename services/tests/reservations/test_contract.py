@@ -231,7 +231,7 @@ async def test_preview_says_what_commit_does(platform: Platform, replica: Replic
     """A hundred random asks, in the present and the future, on links that fill up."""
     channel, stub = replica.stub()
     chance = random.Random(7)
-    outcomes = set()
+    outcomes, waited = set(), set()
     now_us = time.time_ns() // 1000
     for _ in range(100):
         start_us = chance.choice([0, now_us + chance.randint(3600, 7200) * MEGA])
@@ -254,6 +254,9 @@ async def test_preview_says_what_commit_does(platform: Platform, replica: Replic
         else:
             assert preview.granted_bps == made.granted_bps
             assert list(preview.link_ids) == list(made.link_ids)
+            # A second when only the clocks' difference is waited for: from the moment of each call.
+            assert abs(preview.waits_until_us - made.waits_until_us) < 2 * MEGA
+            waited.add(made.waits_until_us > 0)
             outcomes.add("granted" if made.granted_bps == specification.guaranteed_bps else "less")
             if chance.random() < 0.3:
                 await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=made.id))
@@ -261,4 +264,5 @@ async def test_preview_says_what_commit_does(platform: Platform, replica: Replic
         if refusal is not None:
             assert preview.refusal == refusal
     assert outcomes == {"granted", "less", "refused"}
+    assert waited == {True, False}
     await channel.close(None)

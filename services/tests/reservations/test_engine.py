@@ -57,7 +57,10 @@ class World:
         return self.book.reservations[identity]
 
     def release(self, identity: str) -> None:
-        assert engine.apply(self.book, lifecycle.release(self.one(identity), self.now, TIMING), self.now) is not None
+        assert (
+            engine.apply(self.book, lifecycle.release(self.one(identity), self.now, TIMING), self.now, TIMING)
+            is not None
+        )
 
     def check(self) -> None:
         """What the ledger says is what the live requests hold, and no link has more than it may."""
@@ -208,7 +211,7 @@ def test_hold_commits_in_time_or_expires() -> None:
     assert (committed.reservation.lifecycle, committed.grant) == (rr.LIFECYCLE_ACTIVE, "put")
     late = NOW + 901 * S
     assert lifecycle.commit(held.reservation, late, TIMING) is None
-    expired = engine.apply(world.book, lifecycle.at_due(held.reservation, late, TIMING), late)
+    expired = engine.apply(world.book, lifecycle.at_due(held.reservation, late, TIMING), late, TIMING)
     assert expired is not None
     assert expired.reservation.lifecycle == rr.LIFECYCLE_EXPIRED
     assert world.ask(60).granted

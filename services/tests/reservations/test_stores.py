@@ -65,8 +65,22 @@ class Postgres:
         answer = await self.calls[0][1].GetRateRequest(pb.GetRateRequestRequest(id=request_id))
         return cast(rr.RateRequest, answer.rate_request)
 
-    async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str) -> None:
-        await self._platform.status(grant, node)
+    async def confirm(self, grant: flow_grant_pb2.FlowGrant, node: str, *, removed: bool = False) -> None:
+        await self._platform.status(grant, node, 4 if removed else 1)
+
+    async def nothing_drains(self) -> None:
+        """Every node removed every grant."""
+        draining = "SELECT id, generation, confirming_nodes FROM rate_request WHERE draining <> ''"
+        with psycopg.connect(self._platform.database_url, autocommit=True) as connection:
+            for identity, generation, nodes in connection.execute(draining).fetchall():
+                for node in nodes:
+                    grant = flow_grant_pb2.FlowGrant(request_id=identity, generation=generation)
+                    await self.confirm(grant, node, removed=True)
+
+            async def over() -> bool:
+                return not connection.execute("SELECT 1 FROM link WHERE draining <> '[]'").fetchall()
+
+            await stores.until(over, "nothing drains")
 
     def grant(self, request_id: str) -> flow_grant_pb2.FlowGrant | None:
         return cast("flow_grant_pb2.FlowGrant | None", self._platform.grants.get(request_id))
@@ -110,5 +124,6 @@ async def test_stories(
             live = connection.execute("SELECT id FROM rate_request WHERE lifecycle IN (1, 2, 3)").fetchall()
         for (identity,) in live:
             await store.release(identity)
+        await store.nothing_drains()
         for channel, _ in store.calls:
             await channel.close()

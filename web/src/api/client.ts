@@ -10,6 +10,7 @@ import type {
   EstimatePage,
   NextHop,
   NextHopBody,
+  NodeBody,
   Peer,
   PeerBody,
   PolicyBody,
@@ -87,6 +88,14 @@ export const api = {
   signInOffers: () => unwrap(client.GET("/auth/sign-in")),
   signOut: () => unwrap(client.POST("/auth/logout")),
   nodes: () => unwrap(client.GET("/v1/nodes")).then((page) => page.items),
+  node: (id: string) => unwrap(client.GET("/v1/nodes/{id}", { params: { path: { id } } })),
+  putNode: (id: string, body: NodeBody, revision: number) =>
+    unwrap(
+      client.PUT("/v1/nodes/{id}", {
+        params: { path: { id }, header: { "If-Match": `"${revision}"` } },
+        body,
+      }),
+    ),
   links: () => unwrap(client.GET("/v1/links")).then((page) => page.items),
   rateRequests: () => unwrap(client.GET("/v1/rate-requests", { params: { query: { limit: 500 } } })),
   previewRateRequest: (body: RateRequestBody) => unwrap(client.POST("/v1/rate-requests:preview", { body })),

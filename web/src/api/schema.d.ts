@@ -3417,6 +3417,8 @@ export interface components {
                 [key: string]: string;
             };
             map_position: components["schemas"]["MapPosition"] | null;
+            /** Edges */
+            edges: components["schemas"]["NodeEdge"][];
             /**
              * Tunnel Ends
              * @description Ends of elastic tunnels that run on the node.
@@ -3465,12 +3467,49 @@ export interface components {
             /** @description null: placed by the dashboard. */
             map_position?: components["schemas"]["MapPosition"] | null;
             /**
+             * Edges
+             * @description Interfaces that other domains send through; null: as they were.
+             */
+            edges?: components["schemas"]["NodeEdge"][] | null;
+            /**
              * Tunnel Ends
              * @description Ends of elastic tunnels on this node; null: as they were.
              */
             tunnel_ends?: components["schemas"]["TunnelEnd"][] | null;
             /** @description What the node's proxy takes; null: as it was; without interfaces: nothing. */
             proxied_traffic?: components["schemas"]["ProxiedTraffic"] | null;
+        };
+        /**
+         * NodeEdge
+         * @description An interface of a node at the edge of the domain: its incoming traffic is policed while the node enforces. Grants
+         *     are held to their rate, EF packets without a grant to the aggregate.
+         */
+        NodeEdge: {
+            /**
+             * Interface
+             * @example eth1
+             */
+            interface: string;
+            /**
+             * Aggregate Bps
+             * @description Rate of EF packets without a grant together, bit/s; 0: they lose their mark.
+             * @default 0
+             * @example 10000000
+             */
+            aggregate_bps: number;
+            /**
+             * Exceed
+             * @description Packets above their rate: best effort, or dropped.
+             * @default remark
+             * @enum {string}
+             */
+            exceed: "remark" | "drop";
+            /**
+             * Depth Ms
+             * @description Depth of the token buckets, ms at their rate.
+             * @default 100
+             */
+            depth_ms: number;
         };
         /**
          * NodeKey
@@ -3845,6 +3884,11 @@ export interface components {
              */
             preempts: number;
             /**
+             * Waits Until
+             * @description Until when at the latest the rate would wait for one that was released or lowered and is in use; null: it would not wait. Not known of requests that begin later.
+             */
+            waits_until: string | null;
+            /**
              * Windows
              * @description Next time ranges in which it would be granted without pre-emption.
              */
@@ -4184,6 +4228,21 @@ export interface components {
              * @description What is wrong although every node confirmed; empty: nothing.
              */
             warning: string;
+            /**
+             * Waits Until
+             * @description While the granted rate waits for one that was released or lowered and is in use: until when at the latest; null: it does not wait. Until then nodes apply the rate that the request had before.
+             */
+            waits_until: string | null;
+            /**
+             * Draining Until
+             * @description Until when at the latest nodes apply a rate that the request has no more; null: none does.
+             */
+            draining_until: string | null;
+            /**
+             * Draining Nodes
+             * @description Nodes that have not reported yet that they removed such a rate.
+             */
+            draining_nodes: string[];
             /**
              * Created At
              * Format: date-time

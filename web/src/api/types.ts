@@ -5,6 +5,10 @@ type Schemas = components["schemas"];
 
 export type Problem = Schemas["Problem"];
 export type NetworkNode = Schemas["Node"];
+export type NodeBody = Schemas["NodeBody"];
+export type TunnelEnd = Schemas["TunnelEnd"];
+export type ProxiedTraffic = Schemas["ProxiedTraffic"];
+export type NodeEdge = Schemas["NodeEdge"];
 export type Link = Schemas["Link"];
 export type LinkLoad = Schemas["LinkLoad"];
 export type LinkRate = Schemas["LinkRate"];

@@ -49,6 +49,9 @@ export function node(id: string, change: Partial<NetworkNode> = {}): NetworkNode
     sensor_pod_target: "",
     tags: {},
     map_position: null,
+    edges: [],
+    tunnel_ends: [],
+    proxied_traffic: { interfaces: [], prefixes: [], mode: "same-ports" },
     state: null,
     ...change,
   };
@@ -68,6 +71,9 @@ export function request(change: Partial<RateRequest> = {}): RateRequest {
     matching_flows: 0,
     unmatched_since: null,
     warning: "",
+    waits_until: null,
+    draining_until: null,
+    draining_nodes: [],
     created_at: AT,
     request: {
       source: "a",

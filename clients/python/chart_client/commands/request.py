@@ -265,6 +265,8 @@ def show_preview(answer: Preview, *, as_json: bool) -> None:
     out.print(f"at most:    {format_bps(answer.ceiling_bps)}")
     if answer.preempts:
         out.print(f"{answer.preempts} requests of lower priority would be pre-empted")
+    if answer.waits_until:
+        out.print(f"in force:   {local_time(answer.waits_until)} at the latest: another rate drains on its path")
     for window in answer.windows:
         end = local_time(window.end) if window.end else "open"
         out.print(f"fits:       {local_time(window.start)} until {end}")
@@ -295,6 +297,11 @@ def show_words(request: RateRequest) -> None:
     if request.warning:
         since = f" since {local_time(request.unmatched_since)}" if request.unmatched_since else ""
         out.print(f"  warning      {request.warning}{since}", markup=False)
+    if request.waits_until:
+        out.print(f"  in force     {local_time(request.waits_until)} at the latest")
+    if request.draining_until:
+        nodes = ", ".join(request.draining_nodes)
+        out.print(f"  draining     until {local_time(request.draining_until)} at the latest, on {nodes}", markup=False)
     out.print(f"  path         {' > '.join(request.path) or '-'}")
     for confirmation in request.confirmations:
         words = f"{confirmation.state.lower()}, kernel {format_bps(confirmation.kernel_rate_bps)}, "

@@ -180,9 +180,13 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
         return value
     if kind in ("text map", "integer map", "position") and isinstance(value, dict):
         return _map(kind, value)
+    if kind == "edges" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
+        rate = "aggregate_bps"
+        return [{**one, rate: typed("rate", one[rate], optional=False)} if rate in one else one for one in value]
     if (kind == "ends" and isinstance(value, list)) or (kind == "proxied" and isinstance(value, dict)):
         return value
     words = {
+        "edges": "a list of edges",
         "ends": "a list of tunnel ends",
         "proxied": "interfaces, prefixes and a mode",
         "texts": "a list of texts",

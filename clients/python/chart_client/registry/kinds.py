@@ -10,11 +10,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from chart_client.registry.node_ends import FieldError, Item, proxied_traffic, tunnel_end
+from chart_client.registry.node_ends import FieldError, Item, edge, proxied_traffic, tunnel_end
 from chart_client.resource import path_of
 
 FieldType = Literal[
-    "text", "integer", "rate", "share", "flag", "texts", "text map", "integer map", "position", "ends", "proxied"
+    "text",
+    "integer",
+    "rate",
+    "share",
+    "flag",
+    "texts",
+    "text map",
+    "integer map",
+    "position",
+    "edges",
+    "ends",
+    "proxied",
 ]
 # Field at fault, kind and id of what an item names.
 Reference = tuple[str, str, str]
@@ -89,6 +100,7 @@ def _node(item: Item) -> Item:
     return {
         **item,
         "addresses": found,
+        "edges": [edge(one) for one in item["edges"]],
         "tunnel_ends": [tunnel_end(one) for one in item["tunnel_ends"]],
         "proxied_traffic": proxied_traffic(item["proxied_traffic"]),
     }
@@ -157,6 +169,7 @@ KINDS: tuple[Kind, ...] = (
             "sensor_pod_target": Field("text", ""),
             "tags": TAGS,
             "map_position": Field("position", None),
+            "edges": Field("edges", []),
             "tunnel_ends": Field("ends", []),
             "proxied_traffic": Field("proxied", proxied_traffic({})),
         },

@@ -1,4 +1,4 @@
-"""Tunnel ends and proxied traffic of a node as a file states them, with the defaults of what they leave out."""
+"""Edges, tunnel ends and proxied traffic of a node as a file states them, with the defaults of what they leave out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _END: Item = {
 _END_REQUIRED = ("tunnel", "role", "address", "peer_node")
 _ORIGIN: Item = {"period_ms": 1000, "congestion": "cubic"}
 _CLASS: Item = {"weight": 1, "selector": "any"}
+_EDGE: Item = {"aggregate_bps": 0, "exceed": "remark", "depth_ms": 100}
 _PROXIED: Item = {"interfaces": [], "prefixes": [], "mode": "same-ports"}
 
 
@@ -22,6 +23,15 @@ class FieldError(ValueError):
     def __init__(self, name: str, words: str) -> None:
         self.field = name
         super().__init__(words)
+
+
+def edge(stated: Item) -> Item:
+    """An edge as the registry stores it.
+
+    Raises:
+        FieldError: it lacks its interface, or has a field that edges do not have.
+    """
+    return _complete("edges", "an edge", stated, ("interface",), _EDGE)
 
 
 def tunnel_end(stated: Item) -> Item:

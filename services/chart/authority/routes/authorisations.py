@@ -13,6 +13,7 @@ from chart.authority.routes.next_hops import Since, Wait, wait_for_change
 from chart.authority.schemas import Authorisation, AuthorisationBody, Authorisations, Policy, PolicyBody, Unauthorised
 from chart.common import audit
 from chart.common.problems import ProblemError
+from chart.v1 import tenant_pb2
 
 router = APIRouter(prefix="/v1")
 
@@ -27,6 +28,12 @@ def _person(who: Caller) -> str:
     return who.subject
 
 
+def _caller(who: Caller) -> tenant_pb2.Caller:
+    found = who.principal
+    tenant, client = (found.tenant, found.client) if found is not None else ("", "")
+    return tenant_pb2.Caller(tenant=tenant, client=client, operator=who.operator)
+
+
 @router.post("/authorisations", status_code=201)
 async def create_authorisation(body: AuthorisationBody, authority: Context, who: Anyone) -> Authorisation:
     """A time-bound grant for the client's address, by policy."""
@@ -38,6 +45,7 @@ async def create_authorisation(body: AuthorisationBody, authority: Context, who:
         policies = [policy_of(row) for row in await repository.policies(connection)]
         policy = service.policy_for(f"user/{owner}", roles, policies)
         address = service.check_address(stated, who.address, policy, operator=who.operator)
+        authority.owners.check(address, owner, _caller(who))
         granted = service.authorise(asked, policy, round(authority.settings.authority_authorisation_max_s))
         identity = str(ULID())
         expires_at_us = authority.clock.now_us() + granted.duration_s * 1_000_000

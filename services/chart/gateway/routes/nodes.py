@@ -83,6 +83,7 @@ async def put_node(
     call = registry_pb2.PutNodeRequest(
         node=mapping.node_message(node_id, body),
         expected_revision=expected_revision(if_match, current),
+        keep_edges=body.edges is None,
         keep_tunnel_ends=body.tunnel_ends is None,
         keep_proxied_traffic=body.proxied_traffic is None,
     )

@@ -47,6 +47,29 @@ class MapPosition(Output):
     y: float = Field(ge=0, le=1, allow_inf_nan=False)
 
 
+EdgeExceed = Literal["remark", "drop"]
+Interface = Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[^\s/:]+$", examples=["eth1"])]
+
+
+class NodeEdge(Output):
+    """An interface of a node at the edge of the domain: its incoming traffic is policed while the node enforces. Grants
+    are held to their rate, EF packets without a grant to the aggregate.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    interface: Interface
+    aggregate_bps: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_BPS,
+        description="Rate of EF packets without a grant together, bit/s; 0: they lose their mark.",
+        examples=[10**7],
+    )
+    exceed: EdgeExceed = Field(default="remark", description="Packets above their rate: best effort, or dropped.")
+    depth_ms: int = Field(default=100, ge=1, le=65_535, description="Depth of the token buckets, ms at their rate.")
+
+
 class NodeBody(Input):
     """Configuration of a node."""
 
@@ -60,6 +83,9 @@ class NodeBody(Input):
     sensor_pod_target: Target = Field(default="", description="gRPC address of the node's sensor pod.")
     tags: Tags = Field(default_factory=dict)
     map_position: MapPosition | None = Field(default=None, description="null: placed by the dashboard.")
+    edges: list[NodeEdge] | None = Field(
+        default=None, max_length=64, description="Interfaces that other domains send through; null: as they were."
+    )
     tunnel_ends: list[TunnelEnd] | None = Field(
         default=None, max_length=16, description="Ends of elastic tunnels on this node; null: as they were."
     )
@@ -101,6 +127,7 @@ class Node(Output):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None
+    edges: list[NodeEdge]
     tunnel_ends: list[TunnelEnd] = Field(description="Ends of elastic tunnels that run on the node.")
     proxied_traffic: ProxiedTraffic = Field(description="What the node's proxy takes; without interfaces: nothing.")
     state: NodeState | None = Field(description="null: no agent has reported yet.")

@@ -249,6 +249,16 @@ class RateRequest(Output):
         description="Since when no flow matches, once that has lasted 20 s; null: one does, or it is not enforced."
     )
     warning: str = Field(description="What is wrong although every node confirmed; empty: nothing.")
+    waits_until: Timestamp | None = Field(
+        description=(
+            "While the granted rate waits for one that was released or lowered and is in use: until when at the latest;"
+            " null: it does not wait. Until then nodes apply the rate that the request had before."
+        )
+    )
+    draining_until: Timestamp | None = Field(
+        description="Until when at the latest nodes apply a rate that the request has no more; null: none does."
+    )
+    draining_nodes: list[str] = Field(description="Nodes that have not reported yet that they removed such a rate.")
     created_at: Timestamp
     updated_at: Timestamp
     enforced_at: Timestamp | None
@@ -282,6 +292,12 @@ class Preview(Output):
     floor_bps: int | None = Field(description="Lowest guaranteed rate that would be granted; null: none.")
     ceiling_bps: int | None = Field(description="Highest guaranteed rate that would be granted; null: unknown.")
     preempts: int = Field(description="Number of requests of lower priority that would be pre-empted.")
+    waits_until: Timestamp | None = Field(
+        description=(
+            "Until when at the latest the rate would wait for one that was released or lowered and is in use; null: it"
+            " would not wait. Not known of requests that begin later."
+        )
+    )
     windows: list[Window] = Field(description="Next time ranges in which it would be granted without pre-emption.")
     refusal: Problem | None = Field(description="Problem document of the refusal; null when granted.")
 

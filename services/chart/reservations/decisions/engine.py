@@ -8,10 +8,10 @@ locked rows for one batch; a simulation keeps a complete one for good.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chart.reservations.decisions import lifecycle, preemption, rates
+from chart.reservations.decisions import draining, lifecycle, preemption, rates
 from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
 from chart.reservations.decisions.ledger import Kind, Ledger
 from chart.reservations.decisions.network import Network
@@ -86,17 +86,19 @@ def create(
     book: Book, request_id: str, owner: str, checked: CheckedRequest, now_us: int, traceparent: str, timing: Timing
 ) -> Decision:
     """Admit a new request."""
+    originals = dict(book.reservations)
     decided = _granted(book, checked.ask, now_us, timing)
     if isinstance(decided, Decision):
         return decided
     granted, told = decided
     outcome = lifecycle.create(request_id, owner, checked, granted, now_us, traceparent, timing)
-    return _done(granted, (*told, book.take(outcome, now_us)), told)
+    return _done(book, granted, (*told, book.take(outcome, now_us)), told, originals, now_us, timing)
 
 
 def change(book: Book, request_id: str, wanted: Change, now_us: int, timing: Timing) -> Decision:
     """Change in service: another rate, end or priority on the path that the request has. Refused, it stays as it is."""
-    before = book.reservations[request_id]
+    originals = dict(book.reservations)
+    before = originals[request_id]
     asked = rates.asked_anew(before, wanted)
     if not wanted.of_rate:
         return Decision((book.take(rates.changed(before, asked, None, now_us, timing), now_us),))
@@ -111,7 +113,7 @@ def change(book: Book, request_id: str, wanted: Change, now_us: int, timing: Tim
         return decided
     granted, told = decided
     outcome = rates.changed(before, asked, granted, now_us, timing)
-    return _done(granted, (*told, book.take(outcome, now_us)), told)
+    return _done(book, granted, (*told, book.take(outcome, now_us)), told, originals, now_us, timing)
 
 
 def ask_for_change(before: Reservation, asked: Reservation, now_us: int) -> Ask:
@@ -126,7 +128,8 @@ def readmit(book: Book, request_id: str, now_us: int, timing: Timing) -> Decisio
     """Give a request that lacks its rate, or whose link failed, what it may have now: its path if it still carries it,
     else another one; if nothing fits it is degraded. No outcome: all stays as it is.
     """
-    before = book.reservations[request_id]
+    originals = dict(book.reservations)
+    before = originals[request_id]
     ask = before.ask(now_us)
     if not before.live or not ask.commits:
         return Decision()
@@ -140,18 +143,54 @@ def readmit(book: Book, request_id: str, now_us: int, timing: Timing) -> Decisio
             return dataclasses.replace(decided, outcomes=())
         assert decided.refused is not None
         lost = rates.degrade(before, decided.refused.detail, now_us, timing)
-        return dataclasses.replace(decided, outcomes=(book.take(lost, now_us),))
+        settled = _settled(book, (book.take(lost, now_us),), originals, now_us, timing)
+        return dataclasses.replace(decided, outcomes=settled)
     granted, told = decided
     if before.has(granted) and not told and before.service_state == ServiceState.SERVICE_STATE_GRANTED:
         book.ledger.add(one for one in before.commitments if one.end_us > now_us)
         book.reservations[request_id] = before
         return Decision(granted=granted)
-    return _done(granted, (*told, book.take(rates.restore(before, granted, now_us, timing), now_us)), told)
+    outcome = rates.restore(before, granted, now_us, timing)
+    return _done(book, granted, (*told, book.take(outcome, now_us)), told, originals, now_us, timing)
 
 
-def apply(book: Book, outcome: Outcome | None, now_us: int) -> Outcome | None:
-    """Make the outcome of one of `service`'s functions (release, commit, at_due, on_status) count in the book."""
-    return None if outcome is None else book.take(outcome, now_us)
+def apply(book: Book, outcome: Outcome | None, now_us: int, timing: Timing) -> Outcome | None:
+    """Make the outcome of one of `lifecycle`'s functions (release, commit, at_due, on_status) count in the book."""
+    if outcome is None:
+        return None
+    originals = dict(book.reservations)
+    return _settled(book, (book.take(outcome, now_us),), originals, now_us, timing)[0]
+
+
+def enter_force(book: Book, request_id: str, now_us: int, timing: Timing) -> Outcome | None:
+    """A request whose rate waits gets it into force if it fits now; None: it goes on waiting, or does not wait."""
+    one = book.reservations[request_id]
+    if not one.active or not one.waits_until_us:
+        return None
+    if now_us < one.waits_until_us and not draining.may_enter(book.network, book.ledger, one, now_us, timing):
+        return None
+    return book.take(lifecycle.enter_force(one, now_us, timing), now_us)
+
+
+def preview_wait_us(
+    book: Book,
+    ask: Ask,
+    granted: Granted,
+    losers: Iterable[preemption.Loser],
+    held: Reservation | None,
+    now_us: int,
+    timing: Timing,
+) -> int:
+    """Until when a request that begins now would wait for what drains, 0: not at all. `held` is the request that it
+    replaces, which the ledger does not have. The losers give way in the book.
+    """
+    if ask.start_us > now_us or not ask.commits:
+        return 0
+    losing = list(losers)
+    originals = {one.reservation.id: one.reservation for one in losing}
+    told = tuple(book.take(rates.preempt(one.reservation, one.keeps_bps, now_us, timing), now_us) for one in losing)
+    _settled(book, told, originals, now_us, timing)
+    return draining.preview_until_us(book.network, book.ledger, granted, held, now_us, timing)
 
 
 def overcommitted(book: Book, link_ids: Iterable[str], now_us: int) -> list[str]:
@@ -171,6 +210,7 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
     """Admit anew everyone who holds anything on links that failed or shrank: the highest rank chooses first, so the
     lowest, latest lose. Every holder of the links has to be in the book.
     """
+    originals = dict(book.reservations)
     affected = preemption.order(book.holders(link_ids))
     if not book.holders_known:
         others = {one for each in affected for one in candidate_link_ids(book.network, each.ask(now_us))}
@@ -194,7 +234,7 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
             book.reservations[before.id] = before
         else:
             outcomes.append(book.take(rates.restore(before, granted, now_us, timing), now_us))
-    return Decision(tuple(outcomes), losers=tuple(losers))
+    return Decision(_settled(book, tuple(outcomes), originals, now_us, timing), losers=tuple(losers))
 
 
 _END = (1 << 63) - 1
@@ -212,5 +252,23 @@ def _granted(book: Book, ask: Ask, now_us: int, timing: Timing) -> tuple[Granted
     return decision, told
 
 
-def _done(granted: Granted, outcomes: tuple[Outcome, ...], told: tuple[Outcome, ...]) -> Decision:
-    return Decision(outcomes, granted, losers=tuple(one.reservation.id for one in told))
+def _settled(
+    book: Book, outcomes: tuple[Outcome, ...], originals: Mapping[str, Reservation], now_us: int, timing: Timing
+) -> tuple[Outcome, ...]:
+    """The outcomes of a whole decision with what drains and what waits for it, noted in the book."""
+    settled = draining.settle(book.network, book.ledger, outcomes, originals, now_us, timing)
+    book.reservations.update({one.reservation.id: one.reservation for one in settled})
+    return settled
+
+
+def _done(
+    book: Book,
+    granted: Granted,
+    outcomes: tuple[Outcome, ...],
+    told: tuple[Outcome, ...],
+    originals: Mapping[str, Reservation],
+    now_us: int,
+    timing: Timing,
+) -> Decision:
+    settled = _settled(book, outcomes, originals, now_us, timing)
+    return Decision(settled, granted, losers=tuple(one.reservation.id for one in told))

@@ -97,13 +97,19 @@ def _largest(link: NetworkLink, ledger: Ledger, drawn_bps: int, now_us: int, rul
     length_us = rule.length_us
     free = 0
     while length_us >= SHORTEST_US:
-        free = free_bps(link, ledger, now_us, now_us + length_us + tail_us)
+        free = _free_bps(link, ledger, now_us, length_us + tail_us, rule)
         if free >= wanted:
             return (wanted, length_us) if wanted >= SMALLEST_RATE_BPS else (0, length_us)
         length_us //= 2
     length_us = rule.length_us
-    free = free_bps(link, ledger, now_us, now_us + length_us + tail_us)
+    free = _free_bps(link, ledger, now_us, length_us + tail_us, rule)
     return (free, length_us) if free >= SMALLEST_RATE_BPS else (0, length_us)
+
+
+def _free_bps(link: NetworkLink, ledger: Ledger, now_us: int, length_us: int, rule: LeaseRule) -> int:
+    """What is free for a lease, which is in force at once: nobody uses it any more."""
+    free = free_bps(link, ledger, now_us - rule.clock_error_us, now_us + length_us)
+    return max(0, free - sum(one.rate_bps for one in ledger.drains(link.id, now_us)))
 
 
 def _staircase(pieces: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

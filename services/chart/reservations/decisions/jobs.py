@@ -12,8 +12,9 @@ from typing import Protocol
 from chart.reservations.decisions import engine, quotas, rates
 from chart.reservations.decisions.admission import Ask, candidate_link_ids
 from chart.reservations.decisions.engine import Book, Decision
+from chart.reservations.decisions.ledger import Drain
 from chart.reservations.decisions.network import Network
-from chart.reservations.decisions.profile import seconds
+from chart.reservations.decisions.profile import US, seconds
 from chart.reservations.decisions.quotas import Spending
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
@@ -47,6 +48,11 @@ class Job(Protocol):
         """The request that it is about, "" when it is a new one or several."""
         ...
 
+    @property
+    def enters(self) -> Timing | None:
+        """The time limits by which rates come into force by it; None: none does."""
+        ...
+
     def request_ids(self) -> Iterable[str]:
         """Requests that are there already and that it is going to change."""
         ...
@@ -70,7 +76,15 @@ def links(job: Job, network: Network, known: Known, now_us: int) -> set[str]:
     for identity in job.request_ids():
         if identity in known:
             found |= {held.link_id for held in known[identity].commitments}
+    if isinstance(job, Drained):
+        found |= {part.link_id for _, part in job.parts}
     return found
+
+
+def entry_spans(link_ids: Iterable[str], now_us: int, timing: Timing) -> list[Span]:
+    """What is looked at before a rate comes into force on links now."""
+    interval = seconds(now_us - timing.clock_error_us, now_us + US)
+    return [(link_id, *interval) for link_id in link_ids]
 
 
 def spans(job: Job, network: Network, known: Known, now_us: int) -> list[Span]:
@@ -84,6 +98,8 @@ def spans(job: Job, network: Network, known: Known, now_us: int) -> list[Span]:
         if identity in known:
             for held in known[identity].commitments:
                 found[(held.link_id, *seconds(held.start_us, held.end_us))] = None
+    if job.enters is not None:
+        found.update(dict.fromkeys(entry_spans({link_id for link_id, _, _ in found}, now_us, job.enters)))
     return list(found)
 
 
@@ -104,6 +120,11 @@ class Create:
     def actor(self) -> str:
         """Its owner."""
         return self.owner
+
+    @property
+    def enters(self) -> Timing | None:
+        """Unless it is held first."""
+        return None if self.checked.specification.hold else self.timing
 
     @property
     def spending(self) -> Spending:
@@ -135,6 +156,11 @@ class Alter:
     permitted: Callable[[Reservation], None]
     operator: bool = False
 
+    @property
+    def enters(self) -> Timing | None:
+        """A raised rate."""
+        return self.timing
+
     def request_ids(self) -> Iterable[str]:
         """The request itself."""
         return (self.request_id,)
@@ -162,6 +188,14 @@ class Step:
     request_id: str
     actor: str
     step: Callable[[Reservation], Outcome | None]
+    timing: Timing
+    # Whether a rate may come into force by it.
+    starts: bool = True
+
+    @property
+    def enters(self) -> Timing | None:
+        """What starts."""
+        return self.timing if self.starts else None
 
     def request_ids(self) -> Iterable[str]:
         """The request itself."""
@@ -173,8 +207,59 @@ class Step:
 
     def decide(self, book: Book, now_us: int) -> Decision:
         """Decide and record it in the book. Raises RefusalError."""
-        outcome = engine.apply(book, self.step(book.reservations[self.request_id]), now_us)
+        outcome = engine.apply(book, self.step(book.reservations[self.request_id]), now_us, self.timing)
         return Decision(() if outcome is None else (outcome,))
+
+
+@dataclass
+class EnterForce:
+    """A request whose rate waits for what drains gets it into force, if it fits now."""
+
+    request_id: str
+    timing: Timing
+    actor: str = "reservations"
+
+    @property
+    def enters(self) -> Timing | None:
+        """Its rate."""
+        return self.timing
+
+    def request_ids(self) -> Iterable[str]:
+        """The request itself."""
+        return (self.request_id,)
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """Nothing: its rate is committed."""
+        return []
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """Decide and record it in the book."""
+        outcome = engine.enter_force(book, self.request_id, now_us, self.timing)
+        return Decision(() if outcome is None else (outcome,))
+
+
+@dataclass
+class Drained:
+    """Rates of requests that no node applies any more, of all that was reported at once."""
+
+    parts: tuple[tuple[str, Drain], ...]
+    actor: str = "reservations"
+    request_id: str = ""
+    enters: Timing | None = None
+
+    def request_ids(self) -> Iterable[str]:
+        """Requests are as they were."""
+        return ()
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """Nothing."""
+        return []
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """Note it in the book."""
+        for request_id, part in self.parts:
+            book.ledger.drained(request_id, part)
+        return Decision()
 
 
 @dataclass
@@ -184,6 +269,11 @@ class Readmit:
     request_id: str
     timing: Timing
     actor: str = "reservations"
+
+    @property
+    def enters(self) -> Timing | None:
+        """What it gets back."""
+        return self.timing
 
     def request_ids(self) -> Iterable[str]:
         """The request itself."""
@@ -212,6 +302,11 @@ class Relieve:
     timing: Timing
     actor: str = "reservations"
     request_id: str = ""
+
+    @property
+    def enters(self) -> Timing | None:
+        """Rates that move to another path."""
+        return self.timing
 
     def request_ids(self) -> Iterable[str]:
         """The requests with commitments on the links."""

@@ -36,6 +36,18 @@ class LinkCommitment:
     kind: Kind = Kind.FIRM
 
 
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A rate of a request that is committed on a link no more and may still be applied until a moment, by whoever knows
+    of no later generation of its grant than this one.
+    """
+
+    link_id: str
+    rate_bps: int
+    until_us: int
+    generation: int
+
+
 # A link and a kind.
 Track = tuple[str, Kind]
 
@@ -48,6 +60,9 @@ class Ledger:
     tracks: dict[Track, LinkProfile] = field(default_factory=dict)
     # Tracks that `add` and `remove` changed since somebody cleared this.
     touched: set[Track] = field(default_factory=set)
+    # What drains on each link, by request, and links where that changed since somebody cleared this.
+    draining: dict[str, dict[str, Drain]] = field(default_factory=dict)
+    drain_touched: set[str] = field(default_factory=set)
 
     def track(self, link_id: str, kind: Kind = Kind.FIRM) -> LinkProfile:
         """One profile."""
@@ -72,3 +87,25 @@ class Ledger:
             if one.end_us > now_us:
                 self.touched.add((one.link_id, one.kind))
                 self.track(one.link_id, one.kind).add(*seconds(one.start_us, one.end_us), -one.committed_bps)
+
+    def drains(self, link_id: str, now_us: int, without: str = "") -> list[Drain]:
+        """What drains on a link at a moment, of other requests than one."""
+        found = self.draining.get(link_id)
+        return [one for name, one in found.items() if one.until_us > now_us and name != without] if found else []
+
+    def drain(self, link_id: str, request_id: str, part: Drain | None) -> None:
+        """Set what drains of a request on a link; None: nothing."""
+        found = self.draining.setdefault(link_id, {})
+        if part is None and request_id not in found:
+            return
+        self.drain_touched.add(link_id)
+        if part is None:
+            del found[request_id]
+        else:
+            found[request_id] = part
+
+    def drained(self, request_id: str, part: Drain) -> None:
+        """It is over; a later one of the same request and link goes on."""
+        found = self.draining.get(part.link_id, {}).get(request_id)
+        if found is not None and found.generation <= part.generation:
+            self.drain(part.link_id, request_id, None)

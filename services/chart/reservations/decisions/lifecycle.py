@@ -11,14 +11,18 @@ import dataclasses
 from collections.abc import Iterable
 
 from chart.common import leases
+from chart.common.units import rfc3339
 from chart.reservations.decisions.admission import Granted
-from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation, Timing
+from chart.reservations.decisions.reservation import LIVE, Draining, Outcome, Reservation, Timing
 from chart.reservations.decisions.state_machines import ENFORCEMENT, LIFECYCLE, EnforcementEvent, LifecycleEvent
 from chart.reservations.decisions.validation import CheckedRequest
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import grant_status_pb2
 from chart.v1.grant_status_pb2 import GrantState
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
+
+# States of a node that has a later generation, and applies no earlier one.
+_REPLACED = (GrantState.GRANT_STATE_APPLIED, GrantState.GRANT_STATE_OBSERVED)
 
 
 def create(
@@ -115,6 +119,8 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
         return _end(reservation, LifecycleEvent.END, "its end was reached", now_us, timing)
     if not reservation.active:
         return _activate(reservation, now_us, timing, bump=True) if now_us >= reservation.start_us else None
+    if reservation.waits_until_us and now_us >= reservation.waits_until_us:
+        return enter_force(reservation, now_us, timing)
     changed = reservation
     announce = False
     if _unmatched_at(reservation, timing) <= now_us:
@@ -132,7 +138,7 @@ def at_due(reservation: Reservation, now_us: int, timing: Timing) -> Outcome | N
         return None
     if announce:
         changed = _revised(changed, now_us)
-    changed = changed.replaced(due_at_us=_due_at(changed, timing))
+    changed = changed.replaced(due_at_us=due_at_us(changed, timing))
     return Outcome(changed, grant="put" if renew else "", announce=announce)
 
 
@@ -140,6 +146,36 @@ def on_status(
     reservation: Reservation, status: grant_status_pb2.GrantStatus, now_us: int, timing: Timing
 ) -> Outcome | None:
     """A node's word about a grant; None when it changes nothing (an old generation, a node off the path)."""
+    drained = _drained(reservation, status)
+    heard = _on_word(reservation if drained is None else drained.reservation, status, now_us, timing)
+    if drained is None:
+        return heard
+    if heard is None:
+        return dataclasses.replace(drained, reservation=_revised(drained.reservation, now_us))
+    if not heard.announce:
+        heard = dataclasses.replace(heard, reservation=_revised(heard.reservation, now_us), announce=True)
+    return dataclasses.replace(heard, drained=drained.drained)
+
+
+def _drained(reservation: Reservation, status: grant_status_pb2.GrantStatus) -> Outcome | None:
+    """A node reported that it does not apply any more what drains; None: it did not."""
+    draining = reservation.draining
+    if status.node not in draining.nodes:
+        return None
+    removed = status.state == GrantState.GRANT_STATE_REMOVED and status.generation >= draining.generation
+    replaced = status.state in _REPLACED and status.generation > draining.generation
+    if not removed and not replaced:
+        return None
+    nodes = tuple(node for node in draining.nodes if node != status.node)
+    if nodes:
+        return Outcome(reservation.replaced(draining=Draining(nodes, draining.parts)))
+    return Outcome(reservation.replaced(draining=Draining()), drained=draining.parts)
+
+
+def _on_word(
+    reservation: Reservation, status: grant_status_pb2.GrantStatus, now_us: int, timing: Timing
+) -> Outcome | None:
+    """What a node's word says of the grant in force."""
     if status.node not in reservation.confirming_nodes:
         return None
     before = reservation.confirmations.get(status.node)
@@ -167,7 +203,7 @@ def on_status(
     if announce:
         changed = _revised(changed, now_us)
     if reservation.active:
-        changed = changed.replaced(due_at_us=_due_at(changed, timing))
+        changed = changed.replaced(due_at_us=due_at_us(changed, timing))
     return Outcome(changed, announce=announce)
 
 
@@ -179,8 +215,23 @@ def on_statuses(
     for status in statuses:
         outcome = on_status(merged.reservation if merged else reservation, status, now_us, timing)
         if outcome is not None:
-            merged = dataclasses.replace(outcome, announce=outcome.announce or (merged is not None and merged.announce))
+            announced = merged is not None and merged.announce
+            drained = outcome.drained or (merged.drained if merged is not None else ())
+            merged = dataclasses.replace(outcome, announce=outcome.announce or announced, drained=drained)
     return merged
+
+
+def enter_force(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
+    """What the rate of a request waited for is over: its grant goes out with all of it."""
+    waits = "waiting for " + ", ".join(reservation.confirming_nodes)
+    reason = "; ".join(filter(None, (reservation.service_reason, waits)))
+    entered = reservation.replaced(waits_until_us=0, in_force_bps=0, reason=reason)
+    return dataclasses.replace(reissue(entered, now_us, timing), action="rate-request.enter-force")
+
+
+def waiting_words(reservation: Reservation) -> str:
+    """What a request waits for whose rate is not in force yet."""
+    return f"waits until {rfc3339(reservation.waits_until_us)} at the latest for a rate that drains on its path"
 
 
 def is_part(before: Reservation, after: Reservation) -> bool:
@@ -203,7 +254,7 @@ def reissue(reservation: Reservation, now_us: int, timing: Timing) -> Outcome:
         unmatched=False,
     )
     changed = _revised(_issue(changed, now_us, timing), now_us)
-    return Outcome(changed.replaced(due_at_us=_due_at(changed, timing)), grant="put")
+    return Outcome(changed.replaced(due_at_us=due_at_us(changed, timing)), grant="put")
 
 
 def _activate(
@@ -221,11 +272,15 @@ def _activate(
         reason="waiting for " + ", ".join(reservation.confirming_nodes),
         content_generation=reservation.generation + 1,
         confirm_by_us=now_us + timing.confirmation_limit_us,
+        # As if it had been there before: so the profile says what is in use beside what ended a moment ago.
+        commitments=tuple(
+            one if not one.start_us else dataclasses.replace(one, start_us=0) for one in reservation.commitments
+        ),
     )
     changed = _issue(changed, now_us, timing)
     if bump:
         changed = _revised(changed, now_us)
-    return Outcome(changed.replaced(due_at_us=_due_at(changed, timing)), grant="put", action="rate-request.start")
+    return Outcome(changed.replaced(due_at_us=due_at_us(changed, timing)), grant="put", action="rate-request.start")
 
 
 def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: int, timing: Timing) -> Outcome | None:
@@ -243,6 +298,8 @@ def _end(reservation: Reservation, event: LifecycleEvent, reason: str, now_us: i
         due_at_us=now_us + timing.remember_ended_us,
         ended_at_us=now_us,
         commitments=(),
+        waits_until_us=0,
+        in_force_bps=0,
     )
     # A tombstone even if the grant never went out: harmless, and a record on its way cannot be left behind.
     verb = "release" if event == LifecycleEvent.RELEASE else "expire"
@@ -263,14 +320,15 @@ def _issue(reservation: Reservation, now_us: int, timing: Timing) -> Reservation
     )
 
 
-def _due_at(reservation: Reservation, timing: Timing) -> int:
+def due_at_us(reservation: Reservation, timing: Timing) -> int:
     """The next moment that matters to an active request."""
     half = (reservation.grant_valid_until_us - reservation.grant_issued_at_us + 1) // 2
     renewal_us = reservation.grant_issued_at_us + half
     if reservation.grant_valid_until_us >= reservation.end_us:
         renewal_us = reservation.end_us
     confirm_by_us = reservation.confirm_by_us or FOREVER_US
-    return min(reservation.end_us, renewal_us, confirm_by_us, _unmatched_at(reservation, timing))
+    enters_us = reservation.waits_until_us or FOREVER_US
+    return min(reservation.end_us, renewal_us, confirm_by_us, enters_us, _unmatched_at(reservation, timing))
 
 
 def _unmatched_at(reservation: Reservation, timing: Timing) -> int:
@@ -323,8 +381,12 @@ def _judge(reservation: Reservation, now_us: int, timing: Timing, *, timed_out: 
 def judge(reservation: Reservation, *, timed_out: bool = False) -> tuple[EnforcementEvent | None, str]:
     """The enforcement event that the nodes' statuses amount to, and the reason ("" when there is none).
 
-    A node that failed outweighs one that has not reported, that outweighs one that only observes.
+    While its rate waits for another one no report confirms it. A node that failed outweighs one that has not
+    reported, that outweighs one that only observes.
     """
+    if reservation.waits_until_us:
+        again = reservation.enforcement != Enforcement.ENFORCEMENT_PENDING
+        return EnforcementEvent.AGAIN_OPEN if again else None, waiting_words(reservation)
     failed, silent, watching = [], [], []
     for node in reservation.confirming_nodes:
         status = reservation.confirmations.get(node)

@@ -59,14 +59,15 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
     maximum_bps = specification.maximum_bps
     # A guaranteed rate is that rate, no more; who lost it runs on at the available rate.
     guaranteed = specification.service == GUARANTEED
-    no_more = guaranteed and reservation.granted_bps > 0
+    guaranteed_bps = reservation.in_force_bps if reservation.waits_until_us else reservation.granted_bps
+    no_more = guaranteed and guaranteed_bps > 0
     return flow_grant_pb2.FlowGrant(
         request_id=reservation.id,
         generation=reservation.generation,
         selector=reservation.selector,
         link_ids=reservation.link_ids,
         service=specification.service,
-        guaranteed_bps=reservation.granted_bps,
+        guaranteed_bps=guaranteed_bps,
         maximum_bps=maximum_bps,
         preemption_priority=specification.preemption_priority,
         delay_priority=specification.delay_priority,
@@ -74,7 +75,7 @@ def grant_record(reservation: Reservation) -> flow_grant_pb2.FlowGrant:
         valid_from_us=reservation.start_us,
         valid_until_us=reservation.grant_valid_until_us,
         user=reservation.owner,
-        with_available_rate=not no_more and (not maximum_bps or maximum_bps > reservation.granted_bps),
+        with_available_rate=not no_more and (not maximum_bps or maximum_bps > guaranteed_bps),
     )
 
 
@@ -109,6 +110,9 @@ def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
         end_us=reservation.end_us,
         matching_flows=sender.matching_flows if sender is not None and reservation.active else 0,
         unmatched_since_us=reservation.quiet_since_us if reservation.unmatched else 0,
+        waits_until_us=reservation.waits_until_us,
+        draining_until_us=reservation.draining.until_us,
+        draining_nodes=reservation.draining.nodes,
         warning=f"no flow matches: {selector_words(reservation.selector)}" if reservation.unmatched else "",
     )
 
@@ -129,7 +133,7 @@ def selector_words(selector: flow_grant_pb2.FlowSelector) -> str:
 
 
 def preview(
-    decision: Granted | Refused, windows: list[Window] | None = None, preempts: int = 0
+    decision: Granted | Refused, windows: list[Window] | None = None, preempts: int = 0, waits_until_us: int = 0
 ) -> reservations_pb2.PreviewRateRequestResponse:
     """A decision as the answer to a preview."""
     found = [
@@ -145,6 +149,7 @@ def preview(
             ceiling_bps=decision.ceiling_bps,
             windows=found,
             preempts=preempts,
+            waits_until_us=waits_until_us,
         )
     return reservations_pb2.PreviewRateRequestResponse(
         granted=False,

@@ -12,13 +12,13 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from chart.common.ownership import Prefix as Prefix
+from chart.common.ownership import own_prefix as own_prefix
 from chart.v1 import topology_pb2
 
 DEFAULT_ADMISSION_SHARE = 0.8
 # How much more than the admissible rate maximum-rate requests may be promised together with the guaranteed ones.
 DEFAULT_OVERSUBSCRIPTION = 4.0
-
-Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +163,6 @@ def _contains(outer: Prefix, inner: Prefix) -> bool:
     if isinstance(outer, ipaddress.IPv6Network) and isinstance(inner, ipaddress.IPv6Network):
         return inner.subnet_of(outer)
     return False
-
-
-def own_prefix(text: str) -> Prefix | None:
-    """A stated address of a node: "10.1.0.0/16" is a prefix behind it, "10.1.1.1/30" its address on a subnet."""
-    try:
-        interface = ipaddress.ip_interface(text)
-    except ValueError:
-        return None
-    if interface.ip == interface.network.network_address:
-        return interface.network
-    return ipaddress.ip_network(interface.ip)
 
 
 def network_of(

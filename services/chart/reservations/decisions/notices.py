@@ -99,6 +99,7 @@ def body(name: str, reservation: Reservation) -> str:
         "path": list(reservation.link_ids),
         "start": rfc3339(reservation.start_us),
         "end": None if reservation.end_us == FOREVER_US else rfc3339(reservation.end_us),
+        "waits_until": rfc3339(reservation.waits_until_us) if reservation.waits_until_us else None,
         "reason": reservation.reason,
         "tags": dict(reservation.specification.tags),
     }

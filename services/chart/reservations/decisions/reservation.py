@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, Ask, Granted
-from chart.reservations.decisions.ledger import Kind, LinkCommitment
+from chart.reservations.decisions.ledger import Drain, Kind, LinkCommitment
 from chart.v1 import flow_grant_pb2, grant_status_pb2
 from chart.v1.flow_grant_pb2 import ServiceType
 from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification, TrafficClass
@@ -31,6 +31,8 @@ class Timing:
     hold_limit_us: int = 900 * 1_000_000
     # An enforced grant without a flow for this long is warned about. Nodes report on a grant every 10 s.
     no_flow_limit_us: int = 20_000_000
+    # The greatest difference between two clocks.
+    clock_error_us: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,26 @@ class PastRate:
     until_us: int
     granted_bps: int
     service_state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """Earlier rates of a request that nodes may still apply: the nodes that did not report yet that they do not, and
+    what drains on each link.
+    """
+
+    nodes: tuple[str, ...] = ()
+    parts: tuple[Drain, ...] = ()
+
+    @property
+    def until_us(self) -> int:
+        """When all of it is over at the latest; 0: nothing drains."""
+        return max((part.until_us for part in self.parts), default=0)
+
+    @property
+    def generation(self) -> int:
+        """Of the newest grant that it was told with."""
+        return max((part.generation for part in self.parts), default=0)
 
 
 def rank_of(specification: RateRequestSpecification) -> int:
@@ -105,6 +127,10 @@ class Reservation:
     # long that its owner is warned.
     quiet_since_us: int = 0
     unmatched: bool = False
+    # While its rate waits for what drains on its path: until when at the latest, and what nodes are told meanwhile.
+    waits_until_us: int = 0
+    in_force_bps: int = 0
+    draining: Draining = Draining()
     confirmations: Mapping[str, grant_status_pb2.GrantStatus] = field(default_factory=dict)
     commitments: tuple[LinkCommitment, ...] = ()
 
@@ -201,4 +227,6 @@ class Outcome:
     announce: bool = True
     forget: bool = False
     frees_capacity: bool = False
+    # What drained by it: no node applies it any more.
+    drained: tuple[Drain, ...] = ()
     action: str = ""

@@ -106,6 +106,8 @@ class BatchTransaction:
                 missed.append(key)
         for track, changed in committed.take_changes(self._known.ledger).items():
             self.changes.profile(track, changed)
+        for link_id, drains in committed.take_drains(self._known.ledger, self._now_us).items():
+            self.changes.draining(link_id, drains)
         await self.changes.write(self._connection)
         # A refusal is not kept: the same request may be granted later.
         await idempotency.give_back(self._connection, missed)
@@ -214,8 +216,12 @@ class BatchTransaction:
         for one in batch:
             if not isinstance(one.job, Create):
                 spans.update(jobs.spans(one.job, self._network, found, self._now_us))
-        for identity in around & found.keys():
-            spans.update(committed.spans_of(found[identity]))
+        for one in batch:
+            for identity in one.holders & found.keys():
+                theirs = committed.spans_of(found[identity])
+                spans.update(theirs)
+                if one.job.enters is not None:
+                    spans.update(jobs.entry_spans((span[0] for span in theirs), self._now_us, one.job.enters))
         # What is not locked may change under us: such a holder does not give way, such a job comes again.
         self._unlocked = {
             identity for identity, one in found.items() if any(held.link_id not in locked for held in one.commitments)

@@ -137,6 +137,7 @@ class LeaseWork:
         while length_us >= in_band.SHORTEST_US:
             # Committed from the past on, asked for from now on.
             ends = now_us + length_us + tail_us
-            found |= {(link_id, *seconds(start, ends)) for link_id in link_ids for start in (0, now_us)}
+            starts = (0, now_us - self._rule.clock_error_us)
+            found |= {(link_id, *seconds(start, ends)) for link_id in link_ids for start in starts}
             length_us //= 2
         return found

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
 
+from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
-from chart.reservations.decisions.tenants import Ownership
 from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, tenant_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
@@ -119,7 +119,7 @@ class NetworkView:
         network = self.network
         if self._ownership is None or self._ownership.nodes != network.nodes:
             tenants = (cast(tenant_pb2.Tenant, value) for _, value in self._states[TENANT].items())
-            self._ownership = Ownership.of(tenants, network)
+            self._ownership = Ownership.of(tenants, network.nodes, network.prefixes_of)
         return self._ownership
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ulid import ULID
@@ -14,7 +14,7 @@ from ulid import ULID
 from chart.common import audit, telemetry
 from chart.common.database import Connection
 from chart.reservations.decisions import messages, notices
-from chart.reservations.decisions.ledger import LinkCommitment, Track
+from chart.reservations.decisions.ledger import Drain, LinkCommitment, Track
 from chart.reservations.decisions.profile import Block, Key
 from chart.reservations.decisions.reservation import Outcome, Reservation
 from chart.reservations.store import rows
@@ -49,7 +49,9 @@ _STORE = (
     "WITH stored AS (INSERT INTO profile (link_id, kind, level, number, cells) SELECT * FROM unnest(%s::text[],"
     " %s::smallint[], %s::smallint[], %s::bigint[], %s::bytea[]) ON CONFLICT (link_id, kind, level, number)"
     " DO UPDATE SET cells = excluded.cells)"
-    " UPDATE link SET version = version + 1, stale = false WHERE id = ANY(%s::text[])"
+    " UPDATE link l SET version = l.version + t.profiled, stale = l.stale AND t.profiled = 0,"
+    " draining = coalesce(t.draining::jsonb, l.draining) FROM unnest(%s::text[], %s::bigint[], %s::text[])"
+    " AS t(id, profiled, draining) WHERE l.id = t.id"
 )
 _TELL = (
     # The keys are there, claimed; they are found by the index whatever the planner believes of the table's size.
@@ -82,6 +84,8 @@ class Changes:
         # Requests as messages, as they were told last.
         self._messages: dict[str, tuple[Reservation, rate_request_pb2.RateRequest, bytes]] = {}
         self._links: set[str] = set()
+        # What drains on links, as JSON.
+        self._draining: dict[str, str] = {}
         self._leases: list[tuple[Any, ...]] = []
         self._commitments: list[tuple[str, int, LinkCommitment]] = []
         self._freed: list[str] = []
@@ -125,6 +129,10 @@ class Changes:
         self._links.add(link_id)
         for (level, number), block in changed.items():
             self._blocks[link_id, int(kind), level, number] = None if block is None else block.pack()
+
+    def draining(self, link_id: str, drains: Mapping[str, Drain]) -> None:
+        """Store what drains on a link."""
+        self._draining[link_id] = rows.drains_text(drains)
 
     def lease(self, link_id: str, commitments: Iterable[LinkCommitment], row: tuple[Any, ...]) -> None:
         """Store a link's lease: (link id, generation, rate, issued, valid until, pieces as JSON, drawn)."""
@@ -196,9 +204,13 @@ class Changes:
             " = (t.link_id, t.kind, t.level, t.number)",
             [key for key, cells in self._blocks.items() if cells is None],
         )
-        if self._links:
+        if self._links or self._draining:
             stored = [(*key, cells) for key, cells in self._blocks.items() if cells is not None]
-            await connection.execute(_STORE, (*columns(stored, 5), array(sorted(self._links))))
+            links = [
+                (link_id, int(link_id in self._links), self._draining.get(link_id))
+                for link_id in sorted(self._links | self._draining.keys())
+            ]
+            await connection.execute(_STORE, (*columns(stored, 5), *columns(links, 3)))
         await many(
             connection,
             "INSERT INTO lease SELECT link_id, generation, rate_bps, issued_at_us, valid_until_us, pieces::jsonb,"

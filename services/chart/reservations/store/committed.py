@@ -14,10 +14,11 @@ from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 
 from chart.common.database import Connection, Pool
-from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
+from chart.reservations.decisions.ledger import Drain, Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.profile import Block, Key, seconds
 from chart.reservations.decisions.reservation import Reservation
 from chart.reservations.decisions.windows import Commitment
+from chart.reservations.store import rows
 from chart.reservations.store.arrays import array
 from chart.reservations.store.changes import Changes
 
@@ -57,6 +58,7 @@ class Remembered:
         if sum(len(track) for track in self.ledger.tracks.values()) > MOST_BLOCKS:
             self.versions.clear()
             self.ledger.tracks.clear()
+            self.ledger.draining.clear()
 
 
 async def lock_links(
@@ -70,7 +72,7 @@ async def lock_links(
     if not link_ids:
         return set()
     wanted = array(sorted(link_ids))
-    select = "SELECT id, version, stale FROM link WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE"
+    select = "SELECT id, version, stale, draining FROM link WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE"
     blocks = _unknown(spans, known.ledger)
     locking = await connection.execute(select, (wanted,))
     # Read after the lock was had, so that nobody changes it any more.
@@ -84,6 +86,7 @@ async def lock_links(
         found = await (await connection.execute(select, (wanted,))).fetchall()
     complete = set(sound)
     for row in found:
+        known.ledger.draining[row["id"]] = rows.drains_of(row["id"], row["draining"])
         if known.versions.get(row["id"]) != row["version"]:
             known.forget([row["id"]])
             known.versions[row["id"]] = row["version"]
@@ -197,13 +200,29 @@ def take_changes(ledger: Ledger) -> dict[tuple[str, Kind], dict[Key, Block | Non
     return {track: changed for track, changed in found.items() if changed}
 
 
+def take_drains(ledger: Ledger, now_us: int) -> dict[str, dict[str, Drain]]:
+    """What drains on the links where decisions changed that, without what is over."""
+    found = {
+        link_id: {name: part for name, part in ledger.draining[link_id].items() if part.until_us > now_us}
+        for link_id in sorted(ledger.drain_touched)
+    }
+    ledger.drain_touched.clear()
+    return found
+
+
 async def ledger_of(connection: Connection, link_ids: Collection[str], spans: Collection[Span]) -> Ledger:
     """What is committed on links as far as some spans need it, without locking anything. Call in a transaction with one
     snapshot.
     """
     ledger = Ledger(complete=False)
-    found = await connection.execute("SELECT id FROM link WHERE id = ANY(%s::text[]) AND NOT stale", (array(link_ids),))
-    sound = {row["id"] for row in await found.fetchall()}
+    found = await connection.execute(
+        "SELECT id, stale, draining FROM link WHERE id = ANY(%s::text[])", (array(link_ids),)
+    )
+    sound = set()
+    for row in await found.fetchall():
+        ledger.draining[row["id"]] = rows.drains_of(row["id"], row["draining"])
+        if not row["stale"]:
+            sound.add(row["id"])
     await load_profiles(connection, [span for span in spans if span[0] in sound], ledger)
     others = set(link_ids) - sound
     if others:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from chart.common.database import Pool
-from chart.reservations.decisions import engine, preemption
+from chart.reservations.decisions import engine, jobs, preemption
 from chart.reservations.decisions.admission import (
     Ask,
     Commitments,
@@ -17,9 +17,10 @@ from chart.reservations.decisions.admission import (
     with_windows,
 )
 from chart.reservations.decisions.engine import Book
-from chart.reservations.decisions.ledger import Kind, LinkCommitment
+from chart.reservations.decisions.ledger import Kind
 from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.profile import seconds
+from chart.reservations.decisions.reservation import Reservation, Timing
 from chart.reservations.decisions.windows import FOREVER_US, Window
 from chart.reservations.store import committed, holders
 from chart.reservations.store.arrays import array
@@ -35,6 +36,8 @@ class Previewed:
     decision: Granted | Refused
     losers: tuple[preemption.Loser, ...]
     windows: list[Window]
+    # Until when it would wait for what drains; 0: not at all.
+    waits_until_us: int = 0
 
 
 def path_links(network: Network, link_ids: Collection[str]) -> Sequence[NetworkLink]:
@@ -50,13 +53,15 @@ def with_start(refused: Refused, network: Network, listed: Commitments, ask: Ask
 
 
 async def preview(
-    pool: Pool, network: Network, ask: Ask, now_us: int, without: str = "", spare: Sequence[LinkCommitment] = ()
+    pool: Pool, network: Network, ask: Ask, now_us: int, timing: Timing, replaced: Reservation | None = None
 ) -> Previewed:
-    """What a request would get now. `without` is the request that it would replace, `spare` what that one has."""
+    """What a request would get now. `replaced` is the request in whose place it would be."""
     candidates = candidate_link_ids(network, ask)
+    spare = replaced.commitments if replaced is not None else ()
     interval = seconds(ask.start_us, ask.end_us)
     spans = [(link_id, *interval) for link_id in candidates]
     spans += [(one.link_id, *seconds(one.start_us, one.end_us)) for one in spare]
+    spans += jobs.entry_spans({span[0] for span in spans}, now_us, timing)
     async with committed.snapshot(pool) as connection:
         links = {*candidates, *(one.link_id for one in spare)}
         ledger = await committed.ledger_of(connection, links, spans)
@@ -66,11 +71,14 @@ async def preview(
         if decided is None:
             identities = await holders.holder_ids(connection, candidates, ask.rank, ask.start_us, ask.end_us)
             giving = await holders.requests(connection, identities, lock=False)
-            giving.pop(without, None)
+            if replaced is not None:
+                giving.pop(replaced.id, None)
             more = {span for one in giving.values() for span in committed.spans_of(one)}
+            more |= set(jobs.entry_spans({span[0] for span in more}, now_us, timing))
             ledger = await committed.ledger_of(connection, links | {span[0] for span in more}, [*spans, *more])
             ledger.remove(spare, now_us)
-            decided = engine.decide(Book(network, ledger, giving), ask, now_us)
+            book = Book(network, ledger, giving)
+            decided = engine.decide(book, ask, now_us)
         assert decided is not None
         decision, losers = decided
         listed = await committed.commitments(connection, decision.link_ids, now_us)
@@ -79,7 +87,10 @@ async def preview(
     found: list[Window] = []
     if decision.link_ids and ask.kind == Kind.FIRM and ask.least_bps:
         found = windows(path_links(network, decision.link_ids), listed, ask, ask.least_bps, MOST_WINDOWS)
-    return Previewed(decision, losers, found)
+    waits_until_us = 0
+    if isinstance(decision, Granted):
+        waits_until_us = engine.preview_wait_us(book, ask, decision, losers, replaced, now_us, timing)
+    return Previewed(decision, losers, found, waits_until_us)
 
 
 async def crowded(pool: Pool, network: Network, link_ids: Collection[str], now_us: int) -> list[str]:

@@ -17,7 +17,7 @@ from chart.common.rpc_errors import not_found
 from chart.reservations.decisions import messages
 from chart.reservations.decisions.profile import BITS, TOP, US
 from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation
-from chart.reservations.store import rows
+from chart.reservations.store import allowances, rows
 from chart.reservations.store.changes import Changes
 from chart.v1 import reservations_pb2
 from chart.v1.flow_grant_pb2 import FlowSelector
@@ -132,8 +132,8 @@ class Repository:
     ) -> tuple[int, list[str]]:
         """Change up to `limit` requests whose moment has come and that no other replica works on.
 
-        Returns how many were looked at, and those whose outcome gives back a rate before its time: they are left as
-        they are, `edges.batches` has to do it.
+        Returns how many were looked at, and those whose outcome gives back a rate before its time or brings one into
+        force: they are left as they are, `edges.batches` has to do it.
         """
         async with self._pool.connection() as connection, connection.transaction():
             found = await connection.execute(
@@ -146,7 +146,8 @@ class Repository:
             def decide_here(reservation: Reservation) -> Outcome | None:
                 outcome = decide(reservation)
                 gives_back = outcome is not None and outcome.reservation.commitments != reservation.commitments
-                if gives_back and any(held.end_us > now_us for held in reservation.commitments):
+                starts = outcome is not None and outcome.reservation.active and not reservation.active
+                if (gives_back or starts) and any(held.end_us > now_us for held in reservation.commitments):
                     early.append(reservation.id)
                     return None
                 return outcome
@@ -164,6 +165,14 @@ class Repository:
                 (*((None, 0, 0, "") if after is None else (after[0], *after)), limit),
             )
             return [(row["rank"], row["created_at_us"], row["id"]) for row in await found.fetchall()]
+
+    async def waiting(self, limit: int, after: str) -> list[str]:
+        """Requests whose rate waits for what drains, by id, beginning after one."""
+        async with self._pool.connection() as connection:
+            found = await connection.execute(
+                "SELECT id FROM rate_request WHERE waits_until_us > 0 AND id > %s ORDER BY id LIMIT %s", (after, limit)
+            )
+            return [row["id"] for row in await found.fetchall()]
 
     async def receipt(self, request_id: str, owner: str, now_us: int) -> tuple[reservations_pb2.Receipt, bool]:
         """The stored statement of a request that ended, or one of this moment; whether it is complete.
@@ -206,8 +215,11 @@ class Repository:
             ]
 
     async def keep_house(self, now_us: int, *, past: bool) -> None:
-        """Drop idempotency keys that are too old to count; with `past` the blocks of profiles that are over."""
+        """Drop idempotency keys that are too old to count and idle allowances; with `past` the blocks of profiles that
+        are over.
+        """
         async with self._pool.connection() as connection:
+            await allowances.forget(connection)
             for table in ("idempotency_key", "kept_answer"):
                 await connection.execute(
                     f"DELETE FROM {table} WHERE created_at_us < %s",  # noqa: S608 - one of two names

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from chart.reservations.decisions import messages
 from chart.reservations.decisions.in_band import Lease
-from chart.reservations.decisions.ledger import Kind, LinkCommitment
-from chart.reservations.decisions.reservation import Reservation
+from chart.reservations.decisions.ledger import Drain, Kind, LinkCommitment
+from chart.reservations.decisions.reservation import Draining, Reservation
 from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2
 
 # Columns that are fields of a reservation, in the order of the fields.
@@ -44,6 +44,7 @@ TYPES: Mapping[str, str] = {
     # Arrays cannot be elements of an array that is unnested: they travel joined.
     "link_ids": "text",
     "confirming_nodes": "text",
+    "draining": "text",
 }
 # Separates the elements of a joined column; no id has it.
 JOINT = "\x1f"
@@ -53,6 +54,7 @@ _fields_of = operator.attrgetter(*FIELDS)
 _PACKED = tuple(FIELDS.index(name) for name in ("specification", "selector"))
 _JOINED = tuple(FIELDS.index(name) for name in JOINED)
 _HISTORY = FIELDS.index("history")
+_DRAINING = FIELDS.index("draining")
 
 SELECT = (
     f"SELECT {', '.join(FIELDS)},"  # noqa: S608 - built from names of fields only
@@ -72,6 +74,7 @@ def values(reservation: Reservation) -> list[Any]:
     for place in _JOINED:
         found[place] = JOINT.join(found[place])
     found[_HISTORY] = messages.history_bytes(found[_HISTORY])
+    found[_DRAINING] = draining_text(found[_DRAINING])
     words = [reservation.id, reservation.owner, specification.source, specification.destination]
     words += [specification.description, *(f"{key}={value}" for key, value in tags.items())]
     found += [reservation.rank, reservation.lacking, json.dumps(tags) if tags else None, " ".join(words).lower()]
@@ -96,10 +99,36 @@ def reservation_of(row: Mapping[str, Any]) -> Reservation:
     found["link_ids"] = tuple(row["link_ids"])
     found["confirming_nodes"] = tuple(row["confirming_nodes"])
     found["history"] = messages.history_of(bytes(row["history"]))
+    found["draining"] = draining_of(row["draining"])
     by_link = {one[0]: LinkCommitment(one[0], one[1], one[2], one[3], Kind(one[4])) for one in row["committed"] or ()}
     # In path order, as they were made.
     found["commitments"] = tuple(by_link[link_id] for link_id in row["link_ids"] if link_id in by_link)
     return Reservation(**found, confirmations={status.node: status for status in statuses})
+
+
+def draining_text(draining: Draining) -> str:
+    """What drains of a request as stored; empty: nothing."""
+    if not draining.parts:
+        return ""
+    return json.dumps([draining.nodes, [dataclasses.astuple(part) for part in draining.parts]])
+
+
+def draining_of(stored: str) -> Draining:
+    """What `draining_text` wrote."""
+    if not stored:
+        return Draining()
+    nodes, parts = json.loads(stored)
+    return Draining(tuple(nodes), tuple(Drain(*part) for part in parts))
+
+
+def drains_text(drains: Mapping[str, Drain]) -> str:
+    """What drains on a link as stored, by request."""
+    return json.dumps([(name, one.rate_bps, one.until_us, one.generation) for name, one in drains.items()])
+
+
+def drains_of(link_id: str, stored: Iterable[Any]) -> dict[str, Drain]:
+    """What `drains_text` wrote."""
+    return {name: Drain(link_id, rate, until, generation) for name, rate, until, generation in stored}
 
 
 def lease_of(row: Mapping[str, Any]) -> Lease:

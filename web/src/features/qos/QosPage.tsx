@@ -14,6 +14,7 @@ import { TextLink } from "../../shared/TextLink";
 import { formatRate } from "../../shared/units";
 import { Release } from "../requests/Release";
 import { isOpen, stateOf } from "../requests/state";
+import { Edges } from "./Edges";
 import { Enforcement } from "./Enforcement";
 import { RuleForm } from "./RuleForm";
 import { SessionRules } from "./SessionRules";
@@ -89,6 +90,7 @@ export function QosPage() {
       </PageHeader>
       <Enforcement />
       <SessionRules />
+      <Edges />
       <Fetched query={requests} what="the rules">
         {({ items }) => (
           <DataTable

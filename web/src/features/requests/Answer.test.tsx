@@ -5,6 +5,7 @@ import type { Preview } from "../../api/types";
 import { link, renderInApp } from "../../shared/samples";
 import { acceptedWords, Answer } from "./Answer";
 
+const AT = "2030-01-01T10:00:00Z";
 const ANSWER: Preview = {
   granted: false,
   granted_bps: 0,
@@ -13,7 +14,8 @@ const ANSWER: Preview = {
   floor_bps: 1_000_000,
   ceiling_bps: 40_000_000,
   preempts: 0,
-  windows: [{ start: "2030-01-01T10:00:00Z", end: "2030-01-01T11:00:00Z", free_bps: 90_000_000 }],
+  waits_until: null,
+  windows: [{ start: AT, end: "2030-01-01T11:00:00Z", free_bps: 90_000_000 }],
   refusal: {
     type: "about:blank",
     title: "Refused",
@@ -51,6 +53,14 @@ it("says over which way something is granted, and who pays for it", () => {
     "5.00 Mb/s guaranteed over a → b; 2 requests of lower priority would be pre-empted.",
   );
   expect(said).not.toHaveTextContent("Possible from");
+});
+
+it("says until when a rate drains on the path", () => {
+  const granted = { ...ANSWER, granted: true, granted_bps: 5_000_000, waits_until: AT, refusal: null };
+  renderInApp(<Answer answer={granted} links={[link()]} testId="answer" />);
+  expect(screen.getByTestId("answer")).toHaveTextContent(
+    `in force at ${new Date(AT).toLocaleTimeString("en-GB")} at the latest`,
+  );
 });
 
 it("has words for one limit alone, and none for none", () => {

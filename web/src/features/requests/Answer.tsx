@@ -25,7 +25,7 @@ export function acceptedWords({ floor_bps: floor, ceiling_bps: ceiling }: Previe
 }
 
 export function Answer({ answer, links, titles = TITLES, testId }: Props) {
-  const { granted, granted_bps, path, preempts, refusal, windows } = answer;
+  const { granted, granted_bps, path, preempts, refusal, waits_until, windows } = answer;
   const accepted = acceptedWords(answer);
   // They are written for whoever calls REST: here only where there is nothing shorter to say.
   const suggestions = accepted ? [] : (refusal?.suggestions ?? []);
@@ -40,7 +40,11 @@ export function Answer({ answer, links, titles = TITLES, testId }: Props) {
       {granted ? (
         <Text size="sm">
           {formatRate(granted_bps)} guaranteed{path.length > 0 ? ` over ${pathLabel(path, links)}` : ""}
-          {preempts > 0 ? `; ${preempts} requests of lower priority would be pre-empted` : ""}.
+          {preempts > 0 ? `; ${preempts} requests of lower priority would be pre-empted` : ""}
+          {waits_until
+            ? `; in force at ${new Date(waits_until).toLocaleTimeString("en-GB")} at the latest, as another rate drains on its path`
+            : ""}
+          .
         </Text>
       ) : (
         <>

@@ -57,6 +57,7 @@ function RequestDetail({ request, at }: { request: RateRequest; at: number }) {
     ["Service", `${asked.service}, priority ${asked.priority}, ${asked.traffic_class}`],
     ["Matching flows", matchingFlows(request)],
     ["Granted", `${formatRate(request.granted_bps)} of ${formatRate(asked.guaranteed_bps)}`],
+    ...waiting(request),
     ["Path", pathLabel(request.path, links.data ?? [])],
     ["Owner", request.owner],
     ...tagged(asked.tags),
@@ -126,6 +127,16 @@ function matchingFlows({ matching_flows, unmatched_since }: RateRequest): string
   return unmatched_since
     ? `none since ${new Date(unmatched_since).toLocaleTimeString("en-GB")}`
     : String(matching_flows);
+}
+
+/** Until when its rate waits, and until when an earlier one is in use. */
+function waiting({ waits_until, draining_until, draining_nodes }: RateRequest): [string, string][] {
+  const lines: [string, string][] = [];
+  const clock = (at: string) => new Date(at).toLocaleTimeString("en-GB");
+  if (waits_until) lines.push(["In force", `${clock(waits_until)} at the latest`]);
+  if (draining_until)
+    lines.push(["Draining", `until ${clock(draining_until)} at the latest, on ${draining_nodes.join(", ")}`]);
+  return lines;
 }
 
 /** A line for the tags, where there are some. */

@@ -1,4 +1,4 @@
-"""Whose flows a request is for: an application asks only for flows that start or end at what its tenant owns. Pure.
+"""Whose flows somebody asks for: an application asks only for flows that start or end at what its tenant owns. Pure.
 
 An end belongs to the tenant that states the longest prefix around it, and of equal prefixes the one that states ports;
 tenants that state the same share it. Decision 31 has the reasons.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import bisect
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
 
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.decisions.network import Network, Prefix
 from chart.v1 import reservations_pb2
 from chart.v1.flow_grant_pb2 import FlowSelector
 from chart.v1.tenant_pb2 import Caller, Tenant, TenantEnd
+
+Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DEFAULT_TENANT = "default"
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -92,28 +93,35 @@ class Ownership:
     _cgroups: dict[tuple[str, int], set[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tenants: Iterable[Tenant], network: Network) -> Ownership:
-        """The index of these tenants in this network."""
-        made = cls({one.id: one for one in tenants}, network.nodes)
+    def of(
+        cls,
+        tenants: Iterable[Tenant],
+        nodes: Mapping[str, tuple[Prefix, ...]],
+        whole: Callable[[str], Iterable[Prefix]] = lambda _: (),
+    ) -> Ownership:
+        """The index of these tenants. ``nodes``: the prefixes that each states as its own; ``whole``: in what others
+        they are stated together.
+        """
+        made = cls({one.id: one for one in tenants}, nodes)
         for tenant in made.tenants.values():
             made._members.update(dict.fromkeys(tenant.members, tenant.id))
             made._namespaces.update(dict.fromkeys(tenant.namespaces, tenant.id))
             for end in tenant.ends:
-                made._take(tenant.id, end, network)
+                made._take(tenant.id, end, whole)
         made._starts = sorted(made._rules)
         for version, _, length in made._rules:
             made._lengths.setdefault(version, []).append(length)
         made._lengths = {version: sorted(set(found), reverse=True) for version, found in made._lengths.items()}
         return made
 
-    def _take(self, tenant: str, end: TenantEnd, network: Network) -> None:
+    def _take(self, tenant: str, end: TenantEnd, whole: Callable[[str], Iterable[Prefix]]) -> None:
         if end.cgroup_id:
             self._cgroups.setdefault((end.node, end.cgroup_id), set()).add(tenant)
             return
         if end.prefix:
             prefixes: Iterable[Prefix] = [ipaddress.ip_network(end.prefix)]
-        elif end.node in network.nodes:
-            prefixes = {*network.nodes[end.node], *network.prefixes_of(end.node)}
+        elif end.node in self.nodes:
+            prefixes = {*self.nodes[end.node], *whole(end.node)}
         else:
             prefixes = ()
         node = end.node if end.prefix else ""
@@ -213,6 +221,17 @@ class Ownership:
             if any(rule.tenant == tenant and rule.narrow for rule in every):
                 return f"selector.{end.name}_port"
         return "source"
+
+
+def own_prefix(text: str) -> Prefix | None:
+    """A stated address of a node: "10.1.0.0/16" is a prefix behind it, "10.1.1.1/30" its address on a subnet."""
+    try:
+        interface = ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+    if interface.ip == interface.network.network_address:
+        return interface.network
+    return ipaddress.ip_network(interface.ip)
 
 
 def ends_of(selector: FlowSelector, source_node: str, destination_node: str) -> tuple[End, End]:

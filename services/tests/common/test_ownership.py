@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chart.common.ownership import EVERYTHING, End, Ownership, ends_of
 from chart.common.rpc_errors import RefusalError
-from chart.reservations.decisions.network import network_of
-from chart.reservations.decisions.tenants import EVERYTHING, End, Ownership, ends_of
+from chart.reservations.decisions.network import Network, network_of
 from chart.v1 import topology_pb2
 from chart.v1.flow_grant_pb2 import FlowSelector
 from chart.v1.session_rule_pb2 import PortRange
@@ -29,6 +30,10 @@ NETWORK = network_of(
         "bare": [],
     }.items()
 )
+
+
+def owned_in(tenants: Iterable[Tenant], network: Network) -> Ownership:
+    return Ownership.of(tenants, network.nodes, network.prefixes_of)
 
 
 def ports(first: int, last: int) -> PortRange:
@@ -48,7 +53,7 @@ WEB = Tenant(
 )
 BULK = Tenant(id="bulk", members=["bulk"], ends=[TenantEnd(node="delta"), TenantEnd(prefix="10.4.1.128/25")])
 EVERY = Tenant(id="default", ends=[TenantEnd(prefix=str(prefix)) for prefix in EVERYTHING])
-OWNERSHIP = Ownership.of([WEB, BULK, EVERY], NETWORK)
+OWNERSHIP = owned_in([WEB, BULK, EVERY], NETWORK)
 
 
 def selector(source: str, destination: str, **more: Any) -> FlowSelector:
@@ -107,7 +112,7 @@ def test_what_is_not_its_own(chosen: FlowSelector, field: str) -> None:
 
 def test_a_foreign_control_group_is_named() -> None:
     group = selector("10.0.0.2/32", "10.4.0.1/32", cgroup_id=77)
-    bare = Ownership.of([WEB, Tenant(id="other", members=["other"], ends=[TenantEnd(prefix="10.9.0.0/16")])], NETWORK)
+    bare = owned_in([WEB, Tenant(id="other", members=["other"], ends=[TenantEnd(prefix="10.9.0.0/16")])], NETWORK)
     with pytest.raises(RefusalError) as error:
         bare.check("other", Caller(), ends_of(group, "bravo", "delta"))
     assert error.value.refusal.field == "selector.cgroup_id"
@@ -120,7 +125,7 @@ def test_a_control_group_counts_on_its_node_only() -> None:
 
 
 def test_a_node_with_others_control_groups_is_not_asked_for_as_a_whole() -> None:
-    owner = Ownership.of([WEB, Tenant(id="ops", members=["ops"], ends=[TenantEnd(node="bravo")])], NETWORK)
+    owner = owned_in([WEB, Tenant(id="ops", members=["ops"], ends=[TenantEnd(node="bravo")])], NETWORK)
     whole = ends_of(selector("10.0.0.2/32", "10.0.0.4/32"), "bravo", "delta")
     with pytest.raises(RefusalError):
         owner.check("ops", Caller(), whole)
@@ -156,7 +161,7 @@ def test_a_token_of_an_unknown_tenant_gets_nothing() -> None:
 
 
 def test_without_any_tenant_applications_get_nothing() -> None:
-    nothing = Ownership.of([], NETWORK)
+    nothing = owned_in([], NETWORK)
     with pytest.raises(RefusalError) as error:
         nothing.check("app", Caller(), ends_of(selector("10.0.0.1/32", "10.0.0.4/32"), "alpha", "delta"))
     assert "app belongs to no tenant" in error.value.refusal.detail
@@ -168,7 +173,7 @@ def test_ends_of_a_node_follow_its_addresses() -> None:
     moved = network_of(
         [("alpha", topology_pb2.TopologyEntity(node=topology_pb2.Node(id="alpha", addresses=["10.7.0.1/32"])))]
     )
-    again = Ownership.of([WEB], moved)
+    again = owned_in([WEB], moved)
     again.check("web-server", Caller(), ends_of(selector("10.7.0.1/32", "10.0.0.4/32"), "alpha", "delta"))
     with pytest.raises(RefusalError):
         again.check("web-server", Caller(), ends_of(selector("10.0.0.1/32", "10.0.0.2/32"), "alpha", "bravo"))
@@ -189,7 +194,7 @@ def test_an_end_is_owned_when_every_address_is(owned: list[tuple[str, Any]], ask
         name: Tenant(id=name, ends=[TenantEnd(prefix=str(prefix)) for one, prefix in owned if one == name])
         for name in ("a", "b", "c")
     }
-    index = Ownership.of(tenants.values(), network_of([]))
+    index = owned_in(tenants.values(), network_of([]))
 
     def of(tenant: str, address: Any) -> bool:
         around = [(prefix.prefixlen, name) for name, prefix in owned if address in prefix]
