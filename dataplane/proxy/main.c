@@ -10,6 +10,7 @@
 #include "followed.h"
 #include "lib/caps/caps.h"
 #include "lib/events/events.h"
+#include "lib/notify/notify.h"
 #include "options.h"
 #include "proxy.h"
 #include "queue.h"
@@ -112,6 +113,7 @@ static int run(struct options *options) {
             fprintf(stderr, "chart-proxy: ready\n");
             if (options->state_dir)
                 proxy.watch = (struct proxy_watch){look, &following};
+            notify_ready();
             status = proxy_run(&proxy);
         }
         if (steering_remove(options))

@@ -17,6 +17,7 @@
 
 #include "credentials.h"
 #include "ends_file.h"
+#include "lib/notify/notify.h"
 #include "loop.h"
 #include "privileges.h"
 
@@ -270,8 +271,10 @@ int node_run(const struct options *options) {
         free(node);
         return 1;
     }
+    notify_ready();
     while (!loop_ended()) {
         uint64_t now_us = loop_now_us();
+        notify_alive_at(now_us);
         reap(node, now_us);
         /* What runs goes on while a certificate is away. */
         if (credentials_follow(&node->credentials, fault))
@@ -281,6 +284,7 @@ int node_run(const struct options *options) {
         follow_ends(node, now_us);
         (void)poll(NULL, 0, LOOK_MS);
     }
+    notify_stopping();
     close_node(node);
     return 0;
 }
