@@ -98,7 +98,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.command()(stated.series)
     for name in ("sensing", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
-    app.add_typer(ranking.estimate, name="estimate")
+    app.add_typer(ranking.app, name="estimate")
     app.add_typer(mesh.app, name="mesh")
     app.add_typer(alerts.alert, name="alert")
     app.command()(apply.apply)

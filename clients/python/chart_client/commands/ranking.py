@@ -21,6 +21,9 @@ from chart_client.commands.sensing import estimate
 from chart_client.sensing_models import RankedNode, RankedNodes, RankedRelays
 from chart_client.transport import DEFAULT_SERVER
 
+# The commands of `chart estimate`, those of this module and of sensing.py.
+app = estimate
+
 CandidateOption = Annotated[
     list[str] | None, typer.Option("--candidate", help="Only this node; repeatable. Not stated: every node.")
 ]
@@ -58,7 +61,7 @@ def _show(found: RankedNodes, *, as_json: bool) -> None:
         out.print(f"nothing is known of: {', '.join(found.unknown)}")
 
 
-@estimate.command("closest")
+@app.command("closest")
 def closest(
     node: Annotated[str, typer.Argument(help="Node that asks.")],
     candidate: CandidateOption = None,
@@ -72,7 +75,7 @@ def closest(
         _show(client.sensing.closest(node, count, candidates=candidate or ()), as_json=as_json)
 
 
-@estimate.command("rank")
+@app.command("rank")
 def rank(
     node: Annotated[str, typer.Argument(help="Node that asks.")],
     metric: MetricArgument = "available_bandwidth_bps",
@@ -91,7 +94,7 @@ def rank(
         _show(found, as_json=as_json)
 
 
-@estimate.command("relays")
+@app.command("relays")
 def relays(
     source: Annotated[str, typer.Argument(help="Node where paths begin.")],
     destination: Annotated[str, typer.Argument(help="Node where they end.")],
