@@ -187,22 +187,28 @@ def _measure(settings: Settings, report: Report, *, churn: bool) -> Outcome:
         "|---|---|---|---|---|---|\n"
         f"| {per_s:.0f} | {p50_ms:.1f} ms | {p99_ms:.1f} ms | {len(refused)} | {row[3]} | {row[2]} |\n"
     )
-    released = [
-        Figure("releases_per_s", round(len(load.released) / duration_s, 1), "1/s"),
-        Figure("release_p99_ms", round(quantile(load.released, 0.99) * 1000, 2), "ms"),
-        Figure("waited_share", round(load.waited / len(took), 4), "1"),
-    ]
     return Outcome(
         [
             Figure("admissions_per_s", round(per_s, 1), "1/s", GOAL_PER_S),
             Figure("p99_ms", round(p99_ms, 2), "ms", GOAL_P99_MS),
             Figure("p50_ms", round(p50_ms, 2), "ms"),
             Figure("records_waiting", float(row[2]), "1"),
-            *(released if churn else ()),
+            *_of_releases(load, duration_s),
         ],
         table,
         {"admitted": len(took), "refused": refused[:20], "live": row[3], "callers": CALLERS},
     )
+
+
+def _of_releases(load: Load, duration_s: float) -> list[Figure]:
+    """Figures of churn; none when nothing was released."""
+    if not load.released:
+        return []
+    return [
+        Figure("releases_per_s", round(len(load.released) / duration_s, 1), "1/s"),
+        Figure("release_p99_ms", round(quantile(load.released, 0.99) * 1000, 2), "ms"),
+        Figure("waited_share", round(load.waited / len(load.took), 4), "1"),
+    ]
 
 
 EXPERIMENT = Experiment(
