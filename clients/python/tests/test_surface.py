@@ -279,7 +279,7 @@ sensing changes
 estimate list
 estimate next rtt_us
 estimate closest a
-estimate rank a --candidate b --direction to
+estimate rank a --candidate b --towards
 estimate relays a b --count 2
 snapshot list
 snapshot take

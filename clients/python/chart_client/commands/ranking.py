@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,13 +28,6 @@ CandidateOption = Annotated[
 ]
 MetricArgument = Annotated[str, typer.Option(help="Metric, such as rtt_us or available_bandwidth_bps.")]
 COLUMNS = ("node", "value", "90 % interval", "may be the best", "method", "age")
-
-
-class Direction(StrEnum):
-    """Which way the values hold."""
-
-    outwards = "from"
-    inwards = "to"
 
 
 def _row(one: RankedNode, unit: str, name: str | None = None) -> tuple[str, ...]:
@@ -80,17 +72,16 @@ def rank(
     node: Annotated[str, typer.Argument(help="Node that asks.")],
     metric: MetricArgument = "available_bandwidth_bps",
     candidate: CandidateOption = None,
-    direction: Annotated[
-        Direction, typer.Option(help="from: from the node to the candidates; to: from them to the node.")
-    ] = Direction.outwards,
+    towards: Annotated[bool, typer.Option("--towards", help="From the candidates to the node, not to them.")] = False,
     count: Annotated[int, typer.Option(min=1, max=1000)] = 10,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Order nodes by a metric, the best first: the best server of some, nodes by bandwidth."""
+    way: Literal["from", "to"] = "to" if towards else "from"
     with session(server, token, as_json=as_json) as client:
-        found = client.sensing.rank(node, metric, candidates=candidate or (), direction=direction.value, count=count)
+        found = client.sensing.rank(node, metric, candidates=candidate or (), direction=way, count=count)
         _show(found, as_json=as_json)
 
 
