@@ -50,7 +50,7 @@ def _show(found: RankedNodes, *, as_json: bool) -> None:
         rows.append(_row(found.direct, found.unit, "without a relay"))
     print_table(COLUMNS, rows, "no estimates yet")
     if found.unknown:
-        out.print(f"nothing is known of: {', '.join(found.unknown)}")
+        out.print(f"no data of: {', '.join(found.unknown)}")
 
 
 @app.command("closest")
