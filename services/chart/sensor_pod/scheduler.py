@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chart.sensor_pod.applications import Applications
-from chart.sensor_pod.budget import ByteBudget
+from chart.sensor_pod.budget import WINDOW_US, ByteBudget
 from chart.sensor_pod.group import (
     Cost,
     Group,
@@ -156,6 +156,22 @@ class Scheduler:
         """The fastest asked period of a group; None without periodic configurations."""
         group = self._groups.get(key)
         return group.period_us if group is not None else None
+
+    def minute_bytes(self) -> dict[str, int]:
+        """Bytes a minute that the periodic configurations take of each link, as far as it is known what they cost."""
+        taken: dict[str, float] = {}
+        for key, group in self._groups.items():
+            cost = self._costs.get((key.sensor, self._fitted(key)))
+            if cost is None or not group.period_us:
+                continue
+            runs = max(1.0, WINDOW_US / group.period_us)
+            for links, size_bytes in (
+                (self._links_of(key), cost.probe_bytes),
+                (self._answer_links_of(key), cost.answer_bytes),
+            ):
+                for link in links:
+                    taken[link] = taken.get(link, 0.0) + size_bytes * runs
+        return {link: round(size_bytes) for link, size_bytes in taken.items()}
 
     @property
     def group_count(self) -> int:
