@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from chart.registry import meshes, node_ends, session_rules
 from chart.registry import service as registry_service
 from chart.registry import tenants as registry_tenants
 from chart.reservations.decisions import validation
+from chart.reservations.store import allowances
 from chart.v1 import (
     archive_pb2,
     archive_pb2_grpc,
@@ -184,6 +186,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
     kept: dict[tuple[str, str, str], tuple[bytes, Any]] = field(default_factory=dict)
     enforce: bool = True
     quotas: dict[str, Any] = field(default_factory=dict)
+    allowances: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def _free_bps(self) -> int:
         active = [one for one in self.requests.values() if one.lifecycle == rr.LIFECYCLE_ACTIVE]
@@ -303,6 +306,15 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
             found.revision += 1
         preview = reservations_pb2.PreviewRateRequestResponse(granted=True, granted_bps=found.granted_bps)
         return reservations_pb2.ChangeRateRequestResponse(rate_request=found, preview=preview)
+
+    async def DrawAllowance(self, request: Any, context: Any) -> Any:  # noqa: N802
+        now = time.monotonic()
+        tokens, at = self.allowances.get(request.name, (request.burst, now))
+        left, drawn = allowances.draw(
+            tokens, now - at, need=request.need, want=request.want, per_s=request.per_s, burst=request.burst
+        )
+        self.allowances[request.name] = (left, now)
+        return reservations_pb2.DrawAllowanceResponse(given=drawn.given, left=drawn.left, wait_s=drawn.wait_s)
 
     async def ClaimAnswer(self, request: Any, context: Any) -> Any:  # noqa: N802
         place = (request.owner, request.operation, request.key)

@@ -11,8 +11,9 @@ from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 
 from chart.common.tokens import ROLES, IssuerAwayError, Principal, TokenError, TokenVerifier
+from chart.gateway.costs import cost_of
 from chart.gateway.errors import GatewayError, away, forbidden, unauthorised
-from chart.gateway.limits import RateLimiter
+from chart.gateway.shared_limits import SharedLimiter
 
 SESSION_COOKIE = "chart_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -47,14 +48,16 @@ def same_origin(request: Request) -> bool:
 
 async def authenticate(request: Request) -> Principal:
     """The principal of this request; raises a 401, 403 or 429 problem. Who cannot say who it is counts by address."""
-    limiter: RateLimiter = request.app.state.gateway.limiter
+    limiter: SharedLimiter = request.app.state.gateway.limiter
     try:
         found = await _identify(request, request.app.state.gateway.verifier)
     except GatewayError as problem:
         if problem.status in (401, 403):
-            limiter.take(f"address:{request.client.host if request.client else ''}")
+            limiter.alone.take(f"address:{request.client.host if request.client else ''}")
         raise
-    request.state.allowance = limiter.take(f"subject:{found.subject}")
+    route = getattr(request.scope.get("route"), "path", "")
+    cost = cost_of(request.method, route, request.query_params.get("limit"))
+    request.state.allowance = await limiter.take(f"subject:{found.subject}", cost)
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -14,11 +15,11 @@ from chart.gateway.backends import Backends
 from chart.gateway.ended import GatewayVerifier, Introspection
 from chart.gateway.events import EventHub
 from chart.gateway.issuer import DevelopmentIssuer
-from chart.gateway.limits import RateLimiter
 from chart.gateway.live import LiveState
 from chart.gateway.login import Provider
 from chart.gateway.observed import Observed
 from chart.gateway.settings import GatewaySettings
+from chart.gateway.shared_limits import SharedLimiter
 from chart.gateway.streams import Followers
 
 
@@ -33,13 +34,15 @@ class Gateway:
     live: LiveState
     hub: EventHub
     followers: Followers
-    limiter: RateLimiter
+    limiter: SharedLimiter
     verifier: GatewayVerifier
     introspection: Introspection
     issuer: DevelopmentIssuer | None
     provider: Provider | None
     authority: AuthorityClient
     observed: Observed
+    archive_read_at: float = float("-inf")
+    archive_reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def _of(request: Request) -> Gateway:

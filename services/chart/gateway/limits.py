@@ -36,6 +36,18 @@ class Allowance:
         }
 
 
+def too_many(per_s: float, burst: int, cost: int, wait_s: int) -> GatewayError:
+    """The 429 problem of a request that costs more than its caller has left."""
+    weighed = f" This one counts as {cost}." if cost > 1 else ""
+    return GatewayError(
+        429,
+        "Too many requests",
+        f"More than {per_s:g} requests per second, {burst} at once.{weighed}",
+        headers={"Retry-After": str(wait_s), **Allowance(burst, 0, wait_s).headers()},
+        suggestions=[f"Retry after {wait_s} s.", "Follow /v1/events instead of polling."],
+    )
+
+
 class RateLimiter:
     """Token buckets by name."""
 
@@ -45,8 +57,9 @@ class RateLimiter:
         self._burst = burst
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def take(self, name: str) -> Allowance:
-        """Use one token; raises a 429 problem with Retry-After when there is none."""
+    def take(self, name: str, cost: int = 1) -> Allowance:
+        """Use so many tokens; raises a 429 problem with Retry-After when there are fewer."""
+        cost = min(cost, self._burst)
         now = self._clock.monotonic()
         bucket = self._buckets.get(name)
         if bucket is None:
@@ -56,15 +69,8 @@ class RateLimiter:
         self._buckets.move_to_end(name)
         bucket.tokens = min(float(self._burst), bucket.tokens + (now - bucket.at) * self._per_s)
         bucket.at = now
-        if bucket.tokens < 1:
-            wait_s = math.ceil((1 - bucket.tokens) / self._per_s)
-            raise GatewayError(
-                429,
-                "Too many requests",
-                f"More than {self._per_s:g} requests per second, {self._burst} at once.",
-                headers={"Retry-After": str(wait_s), **Allowance(self._burst, 0, wait_s).headers()},
-                suggestions=[f"Retry after {wait_s} s.", "Follow /v1/events instead of polling."],
-            )
-        bucket.tokens -= 1
+        if bucket.tokens < cost:
+            raise too_many(self._per_s, self._burst, cost, math.ceil((cost - bucket.tokens) / self._per_s))
+        bucket.tokens -= cost
         reset_s = math.ceil((self._burst - bucket.tokens) / self._per_s)
         return Allowance(self._burst, int(bucket.tokens), reset_s)

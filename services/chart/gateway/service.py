@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import structlog
 
@@ -26,6 +27,7 @@ from chart.gateway.login import Provider
 from chart.gateway.observed import Observed
 from chart.gateway.routes.history import read_archive
 from chart.gateway.settings import GatewaySettings
+from chart.gateway.shared_limits import SharedLimiter
 from chart.gateway.streams import Followers
 
 ARCHIVE_RETRY_S = 2.0
@@ -77,15 +79,17 @@ async def running(
         coalesce_s=settings.events_load_interval_s,
         ping_s=settings.events_ping_s,
     )
+    backends = Backends(settings)
+    limit: dict[str, Any] = {"per_s": settings.rate_limit_per_s, "burst": settings.rate_limit_burst}
     gateway = Gateway(
         settings=settings,
         clock=clock,
         broker=broker,
-        backends=Backends(settings),
+        backends=backends,
         live=live,
         hub=hub,
         followers=Followers(broker, live, hub, clock),
-        limiter=RateLimiter(clock, per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst),
+        limiter=SharedLimiter(backends.reservations, RateLimiter(clock, **limit), clock, **limit),
         verifier=GatewayVerifier(settings, keys),
         introspection=Introspection(settings),
         issuer=issuer,

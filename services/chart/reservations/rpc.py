@@ -20,12 +20,14 @@ from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Ste
 from chart.reservations.decisions.quotas import Spending, Use
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Reservation, Timing
+from chart.reservations.edges.allowance_calls import AllowanceCalls
 from chart.reservations.edges.answer_calls import AnswerCalls
 from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.network_calls import NetworkCalls
 from chart.reservations.edges.network_view import NetworkView
 from chart.reservations.edges.watch import Watch
 from chart.reservations.store import previews
+from chart.reservations.store.allowances import Allowances
 from chart.reservations.store.callbacks import Callbacks
 from chart.reservations.store.idempotency import KeptAnswers
 from chart.reservations.store.quotas import Quotas
@@ -47,7 +49,7 @@ GRANTED, REPLAYED = ASKED.labels(outcome="granted"), ASKED.labels(outcome="repla
 _log = structlog.get_logger("chart.reservations")
 
 
-class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.ReservationsServicer):
+class ReservationsServicer(NetworkCalls, AnswerCalls, AllowanceCalls, reservations_pb2_grpc.ReservationsServicer):
     """Answers from topology, policy and the database."""
 
     def __init__(
@@ -62,6 +64,7 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, reservations_pb2_grpc.Rese
     ) -> None:
         NetworkCalls.__init__(self, repository, view, clock)
         AnswerCalls.__init__(self, KeptAnswers(repository.pool, repository.idempotency_us), clock)
+        AllowanceCalls.__init__(self, Allowances(repository.pool))
         self._quotas = Quotas(repository.pool)
         self._batches = batches
         self._callbacks = callbacks

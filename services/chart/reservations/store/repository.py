@@ -17,7 +17,7 @@ from chart.common.rpc_errors import not_found
 from chart.reservations.decisions import messages
 from chart.reservations.decisions.profile import BITS, TOP, US
 from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation
-from chart.reservations.store import rows
+from chart.reservations.store import allowances, rows
 from chart.reservations.store.changes import Changes
 from chart.v1 import reservations_pb2
 from chart.v1.flow_grant_pb2 import FlowSelector
@@ -215,8 +215,11 @@ class Repository:
             ]
 
     async def keep_house(self, now_us: int, *, past: bool) -> None:
-        """Drop idempotency keys that are too old to count; with `past` the blocks of profiles that are over."""
+        """Drop idempotency keys that are too old to count and idle allowances; with `past` the blocks of profiles that
+        are over.
+        """
         async with self._pool.connection() as connection:
+            await allowances.forget(connection)
             for table in ("idempotency_key", "kept_answer"):
                 await connection.execute(
                     f"DELETE FROM {table} WHERE created_at_us < %s",  # noqa: S608 - one of two names

@@ -5,8 +5,8 @@ Only adds: the version before goes on working beside the new one; what it releas
 
 from alembic import op
 
-revision = "reservations_0005"
-down_revision = "reservations_0004"
+revision = "reservations_0007"
+down_revision = "reservations_0006"
 branch_labels = None
 depends_on = None
 
