@@ -55,7 +55,8 @@ DESCRIPTION = (
     " from the moment it was due. key_reads_saturated_per_s, key_read_saturated_p99_ms: 8 of these nodes read without"
     " pause. The load is a process of its own on the same machine. flood_key_read_p99_ms: 200 reads a second by 20"
     " nodes while 300 addresses of loopback send 300 requests a second, each on a connection of its own, half to the"
-    " gateway with a token that is none, half to the authority without a certificate; flood_requests: how many these were."
+    " gateway with a token that is none, half to the authority without a certificate; flood_requests: how many these"
+    " were."
 )
 
 
