@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import secrets
@@ -9,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from confluent_kafka import Producer
 
 from chart.common import qos, record_mac
 from chart.common.record_check import AuthorityKeys, RecordCheck
@@ -20,7 +20,7 @@ from chart_lab import demo_trust
 from chart_lab.platform.settings import PlatformSettings
 from support.authority import Place
 from support.waiting import eventually
-from threats.clients import as_node
+from threats.clients import admitted, as_node
 from threats.forgeries import FLOW, packet
 
 TOPIC = "chart.link-load.v1"
@@ -104,8 +104,9 @@ async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
 async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncClient) -> Findings:
     """The same into the platform's broker: what its services take of it, by their own counters."""
     writer = await Writer.of(place, "mallory", thief)
+    stolen = as_node(settings, place, place.files("node-mallory"))
+    producer = await asyncio.to_thread(admitted, stolen, "chart.node-state.v1", "mallory")
     before = demo_trust.checks(settings)
-    producer = Producer(as_node(settings, place, place.files("node-mallory")))
     good = 0
     found = Findings()
     for _ in range(ROUNDS):
