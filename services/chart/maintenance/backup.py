@@ -20,7 +20,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +35,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from chart.common.files import sync_folder, write_private
 from chart.common.migrate import SERVICES
 from chart.common.processes import end_process
-from chart.maintenance import postgres_server
+from chart.maintenance import after_restore, postgres_server
+from chart.v1 import audit_pb2
 
 FORMAT = 1
 DUMP, ROLES, KEYS, MANIFEST = "database.dump", "roles.json", "keys.tar", "manifest.json"
@@ -58,6 +59,8 @@ class Outcome:
     rows: Mapping[str, int]
     taken_at: str
     seconds: float
+    # What the audit says was revoked and released after the backup, and is so again; None: it was not asked.
+    caught_up: Mapping[str, int] | None = None
 
 
 def counts(connection: psycopg.Connection[Any]) -> dict[str, int]:
@@ -157,11 +160,19 @@ def verified(backup: Path) -> dict[str, Any]:
     return manifest
 
 
-def restore(backup: Path, url: str, keys: Path | None = None, programs: Sequence[str] = ()) -> Outcome:
-    """Restore into an empty database, and the keys into a folder that is not there; compares every table's rows.
+def restore(
+    backup: Path,
+    url: str,
+    keys: Path | None = None,
+    programs: Sequence[str] = (),
+    records: Iterable[audit_pb2.AuditRecord] | None = None,
+) -> Outcome:
+    """Restore into an empty database, and the keys into a folder that is not there; compares every table's rows. Then
+    no number that was used after the backup is used again (`after_restore`).
 
     Args:
         programs: see `back_up`.
+        records: of the audit stream: what they say was revoked or released after the backup is so again.
 
     Raises:
         BackupError: the backup is damaged, there is something at the target already, or a count differs.
@@ -188,9 +199,25 @@ def restore(backup: Path, url: str, keys: Path | None = None, programs: Sequence
     if differing:
         msg = f"rows differ after the restore: {', '.join(differing)}"
         raise BackupError(msg)
+    caught_up = _go_on(url, manifest["taken_at"], records)
     if keys is not None:
         _unpack(backup / KEYS, keys)
-    return Outcome(found, manifest["taken_at"], time.monotonic() - began)
+    return Outcome(found, manifest["taken_at"], time.monotonic() - began, caught_up)
+
+
+def _go_on(url: str, taken_at: str, records: Iterable[audit_pb2.AuditRecord] | None) -> dict[str, int] | None:
+    """What must not come back with the backup, in one transaction."""
+    now_us = time.time_ns() // 1000
+    from_us = int(datetime.fromisoformat(taken_at).timestamp() * 1e6) - after_restore.MARGIN_US
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            after_restore.jump(connection, now_us)
+            if records is None:
+                return None
+            return after_restore.catch_up(connection, after_restore.since(records, from_us), now_us)
+    except psycopg.Error as error:
+        msg = f"the restored database cannot be brought forward, do not start services on it: {error}"
+        raise BackupError(msg) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ The distribution of the lab adds what starts and stops the platform of one machi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from dataclasses import asdict
@@ -19,8 +20,12 @@ from rich.console import Console
 
 from chart.common import migrate as migrations
 from chart.common.places import repository_root
-from chart.maintenance import backup
+from chart.common.records import StreamError
+from chart.common.settings import BaseServiceSettings
+from chart.common.streams import connect
+from chart.maintenance import after_restore, backup
 from chart.maintenance.postgres_server import PostgresUnavailableError, create_database
+from chart.v1 import audit_pb2
 
 app = typer.Typer(help="Run broker, database and services on this machine; back them up.", no_args_is_help=True)
 console = Console(stderr=True)
@@ -54,6 +59,12 @@ ProgramsOption = Annotated[
         envvar="CHART_POSTGRES_PROGRAMS",
         help="What runs the server's own pg_dump and pg_restore: `docker exec -i -e PGPASSWORD NAME`; default: this"
         " machine's.",
+    ),
+]
+AuditOption = Annotated[
+    str,
+    typer.Option(
+        help="Kafka with the audit stream, HOST:PORT: what it says was revoked or released after the backup stays so."
     ),
 ]
 BackupArgument = Annotated[Path, typer.Argument(help="Folder that `backup` wrote.", exists=True, file_okay=False)]
@@ -95,6 +106,9 @@ def _tell(outcome: backup.Outcome, as_json: bool) -> None:
         return
     tables, rows = len(outcome.rows), sum(outcome.rows.values())
     console.print(f"{rows} rows in {tables} tables of {outcome.taken_at}, restored in {outcome.seconds:.1f} s")
+    if outcome.caught_up is not None:
+        words = ", ".join(f"{number} {name}" for name, number in outcome.caught_up.items())
+        console.print(f"since then, by the audit stream: {words}")
 
 
 @app.command()
@@ -103,13 +117,30 @@ def restore(
     keys: KeysOption = None,
     admin_url: AdminOption = "",
     programs: ProgramsOption = "",
+    audit: AuditOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Restore into an empty database, and keys into a new folder; every table's rows are counted."""
     try:
-        _tell(backup.restore(folder, _admin_url(admin_url), keys, shlex.split(programs)), as_json)
-    except backup.BackupError as error:
+        records = asyncio.run(_audit(audit)) if audit else None
+        outcome = backup.restore(folder, _admin_url(admin_url), keys, shlex.split(programs), records)
+    except (backup.BackupError, StreamError, TimeoutError) as error:
         raise _failed(error) from error
+    _tell(outcome, as_json)
+    if records is None:
+        console.print(
+            "[yellow]warning:[/yellow] without --audit certificates that were revoked, and rates that were released"
+            f" after {outcome.taken_at} are valid again: revoke and release them before nodes connect",
+            highlight=False,
+        )
+
+
+async def _audit(bootstrap: str) -> list[audit_pb2.AuditRecord]:
+    broker = connect(BaseServiceSettings(kafka_bootstrap=bootstrap))
+    try:
+        return await after_restore.read_audit(broker)
+    finally:
+        await broker.close()
 
 
 @app.command()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 from typer.testing import CliRunner
 
 from chart.authority.keystore import KeyStoreError
 from chart.authority.keystore_embedded import EmbeddedKeyStore
-from chart.maintenance import backup, cli, postgres_server
+from chart.maintenance import after_restore, backup, cli, postgres_server
+from chart.v1 import audit_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
+from support import stores
 from support.postgres import PostgresServer
 from support.reservations import MEGA, Replica, ask, running
 
@@ -43,6 +47,57 @@ async def everything(replica: Replica) -> dict[str, rr.RateRequest]:
         await channel.close(None)
 
 
+def enrolled(postgres: PostgresServer) -> None:
+    """Two nodes with certificates and a key, and an enrolment that nobody used yet."""
+    with psycopg.connect(postgres.url) as connection:
+        for table in ("enrolment", "key_epoch", "certificate", "identity"):
+            connection.execute(sql.SQL("DELETE FROM authority.{}").format(sql.Identifier(table)))
+        connection.execute(
+            "INSERT INTO authority.identity (name, element_id) VALUES ('node/alpha', 1), ('node/bravo', 2)"
+        )
+        connection.execute(
+            "INSERT INTO authority.certificate (serial, identity, issued_at_us, not_after_us)"
+            " VALUES ('a1', 'node/alpha', 1, 9e15), ('b1', 'node/bravo', 1, 9e15), ('b2', 'node/bravo', 1, 9e15)"
+        )
+        connection.execute(
+            "INSERT INTO authority.key_epoch VALUES ('alpha', 'bravo', 7, 'wrapped', 1, 1, 9e15, 9e15),"
+            " ('bravo', '', 3, 'wrapped', 1, 1, 9e15, 9e15)"
+        )
+        connection.execute(
+            "INSERT INTO authority.enrolment (token_hash, identity, created_by, expires_at_us)"
+            " VALUES ('\\x01', 'node/charlie', 'operator', 9e15)"
+        )
+
+
+def nothing_comes_back(restored: PostgresServer, released: str) -> None:
+    """What was revoked stays so, no number is used again, what was released holds nothing."""
+    with psycopg.connect(restored.url) as connection:
+
+        def rows(query: str) -> list[tuple[object, ...]]:
+            return connection.execute(query.encode()).fetchall()
+
+        assert rows("SELECT name, active FROM authority.identity ORDER BY 1") == [
+            ("node/alpha", False),
+            ("node/bravo", True),
+        ]
+        assert rows("SELECT serial, revoked_because FROM authority.certificate WHERE revoked_at_us > 0 ORDER BY 1") == [
+            ("a1", "stolen"),
+            ("b2", "stolen"),
+        ]
+        # The keys of a revoked node end; the next one has a number that nobody has seen since the backup.
+        now_us = time.time_ns() // 1000
+        assert rows(f"SELECT sender FROM authority.key_epoch WHERE expires_at_us > {now_us}") == [("bravo",)]
+        for sender, newest in rows("SELECT sender, max(generation) FROM authority.key_epoch GROUP BY 1"):
+            known = {"alpha": 7, "bravo": 3}[str(sender)]
+            assert int(str(newest)) - known == after_restore.EPOCH_JUMP
+            assert (int(str(newest)) + 1) % 256 not in {number % 256 for number in range(known, known + 100)}
+        assert rows("SELECT count(*) FROM authority.enrolment WHERE withdrawn_at_us IS NULL") == [(0,)]
+        assert rows(f"SELECT count(*) FROM reservations.commitment WHERE request_id = '{released}'") == [(0,)]
+        assert rows("SELECT count(*) FROM reservations.link WHERE stale") == [(2,)]
+        least = rows("SELECT min(generation) FROM reservations.rate_request WHERE lifecycle = 3")
+        assert int(str(least[0][0])) > after_restore.JUMP
+
+
 async def test_a_restore_gives_back_every_reservation_and_key(
     kafka_bootstrap: str, postgres: PostgresServer, empty: PostgresServer, tmp_path: Path
 ) -> None:
@@ -62,23 +117,46 @@ async def test_a_restore_gives_back_every_reservation_and_key(
             )
         await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=made.rate_request.id, owner="alice"))
         known = await everything(replica)
+        enrolled(postgres)
         made_backup = backup.back_up(postgres.url, tmp_path / "backups", tmp_path / "keys")
         # What comes after the backup is not in it.
         await stub.CreateRateRequest(
             pb.CreateRateRequestRequest(specification=ask(MEGA), owner="alice", idempotency_key="late")
         )
+        released = next(identity for identity, one in known.items() if one.lifecycle == rr.LIFECYCLE_ACTIVE)
+        await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=released, owner="alice"))
+        for subject, serial in (("node/alpha", None), ("node/bravo", "b2")):
+            detail = json.dumps({"serial": serial, "reason": "stolen", "ended_keys": 0})
+            record = audit_pb2.AuditRecord(
+                at_us=time.time_ns() // 1000, action="certificate.revoke", subject=subject, detail_json=detail
+            )
+            await platform.broker.publish("chart.audit.v1", subject, record)
+
+        async def told() -> list[audit_pb2.AuditRecord]:
+            records = await after_restore.read_audit(platform.broker)
+            subjects = {one.subject for one in records if one.action == "rate-request.release"}
+            return records if released in subjects else []
+
+        await stores.until(told, "the release is in the audit stream")
+        records = await told()
         await channel.close(None)
         replica.process.kill()
 
-        outcome = backup.restore(made_backup, empty.url, tmp_path / "restored-keys")
+        outcome = backup.restore(made_backup, empty.url, tmp_path / "restored-keys", records=records)
         assert outcome.rows["reservations.rate_request"] == REQUESTS
+        assert outcome.caught_up == {"revoked": 2, "authorisations": 0, "released": 1}
+        nothing_comes_back(empty, released)
         after = platform.replica("after", CHART_DATABASE_URL=empty.role_url("reservations"))
         after.start()
         found = await everything(after)
         after.process.stop()
     assert len(known) == REQUESTS
     assert sorted(found) == sorted(known)
+    assert found[released].lifecycle == rr.LIFECYCLE_RELEASED
+    assert found[released].reason == after_restore.REASON
     for identity, request in known.items():
+        if identity == released:
+            continue
         one = found[identity]
         assert (one.lifecycle, one.specification, one.granted_bps) == (
             request.lifecycle,

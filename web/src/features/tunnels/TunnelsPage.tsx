@@ -9,6 +9,7 @@ import { PageHeader } from "../../shared/PageHeader";
 import { State, type Tone } from "../../shared/State";
 import { TextLink } from "../../shared/TextLink";
 import { formatRate, formatShare } from "../../shared/units";
+import { NodeEnds } from "./NodeEnds";
 
 export function tunnelState(tunnel: Tunnel): { tone: Tone; text: string } {
   if (!tunnel.state) return { tone: "off", text: "no report" };
@@ -86,14 +87,14 @@ export function TunnelsPage() {
         {(items) =>
           items.length === 0 ? (
             <Empty title="No tunnel has reported yet">
-              Start both ends with <code>chart-tunnel</code>, and set a target over REST or with{" "}
-              <code>chart tunnel</code>.
+              State both ends below, and set a target over REST or with <code>chart tunnels</code>.
             </Empty>
           ) : (
             <DataTable label="Elastic tunnels" rows={items} columns={COLUMNS} rowKey={({ id }) => id} />
           )
         }
       </Fetched>
+      <NodeEnds />
     </Stack>
   );
 }
