@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from confluent_kafka import Producer
 
 from chart.common import qos, record_mac
 from chart.common.record_check import AuthorityKeys, RecordCheck
@@ -101,11 +102,38 @@ async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
     return found
 
 
+async def _heard(settings: PlatformSettings, writer: Writer, producer: Producer) -> None:
+    """Return when every service has taken a record of the writer's: it reads from the newest on, once it has its share,
+    and has to ask for the writer's key.
+
+    Raises:
+        AssertionError: one does not.
+    """
+    begun = demo_trust.checks(settings)
+
+    async def all_heard() -> bool:
+        own = _load(writer.node, f"{writer.node}:eth0")
+        headers = _headers(writer.code(writer.node, writer.node, own))
+        producer.produce(TOPIC, own.SerializeToString(), key=writer.node, headers=headers)
+        await asyncio.to_thread(producer.flush, 5)
+        await asyncio.sleep(0.5)
+        now = demo_trust.checks(settings)
+        return all(now[name].good > begun[name].good for name in now)
+
+    await eventually(all_heard, 60)
+
+
+def _headers(mac: str | None) -> list[tuple[str, str | bytes | None]]:
+    found: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
+    return [*found, (record_mac.HEADER, mac.encode())] if mac is not None else found
+
+
 async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncClient) -> Findings:
     """The same into the platform's broker: what its services take of it, by their own counters."""
     writer = await Writer.of(place, "mallory", thief)
     stolen = as_node(settings, place, place.files("node-mallory"))
     producer = await asyncio.to_thread(admitted, stolen, "chart.node-state.v1", "mallory")
+    await _heard(settings, writer, producer)
     before = demo_trust.checks(settings)
     good = 0
     found = Findings()
@@ -119,9 +147,7 @@ async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncCl
             ("mallory", others, writer.code("mallory", "mallory", others)),
         ]
         for name, load, mac in attempts:
-            headers: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
-            headers += [(record_mac.HEADER, mac.encode())] if mac is not None else []
-            producer.produce(TOPIC, load.SerializeToString(), key=name, headers=headers)
+            producer.produce(TOPIC, load.SerializeToString(), key=name, headers=_headers(mac))
         good += 1
         found.tried += len(attempts) - 1
     assert producer.flush(20) == 0
