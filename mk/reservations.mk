@@ -11,6 +11,6 @@ lint-drawings:
 
 .PHONY: reservations-experiments
 reservations-experiments: setup ## admission, grants and link rate control under load, and 200 kills (35 minutes); var/NAME
-	@for name in admission-load rate-control-load grant-latency kill-matrix; do \
+	@for name in admission-load admission-churn rate-control-load grant-latency kill-matrix; do \
 	    $(VENV)/bin/chart lab run $$name --out $(VAR)/$$name || exit 1; \
 	done

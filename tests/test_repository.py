@@ -163,3 +163,11 @@ def test_what_was_repeated_three_times_is_mended() -> None:
         assert entry["repeated"], test
         assert entry["cause"], test
         assert stages.open_repetitions(entry) < stages.REPETITIONS_TO_MEND, f"{test} is to be mended"
+
+
+def test_migrations_of_a_schema_have_one_order() -> None:
+    for folder in sorted((ROOT / "migrations").glob("*/versions")):
+        texts = [file.read_text() for file in sorted(folder.glob("*.py"))]
+        found = [dict(re.findall(r'^(revision|down_revision) = (?:"(\w+)"|None)$', text, re.M)) for text in texts]
+        before = ["", *(one["revision"] for one in found[:-1])]
+        assert [one["down_revision"] for one in found] == before, folder

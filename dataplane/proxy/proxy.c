@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lib/metrics/metrics.h"
+#include "lib/notify/notify.h"
 #include "sockets.h"
 
 #define CONNECTION_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
@@ -322,6 +323,7 @@ static int turn(struct proxy *proxy) {
         return -errno;
     }
     proxy->now_us = loop_now_us();
+    notify_alive_at(proxy->now_us);
     for (int i = 0; i < count; i++)
         serve(proxy, &events[i]);
     serve_again(proxy);
@@ -343,6 +345,7 @@ int proxy_run(struct proxy *proxy) {
     int error = 0;
     while (!error && !loop_ended())
         error = turn(proxy);
+    notify_stopping();
     take_no_more(proxy);
     uint64_t until_us = loop_now_us() + proxy->options->drain_us;
     while (!error && proxy->used && proxy->now_us < until_us)

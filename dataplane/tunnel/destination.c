@@ -13,6 +13,7 @@
 #include "event.h"
 #include "exporter.h"
 #include "inlets.h"
+#include "lib/notify/notify.h"
 #include "loader.h"
 #include "loop.h"
 #include "privileges.h"
@@ -176,6 +177,7 @@ static void serve(struct destination *destination, const struct epoll_event *eve
 
 static int run(struct destination *destination) {
     struct epoll_event events[LOOP_EVENTS];
+    notify_ready();
     while (!loop_ended()) {
         destination->now_us = loop_now_us();
         uint64_t next_us = next_time_us(destination);
@@ -185,6 +187,7 @@ static int run(struct destination *destination) {
             return 1;
         }
         destination->now_us = loop_now_us();
+        notify_alive_at(destination->now_us);
         for (int i = 0; i < count; i++)
             serve(destination, &events[i]);
     }

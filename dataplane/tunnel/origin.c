@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ends.h"
+#include "lib/notify/notify.h"
 #include "loader.h"
 #include "loop.h"
 #include "privileges.h"
@@ -67,6 +68,7 @@ static uint64_t earlier(uint64_t one_us, uint64_t other_us) {
 
 static int run(struct origin *origin) {
     struct epoll_event events[LOOP_EVENTS];
+    notify_ready();
     while (!loop_ended()) {
         uint64_t now_us = loop_now_us();
         uint64_t next_us = itm_tick(&origin->dispatcher, now_us);
@@ -84,6 +86,7 @@ static int run(struct origin *origin) {
             return 1;
         }
         now_us = loop_now_us();
+        notify_alive_at(now_us);
         for (int i = 0; i < count; i++)
             serve(origin, &events[i], now_us);
     }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "wire.h"
 
@@ -15,7 +16,7 @@ static const struct option_spec DESTINATION[] = {
 static const struct option_spec RESPONDER[] = {
     {"port", OPTION_UNSIGNED, OPTION_ANYWHERE, FIELD(port), 1, 65535, "PORT", "of the sensor-responder there (18300)"},
     {"key-file", OPTION_TEXT, OPTION_COMMAND_LINE, FIELD(key_file), 0, 0, "FILE",
-     "keys shared with it ($CHART_SENSOR_KEY_FILE)"},
+     "keys shared with it ($CHART_SENSOR_KEY_FILE, else " OPTIONS_KEY_FILE ")"},
 };
 static const struct option_spec RUN[] = {
     {"declare", OPTION_FLAG, OPTION_ANYWHERE, FIELD(declare), 0, 0, NULL,
@@ -54,6 +55,8 @@ void options_common_defaults(struct common_parameters *common) {
     const char *key_file = getenv("CHART_SENSOR_KEY_FILE");
 
     *common = (struct common_parameters){.port = WIRE_DEFAULT_PORT};
+    if (!key_file && access(OPTIONS_KEY_FILE, R_OK) == 0)
+        key_file = OPTIONS_KEY_FILE;
     if (key_file)
         snprintf(common->key_file, sizeof(common->key_file), "%s", key_file);
 }
@@ -137,6 +140,8 @@ static const struct option_spec *find(const struct option_table *table, const ch
 
 int options_read_arguments(const struct option_table *table, int argc, char **argv, void *parameters,
                            struct failure *failure) {
+    int host = 0;
+
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i];
         const struct option_spec *spec;
@@ -147,8 +152,13 @@ int options_read_arguments(const struct option_table *table, int argc, char **ar
             options_print_help(table, stdout);
             return OPTIONS_HELP;
         }
-        if (strncmp(argument, "--", 2) != 0)
-            return failure_set(failure, FAILURE_USAGE, "unexpected argument \"%.60s\" (try --help)", argument);
+        if (strncmp(argument, "--", 2) != 0) {
+            if (!(table->common & OPTIONS_DESTINATION) || host++)
+                return failure_set(failure, FAILURE_USAGE, "unexpected argument \"%.60s\" (try --help)", argument);
+            if (store_text(&DESTINATION[0], argument, parameters, failure) < 0)
+                return OPTIONS_FAILED;
+            continue;
+        }
         length = strcspn(argument + 2, "=");
         spec = find(table, argument + 2, length);
         if (!spec)

@@ -13,6 +13,8 @@
 
 #define OPTION_TEXT_BYTES 256
 #define OPTION_LIST_MAX 16
+/* Keys of a machine whose sensors are used from the shell. */
+#define OPTIONS_KEY_FILE "/etc/chart/sensor.keys"
 
 enum option_type {
     OPTION_FLAG,     /* bool */
@@ -58,7 +60,7 @@ struct common_parameters {
 /* Which of the common options a program has. */
 enum option_sections {
     OPTIONS_NONE = 0,
-    OPTIONS_DESTINATION = 1, /* --destination */
+    OPTIONS_DESTINATION = 1, /* --destination, or the one argument that is no option */
     OPTIONS_RESPONDER = 2,   /* --port, --key-file */
     OPTIONS_RUN = 4,         /* --declare, --json, --verbose, --serve */
     OPTIONS_ONE_ENDED = OPTIONS_DESTINATION | OPTIONS_RUN,
@@ -80,7 +82,7 @@ enum option_result {
     OPTIONS_HELP = 1, /* --help was given and answered */
 };
 
-/* The usual port, and the key file that the environment names. */
+/* The usual port, and the key file that the environment names, else that of the machine if it can be read. */
 void options_common_defaults(struct common_parameters *common);
 /* Read the command line into `parameters`, which holds the defaults. */
 int options_read_arguments(const struct option_table *table, int argc, char **argv, void *parameters,

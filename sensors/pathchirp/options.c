@@ -31,7 +31,7 @@ static const struct option_spec SPECS[] = {
 };
 const struct option_table CHIRP_OPTIONS = {
     .program = "pathchirp",
-    .synopsis = "--destination ADDRESS --key-file FILE [options] | --serve --key-file FILE [options]",
+    .synopsis = "HOST [--key-file FILE] [options] | --serve --key-file FILE [options]",
     .description = "Measure the available bandwidth of the path to a host.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),

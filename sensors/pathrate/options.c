@@ -27,7 +27,7 @@ static const struct option_spec SPECS[] = {
 };
 const struct option_table PATHRATE_OPTIONS = {
     .program = "pathrate",
-    .synopsis = "--destination ADDRESS --key-file FILE [options] | --serve --key-file FILE [options]",
+    .synopsis = "HOST [--key-file FILE] [options] | --serve --key-file FILE [options]",
     .description = "Measure the capacity of the path to a host, whatever else uses it.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),

@@ -18,7 +18,7 @@ static const struct option_spec SPECS[] = {
 };
 const struct option_table PING_OPTIONS = {
     .program = "ping",
-    .synopsis = "--destination ADDRESS [options] | --serve [options]",
+    .synopsis = "HOST [options] | --serve [options]",
     .description = "Measure round-trip time, jitter and loss with kernel timestamps.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),

@@ -11,6 +11,7 @@
 
 #include "failure.h"
 #include "keyring.h"
+#include "lib/notify/notify.h"
 #include "options.h"
 #include "pacing.h"
 #include "probe_socket.h"
@@ -20,6 +21,8 @@
 #define SOCKETS_MAX OPTION_LIST_MAX
 /* Datagrams taken from one socket before the others are looked at. */
 #define BATCH 64
+/* How soon it looks at the service manager's watchdog. */
+#define WATCHED_WAIT_MS 1000
 
 struct parameters {
     struct option_list bind;
@@ -113,8 +116,11 @@ static int open_signals(void) {
 }
 
 static int serve(struct responder *responder, struct pollfd *polls, size_t sockets, uint16_t port) {
+    int wait_ms = notify_period_us() ? WATCHED_WAIT_MS : -1;
+
     for (;;) {
-        if (poll(polls, sockets + 1, -1) < 0) {
+        notify_alive_at((uint64_t)pacing_now_ns() / 1000);
+        if (poll(polls, sockets + 1, wait_ms) < 0) {
             if (errno != EINTR)
                 return -errno;
             continue;
@@ -166,6 +172,7 @@ static int run(struct parameters *parameters, struct failure *failure) {
     }
     polls[sockets] = (struct pollfd){.fd = open_signals(), .events = POLLIN};
     fprintf(stderr, "sensor-responder: serving %zu address(es), port %u\n", sockets, (unsigned)parameters->port);
+    notify_ready();
     result = serve(responder, polls, sockets, (uint16_t)parameters->port);
     if (result < 0)
         failure_from_errno(failure, -result, "poll");

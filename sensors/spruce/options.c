@@ -28,8 +28,7 @@ static const struct option_spec SPECS[] = {
 };
 const struct option_table SPRUCE_OPTIONS = {
     .program = "spruce",
-    .synopsis =
-        "--destination ADDRESS --capacity-bps BPS --key-file FILE [options] | --serve --key-file FILE [options]",
+    .synopsis = "HOST --capacity-bps BPS [--key-file FILE] [options] | --serve --key-file FILE [options]",
     .description = "Measure the available bandwidth of the path to a host, given its capacity.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),

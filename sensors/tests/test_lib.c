@@ -68,7 +68,7 @@ static void nonsense_is_refused_in_one_line(void **state) {
 static void bad_arguments_are_usage_errors(void **state) {
     char *unknown[] = {"ping", "--nope", NULL};
     char *missing[] = {"ping", "--count", NULL};
-    char *stray[] = {"ping", "10.0.0.2", NULL};
+    char *stray[] = {"ping", "10.0.0.2", "10.0.0.3", NULL};
     struct ping_parameters parameters;
     struct failure failure = {0};
     (void)state;
@@ -76,9 +76,22 @@ static void bad_arguments_are_usage_errors(void **state) {
     ping_defaults(&parameters);
     assert_int_equal(options_read_arguments(&PING_OPTIONS, 2, unknown, &parameters, &failure), OPTIONS_FAILED);
     assert_int_equal(options_read_arguments(&PING_OPTIONS, 2, missing, &parameters, &failure), OPTIONS_FAILED);
-    assert_int_equal(options_read_arguments(&PING_OPTIONS, 2, stray, &parameters, &failure), OPTIONS_FAILED);
+    assert_int_equal(options_read_arguments(&PING_OPTIONS, 3, stray, &parameters, &failure), OPTIONS_FAILED);
     assert_int_equal(failure.kind, FAILURE_USAGE);
+    ping_defaults(&parameters);
     assert_int_equal(ping_check(&parameters, &failure), -1);
+}
+
+static void a_host_needs_no_option(void **state) {
+    char *arguments[] = {"ping", "--count", "3", "10.0.0.2", NULL};
+    struct ping_parameters parameters;
+    struct failure failure = {0};
+    (void)state;
+
+    ping_defaults(&parameters);
+    assert_int_equal(options_read_arguments(&PING_OPTIONS, 4, arguments, &parameters, &failure), OPTIONS_READ);
+    assert_string_equal(parameters.common.destination, "10.0.0.2");
+    assert_int_equal(parameters.count, 3);
 }
 
 static void lines_come_out_whole(void **state) {
@@ -228,6 +241,7 @@ int main(void) {
         cmocka_unit_test(command_line_and_json_set_the_same),
         cmocka_unit_test(nonsense_is_refused_in_one_line),
         cmocka_unit_test(bad_arguments_are_usage_errors),
+        cmocka_unit_test(a_host_needs_no_option),
         cmocka_unit_test(lines_come_out_whole),
         cmocka_unit_test(key_files),
         cmocka_unit_test(key_file_must_be_private),

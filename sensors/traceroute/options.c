@@ -21,7 +21,7 @@ static const struct option_spec SPECS[] = {
 };
 const struct option_table TRACE_OPTIONS = {
     .program = "traceroute",
-    .synopsis = "--destination ADDRESS [options] | --serve [options]",
+    .synopsis = "HOST [options] | --serve [options]",
     .description = "Find the hops of a path, their round-trip times, and whether the path changed.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),

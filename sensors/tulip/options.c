@@ -24,7 +24,7 @@ static const struct option_spec SPECS[] = {
 };
 const struct option_table TULIP_OPTIONS = {
     .program = "tulip",
-    .synopsis = "--destination ADDRESS [options] | --serve [options]",
+    .synopsis = "HOST [options] | --serve [options]",
     .description = "Find where on the path to a host packets are lost, reordered and queued.",
     .specs = SPECS,
     .count = sizeof(SPECS) / sizeof(SPECS[0]),

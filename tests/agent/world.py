@@ -203,6 +203,8 @@ class Agent:
         command = self._pair.command(self._pair.sender, str(AGENT), "--node", self.node)
         command += ["--state-dir", str(self._directory), "--cgroup", str(self._pair.cgroup)]
         command += ["--bootstrap", self._bootstrap, "--metrics", "127.0.0.1:18220", *options]
+        if "--link" not in options:
+            command += ["--link", f"{self.node}:to-peer=to-peer"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL

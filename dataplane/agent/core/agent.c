@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/loop.h"
 #include "lib/caps/caps.h"
+#include "lib/notify/notify.h"
 
 struct agent {
     const struct agent_options *options;
@@ -122,6 +123,17 @@ static void close_parts(struct agent *agent) {
     free(agent->states);
 }
 
+static void tell_alive(void *context) {
+    (void)context;
+    notify_alive();
+}
+
+/* The service manager's watchdog is fed by the loop that does everything else. */
+static int start_watchdog(struct agent *agent) {
+    uint64_t period_us = notify_period_us();
+    return period_us ? loop_add_timer(&agent->loop, period_us, tell_alive, NULL) : 0;
+}
+
 int agent_run(const struct agent_options *options, const struct agent_module *const *modules, size_t n_modules) {
     struct agent agent = {
         .options = options, .modules = modules, .states = calloc(n_modules, sizeof(*agent.states)), .signal_fd = -1};
@@ -137,9 +149,13 @@ int agent_run(const struct agent_options *options, const struct agent_module *co
         return 1;
     }
     int error = open_parts(&agent, n_modules);
+    if (!error)
+        error = start_watchdog(&agent);
     if (!error) {
         log_info("node %s: ready", options->node);
+        notify_ready();
         error = loop_run(&agent.loop);
+        notify_stopping();
     }
     close_parts(&agent);
     return error ? 1 : agent.exit_status;

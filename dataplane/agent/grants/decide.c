@@ -81,6 +81,12 @@ const struct decide_link *decide_find_link(const struct decide *decide, const ch
     return NULL;
 }
 
+bool decide_is_beyond_link(const struct decide *decide, const struct grant_entry *grant) {
+    const struct decide_link *link = decide_find_link(decide, grant->own_link_id);
+
+    return link && !bounds_rate(grant->guaranteed_bps, link->capacity_bps);
+}
+
 static int copy_path(struct grant_entry *entry, const struct decide *decide, const struct decide_grant *grant) {
     char(*path)[DECIDE_ID_LEN] = calloc(grant->n_link_ids, sizeof(*path));
     struct counted *before = calloc(grant->n_link_ids, sizeof(*before));
@@ -173,6 +179,14 @@ int decide_put_grant(struct decide *decide, const struct decide_grant *grant, co
         return err;
     }
     fill_grant(entry, grant, traceparent);
+    if (!bounds_validity(grant->valid_until_us, now_us)) {
+        decide->refused[BOUNDS_GRANT_VALIDITY]++;
+        snprintf(entry->selector_error, sizeof(entry->selector_error),
+                 "refused: the grant is valid for %lld s, this node takes at most %lld s",
+                 (long long)((grant->valid_until_us - now_us) / 1000000), BOUNDS_GRANT_VALIDITY_US / 1000000);
+    } else if (decide_is_beyond_link(decide, entry)) {
+        decide->refused[BOUNDS_RATE]++;
+    }
     return 1;
 }
 
@@ -219,6 +233,8 @@ int decide_put_link_rates(struct decide *decide, const char *node, uint64_t gene
         return err;
     }
     decide_free_rates(old);
+    for (size_t i = 0; i < n_rates; i++)
+        decide->refused[BOUNDS_RATE] += decide_rate_is_refused(decide, rates[i].link_id, now_us);
     return 1;
 }
 
@@ -324,7 +340,14 @@ int decide_parse_prefix(const char *text, struct decide_prefix *ret) {
 }
 
 struct decide_counts decide_counts(const struct decide *decide) {
-    return (struct decide_counts){.grants = decide->grants.n_entries,
-                                  .link_rate_nodes = decide->rates.n_entries,
-                                  .policies = decide->policies.n_entries};
+    struct decide_counts counts = {.grants = decide->grants.n_entries,
+                                   .link_rate_nodes = decide->rates.n_entries,
+                                   .policies = decide->policies.n_entries};
+
+    memcpy(counts.refused, decide->refused, sizeof(counts.refused));
+    return counts;
+}
+
+void decide_count_refused(struct decide *decide, enum bounds_kind kind) {
+    decide->refused[kind]++;
 }

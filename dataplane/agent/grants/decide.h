@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "grants/bounds.h"
+
 /* A node's id is a host name of up to 253 octets, a link's has a colon and an interface besides. */
 #define DECIDE_ID_LEN 272
 #define DECIDE_TRACEPARENT_LEN 56
@@ -255,5 +257,12 @@ struct decide_counts {
     size_t grants;
     size_t link_rate_nodes;
     size_t policies;
+    /* Commands outside of the bounds of this node, by kind, since the start. */
+    uint64_t refused[BOUNDS_KINDS];
 };
 struct decide_counts decide_counts(const struct decide *decide);
+/* A command that somebody else refused. */
+void decide_count_refused(struct decide *decide, enum bounds_kind kind);
+/* Whether the rate that a link of this node was told, and that has not ended, is above its capacity: it does not hold.
+ */
+bool decide_rate_is_refused(const struct decide *decide, const char *link_id, int64_t now_us);

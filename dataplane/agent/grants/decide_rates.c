@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct decide_link_rate *find_rate(const struct decide *decide, const char *link_id, int64_t now_us,
+/* What was told of the link and has not ended. */
+static const struct decide_link_rate *find_told(const struct decide *decide, const char *link_id, int64_t now_us,
                                                 const struct rate_entry **ret_entry) {
     char node[DECIDE_ID_LEN];
     const char *colon = strchr(link_id, ':');
@@ -25,6 +26,23 @@ static const struct decide_link_rate *find_rate(const struct decide *decide, con
         }
     }
     return NULL;
+}
+
+bool decide_rate_is_refused(const struct decide *decide, const char *link_id, int64_t now_us) {
+    const struct decide_link *link = decide_find_link(decide, link_id);
+    const struct rate_entry *entry;
+    const struct decide_link_rate *rate = link ? find_told(decide, link_id, now_us, &entry) : NULL;
+
+    return rate && !bounds_link_rate(rate, link->capacity_bps);
+}
+
+/* The rate of the link that holds: told, not ended, and none that a link of this node cannot have. */
+static const struct decide_link_rate *find_rate(const struct decide *decide, const char *link_id, int64_t now_us,
+                                                const struct rate_entry **ret_entry) {
+    const struct decide_link_rate *rate = find_told(decide, link_id, now_us, ret_entry);
+    const struct decide_link *link = rate ? decide_find_link(decide, link_id) : NULL;
+
+    return link && !bounds_link_rate(rate, link->capacity_bps) ? NULL : rate;
 }
 
 const struct decide_link_rate *decide_link_rate(const struct decide *decide, const char *link_id, int64_t now_us) {
@@ -227,7 +245,8 @@ static int compute_one(const char *key, void *value, void *context) {
     compute_rates(compute, grant, &ar_until_us);
     if (ar_until_us)
         sooner(&compute->next_us, ar_until_us, compute->now_us);
-    if (compute->off || !decide_in_force(grant, compute->now_us) || grant->selector_error[0] || !link || !link->ifindex)
+    if (compute->off || !decide_in_force(grant, compute->now_us) || grant->selector_error[0] || !link ||
+        !link->ifindex || decide_is_beyond_link(compute->decide, grant))
         return 0;
     grant->desired = true;
     row = &compute->decide->table[compute->n++];

@@ -15,6 +15,7 @@ struct grant_entry {
     char traceparent[DECIDE_TRACEPARENT_LEN];
     uint64_t generation;
     struct decide_selector selector;
+    /* Why the grant cannot be followed; empty: it can. */
     char selector_error[DECIDE_REASON_LEN];
     char (*link_ids)[DECIDE_ID_LEN];
     /* Per link of the path: what its rate counted when this grant was last seen without traffic. */
@@ -86,6 +87,7 @@ struct decide {
     struct strmap policies;
     struct decide_link *links;
     size_t n_links;
+    uint64_t refused[BOUNDS_KINDS];
     struct decide_applied *table;
     size_t table_size;
 };
@@ -93,6 +95,8 @@ struct decide {
 /* Free a grant that no map holds any more. */
 void decide_free_grant(void *value);
 const struct decide_link *decide_find_link(const struct decide *decide, const char *link_id);
+/* Whether the grant guarantees more than this node's link has. */
+bool decide_is_beyond_link(const struct decide *decide, const struct grant_entry *grant);
 /* Least available rate over the path at now_us; false when a link of it has no fresh rate (its id in *ret_missing). */
 bool decide_path_rate(const struct decide *decide, const struct grant_entry *grant, int64_t now_us, uint64_t *ret_bps,
                       int64_t *ret_until_us, const char **ret_missing);

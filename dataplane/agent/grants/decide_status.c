@@ -67,6 +67,11 @@ static enum decide_state enforced_state(const struct telling *telling, const str
         snprintf(reason, DECIDE_REASON_LEN, "%s", grant->selector_error);
         return DECIDE_FAILED;
     }
+    if (decide_is_beyond_link(telling->decide, grant)) {
+        snprintf(reason, DECIDE_REASON_LEN, "refused: %llu bit/s are guaranteed, link %.80s has less",
+                 (unsigned long long)grant->guaranteed_bps, grant->own_link_id);
+        return DECIDE_FAILED;
+    }
     if (!link || !link->ifindex) {
         if (young)
             return DECIDE_NONE;

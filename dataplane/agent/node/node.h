@@ -38,6 +38,8 @@ struct node_link {
     /* Given on the command line, so a topology record cannot take it away. */
     bool fixed;
     bool stated;
+    /* What the newest record of it has outside of the bounds was counted. */
+    bool counted;
     char id[DECIDE_ID_LEN];
     char interface_name[IF_NAMESIZE];
     uint64_t option_capacity_bps;

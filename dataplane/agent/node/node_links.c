@@ -10,10 +10,16 @@
 #include "signal/signal_source.h"
 #include "signal/signal_tables.h"
 
+/* The registry's capacity is none that the interface can be meant with, and --link gives none. */
+static bool refuses_capacity(const struct node_link *link) {
+    return !link->option_capacity_bps && link->stated_capacity_bps &&
+           !bounds_capacity(link->stated_capacity_bps, link->speed_bps);
+}
+
 uint64_t node_link_capacity_bps(const struct node_link *link) {
     if (link->option_capacity_bps)
         return link->option_capacity_bps;
-    return link->stated_capacity_bps ? link->stated_capacity_bps : link->speed_bps;
+    return link->stated_capacity_bps && !refuses_capacity(link) ? link->stated_capacity_bps : link->speed_bps;
 }
 
 uint64_t node_link_own_capacity_bps(const struct node_link *link) {
@@ -108,6 +114,31 @@ void node_links_stated(const struct messages_link *stated, void *context) {
         strcpy(link->interface_name, stated->interface);
     }
     link->stated_capacity_bps = stated->capacity_bps;
+    link->counted = false;
+}
+
+/* What of the link's commands is outside of this node's bounds: counted once for each record, when the interface is
+ * known, and said while it lasts. */
+static void check_bounds(struct node *node, struct node_link *link, bool enforce, int64_t now_us) {
+    bool capacity = refuses_capacity(link);
+    char why[72];
+
+    if (!link->counted && link->interface.ifindex) {
+        if (capacity)
+            decide_count_refused(node->decide, BOUNDS_CAPACITY);
+        if (!link->fixed)
+            decide_count_refused(node->decide, BOUNDS_LINK);
+        link->counted = true;
+    }
+    if (capacity) {
+        snprintf(why, sizeof(why), "%llu bit/s on an interface of %llu", (unsigned long long)link->stated_capacity_bps,
+                 (unsigned long long)link->speed_bps);
+        set_fault(link, "refuses its capacity", why);
+    } else if (enforce && !link->fixed) {
+        set_fault(link, "is only observed", "no --link of this node names it");
+    } else if (decide_rate_is_refused(node->decide, link->id, now_us)) {
+        set_fault(link, "refuses its rate", "it is above the link's capacity");
+    }
 }
 
 static uint64_t legacy_share_bps(const struct node *node, const struct node_link *link, int64_t now_us) {
@@ -199,18 +230,21 @@ void node_links_refresh(struct node *node, int64_t now_us) {
     memset(links, 0, sizeof(links));
     for (int i = 0; i < AGENT_LINKS_MAX; i++) {
         struct node_link *link = &node->links[i];
-        uint64_t capacity_bps = node_link_capacity_bps(link);
+        uint64_t capacity_bps;
 
         if (!link->used)
             continue;
         link->fault[0] = '\0';
         look_at_interface(node, link);
+        capacity_bps = node_link_capacity_bps(link);
         if (link->interface.ifindex && !capacity_bps)
             set_fault(link, "is only observed, it has no capacity",
                       "neither --link nor registry nor interface says one");
         signal_source_link(link->interface_name, capacity_bps);
         classify(node, link);
-        shape(node, link, enforce && capacity_bps, now_us);
+        check_bounds(node, link, enforce, now_us);
+        /* Queues and offload are changed only where the node's own configuration says that there is a link. */
+        shape(node, link, enforce && capacity_bps && link->fixed, now_us);
         memcpy(links[n].id, link->id, sizeof(links[n].id));
         links[n].ifindex = link->interface.ifindex;
         links[n].up = link->interface.up;

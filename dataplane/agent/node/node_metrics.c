@@ -99,6 +99,10 @@ static void render(FILE *out, void *context) {
     single(out, "chart_agent_applies_total", "counter", "Times the table of grants was applied", node->applies);
     single(out, "chart_agent_apply_errors_total", "counter", "Grants that the kernel refused", node->apply_errors);
     single(out, "chart_agent_sent_statuses_total", "counter", "Grant statuses written", node->statuses_sent);
+    metric(out, "chart_agent_refused_commands_total", "counter", "Commands outside of the bounds of this node");
+    for (int kind = 0; kind < BOUNDS_KINDS; kind++)
+        fprintf(out, "chart_agent_refused_commands_total{bound=\"%s\"} %" PRIu64 "\n",
+                bounds_name((enum bounds_kind)kind), counts.refused[kind]);
     authority_render(out);
     render_links(out, node);
     if (node->streams)
@@ -142,6 +146,11 @@ static cJSON *link_status(const struct node *node, const struct node_link *link)
 void node_status(void *state, struct cJSON *object) {
     const struct node *node = state;
     cJSON *links = cJSON_AddArrayToObject(object, "links");
+    cJSON *refused = cJSON_AddObjectToObject(object, "refused_commands");
+    struct decide_counts counts = decide_counts(node->decide);
+
+    for (int kind = 0; kind < BOUNDS_KINDS; kind++)
+        cJSON_AddNumberToObject(refused, bounds_name((enum bounds_kind)kind), (double)counts.refused[kind]);
 
     cJSON_AddNumberToObject(object, "known_grants", (double)decide_counts(node->decide).grants);
     cJSON_AddNumberToObject(object, "applied_grants", (double)node->n_applied);

@@ -44,7 +44,8 @@ static inline int take(const struct decide_status *status, void *context) {
 
 static inline struct decide *node(const char *name, const char *link_id) {
     struct decide *decide = decide_new(name);
-    struct decide_link link = {.ifindex = 7, .up = true, .capacity_bps = 100 * MBPS};
+    /* Any rate of these tests is one that the link can have. */
+    struct decide_link link = {.ifindex = 7, .up = true, .capacity_bps = 100000 * MBPS};
 
     assert_non_null(decide);
     snprintf(link.id, sizeof(link.id), "%s", link_id);

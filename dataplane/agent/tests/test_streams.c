@@ -422,7 +422,7 @@ static void selectors_that_make_no_sense_fail_with_a_reason(void **state) {
     Chart__V1__FlowSelector selector;
     Chart__V1__FlowGrant grant = grant_message(links, &selector);
 
-    grant.valid_until_us = INT64_MAX;
+    grant.valid_until_us = NOW + 60000000;
     selector.source_prefix = "fe80::/10";
     assert_int_equal(take(seen, STREAMS_FLOW_GRANT, "r1", &grant.base), 1);
     decide_statuses(seen->decide, NOW, keep_reason, reason);
@@ -461,7 +461,7 @@ static void every_prefix_of_an_end_counts(void **state) {
     Chart__V1__FlowSelector selector;
     Chart__V1__FlowGrant grant = grant_message(links, &selector);
 
-    grant.valid_until_us = INT64_MAX;
+    grant.valid_until_us = NOW + 60000000;
     selector.n_destination_prefixes = 3;
     selector.destination_prefixes = several;
     decide_set_links(seen->decide, &link, 1);

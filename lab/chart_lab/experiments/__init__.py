@@ -37,6 +37,7 @@ REGISTRY: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         admission_load.EXPERIMENT,
+        admission_load.CHURN,
         grant_latency.EXPERIMENT,
         rate_control_load.EXPERIMENT,
         kill_matrix.EXPERIMENT,

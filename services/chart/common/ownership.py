@@ -7,6 +7,7 @@ tenants that state the same share it. Decision 31 has the reasons.
 from __future__ import annotations
 
 import bisect
+import functools
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -258,7 +259,13 @@ def end_words(end: TenantEnd) -> str:
 
 
 def _prefixes(texts: Iterable[str]) -> tuple[Prefix, ...]:
-    return tuple(ipaddress.ip_network(text) for text in texts)
+    return tuple(map(_prefix, texts))
+
+
+@functools.lru_cache(maxsize=65_536)
+def _prefix(text: str) -> Prefix:
+    """A prefix; requests name the same ones again and again, and to read one costs more than to look it up."""
+    return ipaddress.ip_network(text)
 
 
 def _refusal(part: str, detail: str, *suggestions: str) -> RefusalError:

@@ -22,6 +22,9 @@ BETWEEN_NODES = tuple(MAIN_METRIC)
 # Their trains of packets fill a queue on purpose.
 TRAINS = ("pathchirp", "pathrate", "spruce")
 
+# Trains of fewer bytes measure nothing; below the second figure only those of smaller packets do.
+_LEAST_TRAIN_BYTES = 30_000
+_SHORT_TRAINS_BYTES = 200_000
 # Default of `limit_bytes`.
 _TRAIN_LIMIT_BYTES = {"pathchirp": 1_000_000, "pathrate": 1_500_000, "spruce": 3_000_000}
 # IP and ICMP header around what an answer of a router quotes.
@@ -67,6 +70,32 @@ def cost_of(sensor: str, parameters: Mapping[str, str]) -> ProbeCost:
         return ProbeCost(size, int(size * _REPORT_SHARE))
     msg = f"{sensor!r} is not one of {', '.join(BETWEEN_NODES)}"
     raise ValueError(msg)
+
+
+def fitted(
+    sensor: str, parameters: Mapping[str, str], capacity_bps: int | None, minute_bytes: int | None
+) -> dict[str, str]:
+    """The parameters with trains that suit a path, of its least capacity (None: unknown) and of the bytes that may be
+    sent over it in a minute. What is stated stays.
+
+    On slow paths the default trains are more than a minute's budget: they are cut to half of it, those of pathrate and
+    spruce to smaller packets too, and chirps search around the capacity instead of up to 1 Gb/s.
+    """
+    made = dict(parameters)
+    default_bytes = _TRAIN_LIMIT_BYTES.get(sensor)
+    if default_bytes is None or minute_bytes is None or "limit_bytes" in made or minute_bytes // 2 >= default_bytes:
+        return made
+    limit_bytes = max(_LEAST_TRAIN_BYTES, minute_bytes // 2)
+    made["limit_bytes"] = str(limit_bytes)
+    if sensor == "pathchirp" and capacity_bps:
+        made.setdefault("low_bps", str(max(10_000, capacity_bps // 20)))
+        made.setdefault("high_bps", str(max(20_000, 2 * capacity_bps)))
+    if sensor == "pathrate" and limit_bytes < _SHORT_TRAINS_BYTES:
+        for name, value in (("packet_bytes", "600"), ("long_length", "10"), ("long_trains", "1"), ("trains", "10")):
+            made.setdefault(name, value)
+    if sensor == "spruce" and limit_bytes < _SHORT_TRAINS_BYTES // 2:
+        made.setdefault("packet_bytes", "600")
+    return made
 
 
 def _number(parameters: Mapping[str, str], name: str, default: int) -> int:

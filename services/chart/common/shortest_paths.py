@@ -9,10 +9,12 @@ from chart.v1 import topology_pb2
 
 
 class Paths:
-    """Shortest paths from one node by delay, then by number of links; worked out at each change."""
+    """Shortest paths from one node by delay, then by number of links; worked out at each change. Those to it, with
+    ``back``."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, back: bool = False) -> None:
         self._source = source
+        self._back = back
         self._links: dict[str, topology_pb2.Link] = {}
         self._known: dict[str, tuple[str, ...]] = {}
 
@@ -23,12 +25,12 @@ class Paths:
 
     def links(self, destination: str) -> tuple[str, ...]:
         """Link ids in path order; without a known path one name for the destination, so that it has a budget too."""
-        return self._known.get(destination) or (f"to:{destination}",)
+        return self._known.get(destination) or (f"{'from' if self._back else 'to'}:{destination}",)
 
     def _shortest(self) -> dict[str, tuple[str, ...]]:
         outgoing: dict[str, list[topology_pb2.Link]] = {}
         for link in sorted(self._links.values(), key=lambda link: link.id):
-            outgoing.setdefault(link.from_node, []).append(link)
+            outgoing.setdefault(link.to_node if self._back else link.from_node, []).append(link)
         found: dict[str, tuple[str, ...]] = {}
         queue: list[tuple[int, int, str, tuple[str, ...]]] = [(0, 0, self._source, ())]
         while queue:
@@ -37,7 +39,9 @@ class Paths:
                 continue
             found[node] = path
             for link in outgoing.get(node, ()):
-                if link.to_node not in found:
-                    entry = (delay_us + link.delay_us, hops + 1, link.to_node, (*path, link.id))
+                following = link.from_node if self._back else link.to_node
+                if following not in found:
+                    links = (link.id, *path) if self._back else (*path, link.id)
+                    entry = (delay_us + link.delay_us, hops + 1, following, links)
                     heapq.heappush(queue, entry)
         return found

@@ -10,7 +10,7 @@ import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import sqlalchemy
@@ -23,7 +23,7 @@ from chart.common.places import repository_root
 from chart.common.records import StreamError
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams import connect
-from chart.maintenance import after_restore, backup
+from chart.maintenance import after_restore, backup, retention
 from chart.maintenance.postgres_server import PostgresUnavailableError, create_database
 from chart.v1 import audit_pb2
 
@@ -109,6 +109,49 @@ def _tell(outcome: backup.Outcome, as_json: bool) -> None:
     if outcome.caught_up is not None:
         words = ", ".join(f"{number} {name}" for name, number in outcome.caught_up.items())
         console.print(f"since then, by the audit stream: {words}")
+
+
+def _days(kind: str) -> Any:
+    return typer.Option(min=1, help=f"Days that {kind} are kept.")
+
+
+@app.command()
+def prune(
+    folder: Annotated[Path, typer.Argument(help="Where the files of what is deleted are kept.", file_okay=False)],
+    requests: Annotated[int, _days("ended requests with their receipts")] = retention.DEFAULT_DAYS["requests"],
+    callbacks: Annotated[int, _days("callbacks that were delivered or given up")] = retention.DEFAULT_DAYS["callbacks"],
+    accounts: Annotated[int, _days("accounts, which receipts are signed from,")] = retention.DEFAULT_DAYS["accounts"],
+    audits: Annotated[int, _days("audit rows of each service")] = retention.DEFAULT_DAYS["audits"],
+    alerts: Annotated[int, _days("alerts that are over")] = retention.DEFAULT_DAYS["alerts"],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is and what would go.")] = False,
+    admin_url: AdminOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Export what is older than the policy to files, then delete it; services continue meanwhile."""
+    days = {
+        **{"requests": requests, "callbacks": callbacks, "accounts": accounts, "audits": audits, "alerts": alerts},
+    }
+    try:
+        if dry_run:
+            _tell_survey(retention.survey(_admin_url(admin_url), days), as_json)
+            return
+        for one in retention.prune(_admin_url(admin_url), folder, days):
+            typer.echo(
+                json.dumps({**asdict(one), "file": str(one.file)}) if as_json else f"{one.rows} rows: {one.file}"
+            )
+    except (psycopg.Error, retention.RetentionError) as error:
+        raise _failed(error) from error
+
+
+def _tell_survey(tables: list[retention.Table], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in tables]))
+        return
+    for one in tables:
+        console.print(
+            f"{one.name:28} {one.rows:>12} rows of {one.bytes_per_row} B, {one.over} older than {one.keep_days} d",
+            highlight=False,
+        )
 
 
 @app.command()

@@ -15,6 +15,7 @@ from chart.common.outbox import OutboxRelay
 from chart.common.retries import for_ever, until_done
 from chart.common.streams import Broker, StreamError, connect
 from chart.registry import capacities, streams
+from chart.registry.lease_giver import LeaseGiver
 from chart.registry.rpc import RegistryServicer
 from chart.registry.settings import RegistrySettings
 from chart.v1 import registry_pb2_grpc
@@ -85,10 +86,11 @@ async def serve(settings: RegistrySettings) -> None:
             checks = {"database": lambda: database.reachable(pool)}
             async with rpc.serve([registration], settings) as server, HealthServer(settings.http_listen, checks):
                 relay = OutboxRelay(pool, broker, "registry")
+                giver = LeaseGiver(pool, broker, servicer.planner.wanted)
                 sweep = _sweep(servicer, settings.registry_keep_over_s)
                 await runtime.run_together(
                     *(relay.run(), _reconcile(pool, broker), _follow_capacities(servicer, broker)),
-                    *(_follow_pods(servicer, broker), servicer.planner.run(), sweep, server.wait()),
+                    *(_follow_pods(servicer, broker), servicer.planner.run(), giver.run(), sweep, server.wait()),
                 )
         finally:
             await broker.close()

@@ -46,6 +46,8 @@ class MeshPlanner:
         self._pool = pool
         self._now_us = now_us
         self._presence = Presence()
+        # What each pod could use of each link, bytes a minute.
+        self._wanted: dict[str, dict[str, int]] = {}
         self._plans: dict[str, MeshPlan] = {}
         self._seen: object = None
         # Before it is known which pods report, every mesh would seem empty.
@@ -64,13 +66,20 @@ class MeshPlanner:
             self._presence.stored(stored, self._now_us())
             self._listening = True
             async for node, value in changes:
-                if value is None:
-                    self._presence.gone(node)
-                else:
+                if isinstance(value, SensorPodState):
                     self._presence.heard(node, self._now_us())
+                    self._wanted[node] = {one.link_id: one.wanted_bytes for one in value.probes}
+                else:
+                    self._presence.gone(node)
+                    self._wanted.pop(node, None)
         finally:
             await changes.aclose()
             await state.close()
+
+    def wanted(self) -> dict[str, dict[str, int]]:
+        """What the pods that report could use of each link, bytes a minute by node and link."""
+        reporting = self._presence.reporting()
+        return {node: links for node, links in self._wanted.items() if node in reporting}
 
     async def run(self) -> None:
         """Plan when something changed, for ever."""

@@ -260,6 +260,9 @@ def _run(
             _remark(shown, f"spruce needs the capacity of the path from {ends[0].id} to {ends[1].id}, which is unknown")
             return None
         parameters["capacity_bps"] = str(least)
+    least_bps = min((capacities.get(link, UNKNOWN_CAPACITY_BPS) for link in there), default=UNKNOWN_CAPACITY_BPS)
+    known_bps = least_bps if all(link in capacities for link in there) else None
+    parameters = probe_costs.fitted(sensor.sensor, parameters, known_bps, _per_minute(mesh.budget_share, least_bps))
     cost = probe_costs.cost_of(sensor.sensor, parameters)
     takes: Counter[str] = Counter(dict.fromkeys(there, cost.probe_bytes))
     for link in back:

@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 WINDOW_US = 60_000_000
+# Part of a link's budget that pods have without a lease, all of them together (registry/probe_leases.py).
+UNLEASED_SHARE = 0.1
+# A run that needs more than the lease asks again after this: a greater one may come.
+LEASE_WAIT_US = 1_000_000
 # Runs that end within one slot are remembered as one, so that a window holds a bounded number of entries.
 SLOT_US = 100_000
 # When only unfinished runs stand in the way, nobody knows when they end: ask again after this.
@@ -38,6 +42,18 @@ class ByteBudget:
         self._windows: dict[str, _Window] = {}
         # A part of a link's budget, under a name of its own: (link, share).
         self._parts: dict[str, tuple[str, float]] = {}
+        # Links that other pods may probe too, how many pods there are, and this pod's part of each.
+        self._shared: frozenset[str] = frozenset()
+        self._pods = 1
+        self._leases: dict[str, int] = {}
+
+    def share_links(self, links: frozenset[str], pods: int) -> None:
+        """These links' budgets are of all pods together: without a lease each has a small share."""
+        self._shared, self._pods = (links, pods) if pods > 1 else (frozenset(), 1)
+
+    def set_leases(self, leases: dict[str, int]) -> None:
+        """What this pod may send over each link beyond its small share, bytes a minute; replaces what was before."""
+        self._leases = leases
 
     def set_part(self, name: str, link: str, share: float) -> None:
         """Keep a budget under ``name`` that is this share of the link's, 0..1."""
@@ -48,10 +64,20 @@ class ByteBudget:
         self._window(link).capacity_bps = capacity_bps or self._default_capacity_bps
 
     def limit_bytes(self, link: str) -> int:
-        """Bytes per minute."""
+        """Bytes per minute that this pod may send now."""
         part = self._parts.get(link)
         if part is not None:
             return int(self.limit_bytes(part[0]) * part[1])
+        whole_bytes = self.whole_bytes(link)
+        if link not in self._shared:
+            return whole_bytes
+        return min(whole_bytes, int(whole_bytes * UNLEASED_SHARE / self._pods) + self._leases.get(link, 0))
+
+    def whole_bytes(self, link: str) -> int:
+        """Bytes per minute that all pods together may send."""
+        part = self._parts.get(link)
+        if part is not None:
+            return int(self.whole_bytes(part[0]) * part[1])
         return int(self._window(link).capacity_bps / 8 * self.share * WINDOW_US / 1e6)
 
     def used_bytes(self, link: str, now_us: int) -> int:
@@ -73,7 +99,7 @@ class ByteBudget:
         return list(self._windows)
 
     def earliest_us(self, links: Sequence[str], size_bytes: int, priority: int, now_us: int) -> int | None:
-        """When the bytes would fit on all links: now, a later time, or None for never (more than a minute's budget).
+        """When the bytes would fit on all links: now, a later time, or None for never (more than the whole budget).
 
         Room that waiting runs of a higher priority have claimed does not count as free.
         """
@@ -81,8 +107,11 @@ class ByteBudget:
         for link in links:
             window = self._window(link)
             limit = self.limit_bytes(link)
-            if size_bytes > limit:
+            if size_bytes > self.whole_bytes(link):
                 return None
+            if size_bytes > limit:
+                latest = max(latest, now_us + LEASE_WAIT_US)
+                continue
             self._forget(window, now_us)
             claimed = sum(size for rank, size in window.claimed_bytes.items() if rank > priority)
             excess = window.used_bytes + window.held_bytes + size_bytes + claimed - limit
@@ -104,6 +133,10 @@ class ByteBudget:
             claimed[priority] = claimed.get(priority, 0) + size_bytes
             if not claimed[priority]:
                 del claimed[priority]
+
+    def claimed_bytes(self, link: str) -> int:
+        """Bytes of runs that wait."""
+        return sum(self._window(link).claimed_bytes.values())
 
     def reserve(self, links: Sequence[str], size_bytes: int) -> None:
         """A run starts that may send so many bytes."""

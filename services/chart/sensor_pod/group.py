@@ -22,6 +22,12 @@ class Cost:
 
     probe_bytes: int
     duration_us: int
+    # What comes back over the path from the destination.
+    answer_bytes: int = 0
+
+
+# Budgets and the bytes that each of them has to have room for: of the probes, of the answers.
+Takes = tuple[tuple[tuple[str, ...], int], ...]
 
 
 @dataclass
@@ -32,6 +38,8 @@ class Run:
     key: GroupKey
     cost: Cost
     links: tuple[str, ...]
+    # Of the path back.
+    answer_links: tuple[str, ...]
     exclusive: bool
     due_us: int
     started_us: int
@@ -49,9 +57,14 @@ class Run:
     held_back: bool = False
 
     @property
-    def budgets(self) -> tuple[str, ...]:
+    def takes(self) -> Takes:
         """All budgets that its bytes count for."""
-        return (*self.links, *self.accounts)
+        return (((*self.links, *self.accounts), self.cost.probe_bytes), (self.answer_links, self.cost.answer_bytes))
+
+    def took(self, sent_bytes: int) -> Takes:
+        """The same of what it sent at last; answers are no more than their part of it."""
+        answer_bytes = -(-self.cost.answer_bytes * sent_bytes // max(1, self.cost.probe_bytes))
+        return ((self.takes[0][0], sent_bytes), (self.answer_links, answer_bytes))
 
 
 class Smallest:
@@ -86,8 +99,8 @@ class Pending:
     deadline_us: int
     reason: str = "workers"
     detail: str = "all workers are busy"
-    # (links, bytes, priority) claimed in the budget while waiting for it.
-    claim: tuple[tuple[str, ...], int, int] | None = None
+    # What is claimed in the budgets while waiting for them, and at which priority.
+    claim: tuple[Takes, int] | None = None
 
     def wait(self, reason: str, detail: str) -> None:
         """Note what it waits for."""

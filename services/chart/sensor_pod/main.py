@@ -90,6 +90,7 @@ async def serve(settings: PodSettings) -> None:
                 streams.run_configurations(),
                 streams.run_topology(),
                 streams.run_state(),
+                streams.run_leases(),
                 _keep_gauges(pod, clock),
                 certificate.replaced(),
                 *(one.run() for one in (identity, signer) if one is not None),

@@ -32,6 +32,9 @@ class InvalidConfigurationError(ValueError):
         self.detail = detail
 
 
+Parameters = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, order=True)
 class GroupKey:
     """What must be equal for one run to serve several configurations."""

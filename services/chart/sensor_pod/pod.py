@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 from ulid import ULID
 
+from chart.common import probe_costs
 from chart.common.clock import Clock
 from chart.common.shortest_paths import Paths
 from chart.sensor_pod import composition, metrics, service
@@ -21,18 +23,23 @@ from chart.sensor_pod.applications import Applications, LimitExceededError
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.drivers import Drivers, SensorError
 from chart.sensor_pod.group import Cost, Run
-from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, from_proto
+from chart.sensor_pod.model import Configuration, GroupKey, InvalidConfigurationError, Parameters, from_proto
 from chart.sensor_pod.plan import Declare, Expire, Preempt, Skip
 from chart.sensor_pod.publisher import Publisher
 from chart.sensor_pod.repository import Origin, Repository, RunRecord, SkipRecord
 from chart.sensor_pod.scheduler import Scheduler
 from chart.sensor_pod.watch import Watchers
 from chart.v1 import measurement_pb2, sensing_configuration_pb2, topology_pb2
+from chart.v1.probe_lease_pb2 import ProbeLeases
 
 # Beyond the time that a sensor declares.
 RUN_MARGIN_S = 3.0
 ONE_SHOT_LIMIT_S = 30.0
 LATENESS_RUNS = 100_000
+# What a pod wants of a link over what its configurations take.
+ROOM = 1.25
+MANY_GROUPS = 500
+PLAN_EVERY_US = 20_000_000
 # How old what goes into a composition may be when it does not say: so many of its periods, of a one-shot this long.
 COMPOSED_PERIODS = 3
 COMPOSED_ONCE_US = 60_000_000
@@ -60,7 +67,7 @@ class Pod:
         clock: Clock,
         *,
         probe_share: float = 0.01,
-        default_capacity_bps: int = 100_000_000,
+        default_capacity_bps: int = 1_000_000,
         applications: Applications | None = None,
     ) -> None:
         self.node = node
@@ -69,9 +76,20 @@ class Pod:
         self.watchers = Watchers()
         self._publisher = publisher
         self._clock = clock
-        self._paths = Paths(node)
+        self._paths, self._paths_back = Paths(node), Paths(node, back=True)
         budget = ByteBudget(probe_share, default_capacity_bps)
-        self.scheduler = Scheduler(budget, self._links, applications=applications)
+        self.scheduler = Scheduler(
+            budget,
+            self._links,
+            applications=applications,
+            answer_links_of=self._answer_links,
+            fitted=self._fitted,
+        )
+        self._shared: frozenset[str] = frozenset()
+        self._leases = ProbeLeases()
+        self._planned: dict[str, int] = {}
+        self._plan_again_us = 0
+        self._fair_bytes: dict[str, int] = {}
         self._origins: dict[str, Origin] = {}
         self._messages: dict[str, sensing_configuration_pb2.SensingConfiguration] = {}
         self._last_starts_us: dict[str, int] = {}
@@ -147,12 +165,47 @@ class Pod:
         self.scheduler.put(configuration, now_us, until_us=until_us, last_started_us=last_us)
         self._wake()
 
-    def set_topology(self, links: Iterable[topology_pb2.Link]) -> None:
-        """Take over paths and capacities."""
+    def set_topology(self, links: Iterable[topology_pb2.Link], nodes: int = 1) -> None:
+        """Take over paths and capacities; ``nodes`` may have a sensor pod each."""
         known = list(links)
         self._paths.set_links(known)
+        self._paths_back.set_links(known)
         for link in known:
             self.scheduler.budget.set_capacity(link.id, link.capacity_bps)
+        self._shared = frozenset(link.id for link in known) if nodes > 1 else frozenset()
+        self.scheduler.budget.share_links(self._shared, nodes)
+
+    # Leases of links that other pods probe too
+
+    def take_leases(self, leases: ProbeLeases) -> None:
+        """Take over what this pod may send over each link."""
+        self._leases = leases
+        self.renew_leases()
+        self._wake()
+
+    def renew_leases(self) -> None:
+        """Let go of leases that have run out."""
+        valid = self._clock.now_us() < self._leases.valid_until_us
+        known = self._leases.leases if valid else ()
+        self.scheduler.budget.set_leases({one.link_id: one.minute_bytes for one in known})
+        self._fair_bytes = {one.link_id: one.fair_bytes for one in known}
+
+    def wanted(self) -> dict[str, int]:
+        """Bytes a minute of each shared link that this pod could use: of its configurations with some room, of runs
+        that wait, and what it sent lately."""
+        if not self._shared:
+            return {}
+        budget, now_us = self.scheduler.budget, self._now_us()
+        if now_us >= self._plan_again_us:
+            # Thousands of groups are not looked through with each report.
+            self._planned = self.scheduler.minute_bytes()
+            self._plan_again_us = now_us + (PLAN_EVERY_US if self.scheduler.group_count > MANY_GROUPS else 0)
+        planned = self._planned
+        found = {}
+        for link in self._shared & (planned.keys() | set(budget.links())):
+            used_bytes = budget.used_bytes(link, now_us) + budget.claimed_bytes(link)
+            found[link] = min(budget.whole_bytes(link), max(round(planned.get(link, 0) * ROOM), used_bytes))
+        return {link: size_bytes for link, size_bytes in found.items() if size_bytes}
 
     # One-shots
 
@@ -240,16 +293,39 @@ class Pod:
     def _links(self, key: GroupKey) -> tuple[str, ...]:
         return () if key.sensor == composition.SENSOR else self._paths.links(key.destination_node)
 
+    def _answer_links(self, key: GroupKey) -> tuple[str, ...]:
+        return self._paths_back.links(key.destination_node) if key.sensor in probe_costs.BETWEEN_NODES else ()
+
+    def _fitted(self, key: GroupKey) -> Parameters:
+        """The parameters that suit the path; spruce is told its capacity."""
+        if key.sensor not in probe_costs.TRAINS:
+            return key.parameters
+        budget = self.scheduler.budget
+        links = self._links(key)
+        parameters = dict(key.parameters)
+        capacity_bps = min(budget.capacity_bps(link) for link in links)
+        known = not any(link.startswith("to:") for link in links)
+        if key.sensor == "spruce" and known:
+            parameters.setdefault("capacity_bps", str(capacity_bps))
+        minute_bytes = min(self._fair_bytes.get(link, budget.whole_bytes(link)) for link in links)
+        made = probe_costs.fitted(key.sensor, parameters, capacity_bps if known else None, minute_bytes)
+        return tuple(sorted(made.items()))
+
+    def _run_key(self, key: GroupKey) -> GroupKey:
+        """What the sensor is asked to run."""
+        return dataclasses.replace(key, parameters=self._fitted(key))
+
     async def _declare(self, key: GroupKey) -> None:
         if key.sensor == composition.SENSOR:
             self.scheduler.declared(key, Cost(0, 0), self._now_us())
             self._wake()
             return
         try:
-            answer = await self.drivers.declare(key)
+            fitted = self._run_key(key)
+            answer = await self.drivers.declare(fitted)
             failure = service.failure_of(answer)
             if not failure:
-                self.scheduler.declared(key, service.cost_of(answer), self._now_us())
+                self.scheduler.declared(key, service.cost_of(answer, fitted), self._now_us())
                 self._wake()
                 return
         except (SensorError, service.SensorAnswerError) as error:
@@ -269,7 +345,7 @@ class Pod:
             if run.key.sensor == composition.SENSOR:
                 answer = await self._compose(run.key)
             else:
-                answer = await self.drivers.run(run.key, run.cost.duration_us / 1e6 + RUN_MARGIN_S)
+                answer = await self.drivers.run(self._run_key(run.key), run.cost.duration_us / 1e6 + RUN_MARGIN_S)
             with contextlib.suppress(TypeError, ValueError):
                 # A run that failed without counts may have sent everything that it declared.
                 sent_bytes = min(sent_bytes, int(answer.get("probe_bytes", sent_bytes)))

@@ -17,17 +17,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chart.sensor_pod.applications import Applications
-from chart.sensor_pod.budget import ByteBudget
+from chart.sensor_pod.budget import WINDOW_US, ByteBudget
 from chart.sensor_pod.group import (
     Cost,
     Group,
     Pending,
     Run,
+    Takes,
     first_due_us,
     first_spread_us,
     next_due_us,
 )
-from chart.sensor_pod.model import Configuration, GroupKey
+from chart.sensor_pod.model import Configuration, GroupKey, Parameters
 from chart.sensor_pod.plan import Decision, Declare, Expire, Finished, Limits, Preempt, Skip, Statistics
 
 # Reasons to wait that are the scheduler's will.
@@ -44,15 +45,20 @@ class Scheduler:
         links_of: Callable[[GroupKey], Sequence[str]],
         limits: Limits | None = None,
         applications: Applications | None = None,
+        answer_links_of: Callable[[GroupKey], Sequence[str]] = lambda _: (),
+        fitted: Callable[[GroupKey], Parameters] = lambda key: key.parameters,
     ) -> None:
         self.budget = budget
         self.statistics = Statistics()
         self._links_of = links_of
+        self._answer_links_of = answer_links_of
+        # The parameters of a run, fitted to the path: what it costs depends on them.
+        self._fitted = fitted
         self._limits = limits or Limits()
         self.applications = applications or Applications()
         self._groups: dict[GroupKey, Group] = {}
         self._configurations: dict[str, Configuration] = {}
-        self._costs: dict[tuple[str, tuple[tuple[str, str], ...]], Cost] = {}
+        self._costs: dict[tuple[str, Parameters], Cost] = {}
         self._timers: list[tuple[int, int, int, Any]] = []
         self._ready: dict[str, list[tuple[int, int, int, GroupKey]]] = {}
         self._runs: dict[int, Run] = {}
@@ -151,6 +157,22 @@ class Scheduler:
         group = self._groups.get(key)
         return group.period_us if group is not None else None
 
+    def minute_bytes(self) -> dict[str, int]:
+        """Bytes a minute that the periodic configurations take of each link, as far as it is known what they cost."""
+        taken: dict[str, float] = {}
+        for key, group in self._groups.items():
+            cost = self._costs.get((key.sensor, self._fitted(key)))
+            if cost is None or not group.period_us:
+                continue
+            runs = max(1.0, WINDOW_US / group.period_us)
+            for links, size_bytes in (
+                (self._links_of(key), cost.probe_bytes),
+                (self._answer_links_of(key), cost.answer_bytes),
+            ):
+                for link in links:
+                    taken[link] = taken.get(link, 0.0) + size_bytes * runs
+        return {link: round(size_bytes) for link, size_bytes in taken.items()}
+
     @property
     def group_count(self) -> int:
         """Groups: what is really measured."""
@@ -167,7 +189,7 @@ class Scheduler:
         """What a run of the group costs at most; answers `Declare`."""
         if len(self._costs) > self._limits.remembered_costs:
             self._costs.clear()
-        self._costs[key.sensor, key.parameters] = cost
+        self._costs[key.sensor, self._fitted(key)] = cost
         group = self._groups.get(key)
         if group is None:
             return
@@ -190,7 +212,8 @@ class Scheduler:
         """
         run = self._runs.pop(run_id)
         self._running[run.key.sensor] -= 1
-        self.budget.settle(run.budgets, run.cost.probe_bytes, sent_bytes, now_us)
+        for (budgets, reserved_bytes), (_, size_bytes) in zip(run.takes, run.took(sent_bytes), strict=True):
+            self.budget.settle(budgets, reserved_bytes, size_bytes, now_us)
         if run.exclusive:
             for link in run.links:
                 if self._locks.get(link) == run_id:
@@ -314,8 +337,9 @@ class Scheduler:
 
     def _unclaim(self, pending: Pending) -> None:
         if pending.claim is not None:
-            links, size_bytes, priority = pending.claim
-            self.budget.claim(links, -size_bytes, priority)
+            takes, priority = pending.claim
+            for budgets, size_bytes in takes:
+                self.budget.claim(budgets, -size_bytes, priority)
             pending.claim = None
 
     def _withdraw(self, group: Group) -> None:
@@ -346,7 +370,7 @@ class Scheduler:
             group = self._groups.get(key)
             if group is None or group.pending is None or group.pending.sequence != sequence or group.run is not None:
                 continue
-            cost = self._costs.get((key.sensor, key.parameters))
+            cost = self._costs.get((key.sensor, self._fitted(key)))
             if cost is None:
                 if not group.asked:
                     group.asked = True
@@ -372,35 +396,48 @@ class Scheduler:
             self._preempt(self._runs[self._locks[taken]], group, decisions)
             return
         size_bytes, priority = cost.probe_bytes, group.priority
-        account, at_us = self._account(group, links, size_bytes, now_us)
-        budgets = (*links, *account)
+        back = (tuple(self._answer_links_of(key)), cost.answer_bytes)
+        account, at_us = self._account(group, links, back, size_bytes, now_us)
+        takes = (((*links, *account), size_bytes), back)
         if at_us is None:
-            own = self.budget.earliest_us(links, size_bytes, priority, now_us) is not None
+            own = self._earliest_us(((links, size_bytes), back), priority, now_us) is not None
             reason, whose = ("limit", "the application's part of it") if own else ("budget", "the path's budget")
-            room = min((self.budget.limit_bytes(name) for name in budgets), default=0)
+            room = min((self.budget.limit_bytes(name) for names, _ in takes for name in names), default=0)
             detail = f"the run may send {size_bytes} bytes, {whose} is {room} bytes a minute"
             answered = self._give_up(group)
             self.statistics.skipped[reason] = self.statistics.skipped.get(reason, 0) + 1
             decisions.append(Skip(key, answered.configuration_ids, answered.tickets, reason, detail, 1))
         elif at_us > now_us:
-            own = self.budget.earliest_us(links, size_bytes, priority, now_us) == now_us
+            own = self._earliest_us(((links, size_bytes), back), priority, now_us) == now_us
             reason, whose = ("limit", "the application's part of it") if own else ("budget", "the path's budget")
             pending.wait(reason, f"{size_bytes} bytes do not fit {whose} yet")
-            pending.claim = (budgets, size_bytes, priority)
-            self.budget.claim(budgets, size_bytes, priority)
+            pending.claim = (takes, priority)
+            for budgets, claimed_bytes in takes:
+                self.budget.claim(budgets, claimed_bytes, priority)
             self.statistics.delayed[reason] = self.statistics.delayed.get(reason, 0) + 1
             self._timer(at_us, _RETRY, (group, pending.sequence))
         else:
-            run = Run(next(self._order), key, cost, links, exclusive, pending.due_us, now_us, priority, account)
+            number = next(self._order)
+            run = Run(number, key, cost, links, back[0], exclusive, pending.due_us, now_us, priority, account)
             decisions.append(self._start(group, pending, run))
 
+    def _earliest_us(self, takes: Takes, priority: int, now_us: int) -> int | None:
+        """When there is room for all: now, a later time, or None for never."""
+        latest_us = now_us
+        for budgets, size_bytes in takes:
+            at_us = self.budget.earliest_us(budgets, size_bytes, priority, now_us)
+            if at_us is None:
+                return None
+            latest_us = max(latest_us, at_us)
+        return latest_us
+
     def _account(
-        self, group: Group, links: tuple[str, ...], size_bytes: int, now_us: int
+        self, group: Group, links: tuple[str, ...], back: tuple[tuple[str, ...], int], size_bytes: int, now_us: int
     ) -> tuple[tuple[str, ...], int | None]:
         """The application's budgets that are open first, and when all budgets have room; None: never."""
         best: tuple[tuple[str, ...], int | None] = ((), None)
         for account in self.applications.accounts(group.owners, links, self.budget):
-            at_us = self.budget.earliest_us((*links, *account), size_bytes, group.priority, now_us)
+            at_us = self._earliest_us((((*links, *account), size_bytes), back), group.priority, now_us)
             if best[1] is None or (at_us is not None and at_us < best[1]):
                 best = (account, at_us)
         return best
@@ -412,7 +449,8 @@ class Scheduler:
         run.tickets = group.forget_one_shots()
         group.pending, group.run = None, run
         group.last_started_us = run.started_us
-        self.budget.reserve(run.budgets, run.cost.probe_bytes)
+        for budgets, size_bytes in run.takes:
+            self.budget.reserve(budgets, size_bytes)
         self._runs[run.id] = run
         self._running[run.key.sensor] = self._running.get(run.key.sensor, 0) + 1
         if run.exclusive:

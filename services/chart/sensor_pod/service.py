@@ -29,17 +29,21 @@ class SensorAnswerError(ValueError):
     """A sensor answered something that is not its protocol."""
 
 
-def cost_of(answer: Mapping[str, Any]) -> Cost:
-    """Read the answer to ``declare``.
+def cost_of(answer: Mapping[str, Any], key: GroupKey) -> Cost:
+    """Read the answer to ``declare``, and add what comes back in answer to the probes.
 
     Raises:
         SensorAnswerError: it is not one.
     """
     try:
-        return Cost(int(answer["probe_bytes"]), int(answer["duration_ms"]) * 1000)
+        probe_bytes, duration_us = int(answer["probe_bytes"]), int(answer["duration_ms"]) * 1000
     except (KeyError, TypeError, ValueError) as error:
         msg = f"declared neither bytes nor time: {answer!r:.200}"
         raise SensorAnswerError(msg) from error
+    if key.sensor not in probe_costs.BETWEEN_NODES:
+        return Cost(probe_bytes, duration_us)
+    planned = probe_costs.cost_of(key.sensor, dict(key.parameters))
+    return Cost(probe_bytes, duration_us, -(-planned.answer_bytes * probe_bytes // max(1, planned.probe_bytes)))
 
 
 def failure_of(answer: Mapping[str, Any]) -> str:

@@ -33,8 +33,8 @@ class PodSettings(BaseServiceSettings):
     responder: bool = True
     # Part of each link's capacity that probing may take.
     probe_share: float = Field(default=0.01, gt=0, le=0.5)
-    # For links that the topology does not give a capacity.
-    default_capacity_bps: int = Field(default=100_000_000, ge=64_000)
+    # For links that the topology does not give a capacity: low, for it may be an access line.
+    default_capacity_bps: int = Field(default=1_000_000, ge=64_000)
     # Limits per application as JSON: {"*": {"configurations": 1000, "priority": 10, "period_ms": 1000,
     # "one_shots_per_minute": 60, "probe_share": 0.5}}; "*" is for whoever is not named.
     application_limits: str = ""

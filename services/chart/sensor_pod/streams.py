@@ -1,4 +1,5 @@
-"""Streams of the pod: sensing configurations and topology in, that it is there out. (Measurements out: publisher.py.)
+"""Streams of the pod: configurations, topology and leases in; that it is there and what it could use out.
+(Measurements out: publisher.py.)
 
 Without the broker the pod goes on with what its repository holds; the streams are read as soon as it answers.
 """
@@ -17,10 +18,13 @@ from chart.common.streams import Broker, StreamError
 from chart.sensor_pod.applications import LimitExceededError
 from chart.sensor_pod.model import InvalidConfigurationError
 from chart.sensor_pod.pod import Pod
-from chart.v1 import sensing_configuration_pb2, sensor_pod_state_pb2, topology_pb2
+from chart.v1 import sensing_configuration_pb2, topology_pb2
+from chart.v1.probe_lease_pb2 import ProbeLeases
+from chart.v1.sensor_pod_state_pb2 import ProbedLink, SensorPodState
 
 CONFIGURATIONS = "chart.sensing-configuration.v1"
 TOPOLOGY = "chart.topology.v1"
+LEASES = "chart.probe-lease.v1"
 STATE = "chart.sensor-pod-state.v1"
 # The registry takes a pod that reports nothing for three times this for gone.
 REPORT_EVERY_S = 2.0
@@ -52,7 +56,12 @@ class ControlStreams:
         """Report until cancelled that the pod is there."""
         failing = False
         while True:
-            state = sensor_pod_state_pb2.SensorPodState(node=self._pod.node, reported_at_us=self._clock.now_us())
+            self._pod.renew_leases()
+            state = SensorPodState(
+                node=self._pod.node,
+                reported_at_us=self._clock.now_us(),
+                probes=[ProbedLink(link_id=link, wanted_bytes=size) for link, size in self._pod.wanted().items()],
+            )
             try:
                 await self._broker.publish(STATE, self._pod.node, state)
                 failing = False
@@ -111,6 +120,19 @@ class ControlStreams:
             )
             await self._pod.note_refusal(identity, str(error))
 
+    async def run_leases(self) -> None:
+        """Follow this pod's leases until cancelled."""
+        await self._keep(LEASES, self._follow_leases)
+
+    async def _follow_leases(self, state: CompactedState) -> None:
+        changes = state.subscribe_changes(with_current=True)
+        try:
+            async for node, value in changes:
+                if node == self._pod.node:
+                    self._pod.take_leases(value if isinstance(value, ProbeLeases) else ProbeLeases())
+        finally:
+            await changes.aclose()
+
     async def _follow_topology(self, state: CompactedState) -> None:
         changes = state.subscribe_changes()
         try:
@@ -122,4 +144,5 @@ class ControlStreams:
 
     def _take_topology(self, state: CompactedState) -> None:
         entities = [value for _, value in state.items() if isinstance(value, topology_pb2.TopologyEntity)]
-        self._pod.set_topology(entity.link for entity in entities if entity.HasField("link"))
+        nodes = sum(1 for entity in entities if entity.HasField("node"))
+        self._pod.set_topology((entity.link for entity in entities if entity.HasField("link")), nodes)

@@ -17,15 +17,17 @@ import pytest_asyncio
 from chart.common import rpc
 from chart.common.rpc import RefusalError
 from chart.common.streams import CompactedState, KafkaBroker
-from chart.registry import mesh_planner
+from chart.registry import lease_giver, mesh_planner
 from chart.registry.main import serve
+from chart.registry.probe_leases import budget_of
 from chart.registry.settings import RegistrySettings
 from chart.v1 import registry_pb2 as pb
 from chart.v1 import registry_pb2_grpc
+from chart.v1.probe_lease_pb2 import ProbeLeases
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.sensing_mesh_pb2 import MeshPlan, MeshSensor, SensingMesh
-from chart.v1.sensor_pod_state_pb2 import SensorPodState
-from chart.v1.topology_pb2 import Node
+from chart.v1.sensor_pod_state_pb2 import ProbedLink, SensorPodState
+from chart.v1.topology_pb2 import Link, Node
 from support.postgres import PostgresServer
 from support.processes import free_ports
 from support.waiting import eventually
@@ -44,12 +46,15 @@ class Place:
         self.broker = broker
         self.database_url = database_url
         self.reporting: set[str] = set()
+        self.probes: dict[str, list[ProbedLink]] = {}
 
     async def report(self) -> None:
         """Every pod that is there reports, as pods do, for ever."""
         while True:
             for node in sorted(self.reporting):
-                state = SensorPodState(node=node, reported_at_us=time.time_ns() // 1000)
+                state = SensorPodState(
+                    node=node, reported_at_us=time.time_ns() // 1000, probes=self.probes.get(node, [])
+                )
                 await self.broker.publish(mesh_planner.POD_STATE, node, state)
             await asyncio.sleep(0.5)
 
@@ -124,6 +129,39 @@ async def test_configurations_follow_the_pods_that_report(place: Place) -> None:
     with psycopg.connect(place.database_url) as connection:
         actions = [row[0] for row in connection.execute("SELECT action FROM audit WHERE subject = 'sites' ORDER BY at")]
     assert actions == ["sensing_mesh.put", *["sensing_mesh.plan"] * 3]
+
+
+async def test_pods_that_want_more_than_a_links_budget_get_leases_of_equal_parts(place: Place) -> None:
+    link = Link(id="mesh-a:to-b", to_node="mesh-b", capacity_bps=10**7)
+    await place.stub.PutLink(pb.PutLinkRequest(link=link))
+    budget = budget_of(10**7)
+    for node, wanted in (("mesh-a", budget), ("mesh-b", budget), ("mesh-c", 1000)):
+        place.probes[node] = [ProbedLink(link_id=link.id, wanted_bytes=wanted)]
+    place.reporting |= set(NODES)
+    leases = await place.broker.compacted(lease_giver.TOPIC)
+
+    def given() -> dict[str, int]:
+        return {
+            node: one.minute_bytes
+            for node, value in leases.items()
+            if isinstance(value, ProbeLeases) and value.valid_until_us > time.time_ns() // 1000
+            for one in value.leases
+            if one.link_id == link.id
+        }
+
+    try:
+        await eventually(lambda: given().keys() == set(NODES), 20)
+        assert given()["mesh-c"] <= 1000
+        assert sum(given().values()) <= budget
+        first = {node: value.valid_until_us for node, value in leases.items() if isinstance(value, ProbeLeases)}
+
+        def renewed() -> bool:
+            value = leases.get("mesh-c")
+            return isinstance(value, ProbeLeases) and value.valid_until_us > first["mesh-c"]
+
+        await eventually(renewed, 15)
+    finally:
+        await leases.close()
 
 
 async def test_only_the_mesh_changes_its_configurations_and_they_go_with_it(place: Place) -> None:

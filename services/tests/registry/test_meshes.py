@@ -120,10 +120,22 @@ def test_a_large_mesh_is_spread_evenly_and_changes_little_when_one_node_comes() 
 
 def test_a_run_that_no_budget_has_room_for_is_left_out_with_a_remark() -> None:
     known = nodes(2)
-    wanted = mesh(ping(), MeshSensor(sensor="pathchirp", period_ms=60_000))
+    chirp = MeshSensor(sensor="pathchirp", period_ms=60_000, parameters={"limit_bytes": "1000000"})
+    wanted = mesh(ping(), chirp)
     made = meshes.plan(wanted, known, star(known, 10**7), ids(known))
     assert {one.sensor for one in made.configurations.values()} == {"ping"}
     assert "a run of pathchirp takes 1000000 bytes of n001:to-hub" in made.shown.remarks[0]
+
+
+@pytest.mark.parametrize("capacity_mbit", [1, 10, 100])
+@pytest.mark.parametrize("sensor", ["pathchirp", "pathrate", "spruce"])
+def test_trains_are_fitted_to_slow_links(capacity_mbit: int, sensor: str) -> None:
+    known = nodes(4)
+    wanted = mesh(MeshSensor(sensor=sensor, period_ms=60_000))
+    made = meshes.plan(wanted, known, star(known, capacity_mbit * 10**6), ids(known))
+    assert len(made.configurations) == 12
+    assert not made.shown.remarks
+    assert all(link.planned_bytes <= link.limit_bytes for link in made.shown.links)
 
 
 def test_spruce_is_told_the_capacity_of_its_path() -> None:

@@ -7,7 +7,8 @@ import ipaddress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chart.reservations.decisions.network import Network, Prefix, _contains
+from chart.common.ownership import Prefix
+from chart.reservations.decisions.network import Network, _contains
 
 # Few different bits, so that prefixes lie in each other often.
 prefixes = st.one_of(

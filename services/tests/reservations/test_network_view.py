@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 
+from chart.common.ownership import End
 from chart.common.streams import LocalBroker
-from chart.reservations.edges.network_view import POLICY, TOPOLOGY, NetworkView
-from chart.v1 import policy_pb2, topology_pb2
+from chart.reservations.edges.network_view import POLICY, TENANT, TOPOLOGY, NetworkView
+from chart.v1 import policy_pb2, tenant_pb2, topology_pb2
 from support.waiting import eventually
 
 LINK = "a:to-b"
@@ -59,3 +61,37 @@ async def test_a_node_without_a_bound_of_its_own_follows_the_default_policy() ->
     await view.open(broker)
     assert [view.max_guaranteed_bps(node) for node in "abcd"] == [20, 10, 0, 10]
     await broker.close()
+
+
+async def test_what_is_whose_follows_tenants_and_nodes() -> None:
+    broker = LocalBroker()
+    node = topology_pb2.Node(id="a", addresses=["10.0.0.1/32"])
+    await broker.publish(TOPOLOGY, "a", topology_pb2.TopologyEntity(node=node))
+    view = NetworkView()
+    await view.open(broker)
+    following = [asyncio.create_task(view.follow(topic)) for topic in (TOPOLOGY, TENANT)]
+
+    def owned(address: str) -> bool:
+        return view.ownership.owns("shop", End("source", "a", (ipaddress.ip_network(address),), 0, 0))
+
+    try:
+        assert not owned("10.0.0.1")
+        shop = tenant_pb2.Tenant(id="shop", ends=[tenant_pb2.TenantEnd(node="a")])
+        await broker.publish(TENANT, "shop", shop)
+        await eventually(lambda: owned("10.0.0.1"))
+        before, network = view.ownership, view.network
+        # A change of something else changes nothing of it.
+        await state(broker, 50)
+        await eventually(lambda: view.network is not network)
+        assert view.ownership is before
+        node.addresses[0] = "10.0.0.9/32"
+        await broker.publish(TOPOLOGY, "a", topology_pb2.TopologyEntity(node=node))
+        await eventually(lambda: owned("10.0.0.9"))
+        assert not owned("10.0.0.1")
+        await broker.publish(TENANT, "shop", None)
+        await eventually(lambda: not owned("10.0.0.9"))
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+        await broker.close()

@@ -17,8 +17,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from chart.reservations.decisions.admission import Granted
+from chart.reservations.decisions.confirmations import waiting_words
 from chart.reservations.decisions.ledger import Drain, Kind, Ledger, LinkCommitment
-from chart.reservations.decisions.lifecycle import due_at_us, waiting_words
+from chart.reservations.decisions.lifecycle import due_at_us
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.profile import US
 from chart.reservations.decisions.reservation import Draining, Outcome, Reservation, Timing

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from chart.common.ownership import Prefix as Prefix
+from chart.common.ownership import Prefix
 from chart.common.ownership import own_prefix as own_prefix
 from chart.v1 import topology_pb2
 

@@ -12,10 +12,11 @@ import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from chart.common.ownership import Prefix
 from chart.common.rpc_errors import RefusalError, invalid
 from chart.common.units import format_bps, rfc3339
 from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, Ask
-from chart.reservations.decisions.network import Network, Prefix
+from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Reservation, kind_of, rank_of, wanted_bps
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1.flow_grant_pb2 import FlowSelector, ServiceType

@@ -116,11 +116,14 @@ class NetworkView:
     @property
     def ownership(self) -> Ownership:
         """What belongs to which tenant at this moment."""
-        network = self.network
-        if self._ownership is None or self._ownership.nodes != network.nodes:
+        network, known = self.network, self._ownership
+        if known is not None and known.nodes is not network.nodes and known.nodes == network.nodes:
+            # Made anew by a change of something else: compared once, not for every request.
+            known.nodes = network.nodes
+        if known is None or known.nodes is not network.nodes:
             tenants = (cast(tenant_pb2.Tenant, value) for _, value in self._states[TENANT].items())
-            self._ownership = Ownership.of(tenants, network.nodes, network.prefixes_of)
-        return self._ownership
+            known = self._ownership = Ownership.of(tenants, network.nodes, network.prefixes_of)
+        return known
 
     @property
     def in_band_nodes(self) -> set[str]:

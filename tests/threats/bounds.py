@@ -1,0 +1,97 @@
+"""Commands that an agent is given by a writer whom the broker lets through, and that it must not apply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.world import LINK_CAPACITY_BPS, now_us, run
+from chart.v1 import flow_grant_pb2, link_rate_pb2, topology_pb2
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from agent.conftest import World
+
+# Longer than a node takes a grant for.
+HOUR_US = 3600 * 1_000_000
+UNNAMED = "to-others"
+
+
+def refused(world: World) -> dict[str, int]:
+    """How many commands the agent refused, by bound."""
+    found: dict[str, int] = world.agent.status()["refused_commands"]
+    return found
+
+
+def link_status(world: World, link_id: str) -> dict[str, Any]:
+    """What the agent says of a link."""
+    (found,) = [link for link in world.agent.status()["links"] if link["id"] == link_id]
+    return dict(found)
+
+
+def _grant(world: World, request: str, **fields: Any) -> None:
+    grant = flow_grant_pb2.FlowGrant(
+        request_id=request,
+        generation=1,
+        link_ids=[world.link],
+        valid_from_us=now_us() - 1000,
+        **{"valid_until_us": now_us() + 60_000_000, "guaranteed_bps": 1_000_000, **fields},
+    )
+    grant.selector.destination_prefix = "10.77.0.2/32"
+    grant.selector.protocol = 6
+    world.streams.publish("chart.flow-grant.v1", request, grant)
+
+
+def _rate(world: World, generation: int, **fields: int) -> None:
+    rates = link_rate_pb2.LinkRates(
+        node=world.node, generation=generation, valid_until_us=now_us() + 10_000_000, controller="nec"
+    )
+    rates.links.add(**{"link_id": world.link, "available_bps": 7_000_000, **fields})
+    world.streams.publish("chart.link-rate.v1", world.node, rates)
+
+
+def command_out_of_bounds(world: World) -> tuple[int, int]:
+    """Gives the agent of ``world`` every kind of command outside of its bounds: (tried, applied)."""
+    sender = world.pair.sender
+    run("ip", "-n", sender, "link", "add", UNNAMED, "type", "veth", "peer", "name", "others")
+    run("ip", "-n", sender, "link", "set", UNNAMED, "up")
+    unnamed = f"{world.node}:{UNNAMED}"
+    before = refused(world)
+    long, wide = f"{world.node}-long", f"{world.node}-wide"
+    above = LINK_CAPACITY_BPS + 1
+    rates: tuple[dict[str, int], ...] = (
+        {"available_bps": above},
+        {"available_bps": 2**63},
+        {"explicit_rate_capacity_bps": above},
+        {"legacy_share_bps": above},
+        {"gr_lease_bps": above, "gr_lease_until_us": now_us() + HOUR_US},
+    )
+    applied = 0
+    try:
+        entity = topology_pb2.TopologyEntity(revision=1)
+        entity.link.id, entity.link.from_node, entity.link.interface = unnamed, world.node, UNNAMED
+        entity.link.capacity_bps = 1000
+        world.streams.publish("chart.topology.v1", unnamed, entity)
+        until(lambda: refused(world)["link"] > before["link"], "the link that nobody named is refused")
+        until(lambda: "fault" in link_status(world, unnamed), "and said")
+        applied += link_status(world, unnamed)["htb"] or "htb" in run(
+            "tc", "-n", sender, "qdisc", "show", "dev", UNNAMED
+        )
+        _grant(world, long, valid_until_us=now_us() + HOUR_US)
+        until(lambda: refused(world)["grant-validity"] > before["grant-validity"], "the long grant is refused")
+        _grant(world, wide, guaranteed_bps=above)
+        until(lambda: refused(world)["rate"] > before["rate"], "the guarantee above the link is refused")
+        applied += sum(bool(world.agent.rate_bps(request)) for request in (long, wide))
+        for number, wrong in enumerate(rates, start=1):
+            count = refused(world)["rate"]
+            _rate(world, world.generation + number, **wrong)
+            until(lambda: refused(world)["rate"] > count, f"{wrong} is refused")  # noqa: B023
+            applied += "available_bps" in link_status(world, world.link)
+        world.generation += len(rates)
+    finally:
+        for topic, key in (
+            ("chart.topology.v1", unnamed),
+            ("chart.flow-grant.v1", long),
+            ("chart.flow-grant.v1", wide),
+        ):
+            world.streams.publish(topic, key, None)
+    return 3 + len(rates), applied
