@@ -26,6 +26,8 @@ from threats.forgeries import FLOW, packet
 
 TOPIC = "chart.link-load.v1"
 ROUNDS = 50
+# Reservations read loads when a node draws rates in band, which none of these does.
+READERS = ("allocator", "archiver", "gateway")
 
 
 @dataclass
@@ -118,7 +120,7 @@ async def _heard(settings: PlatformSettings, writer: Writer, producer: Producer)
         await asyncio.to_thread(producer.flush, 5)
         await asyncio.sleep(0.5)
         now = demo_trust.checks(settings)
-        return all(now[name].good > begun[name].good for name in now)
+        return all(now[name].good > begun[name].good for name in READERS)
 
     await eventually(all_heard, 60)
 
@@ -154,7 +156,7 @@ async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncCl
 
     def counted(what: str) -> float:
         after = demo_trust.checks(settings)
-        return min(float(getattr(after[name], what) - getattr(before[name], what)) for name in after)
+        return min(float(getattr(after[name], what) - getattr(before[name], what)) for name in READERS)
 
     with contextlib.suppress(AssertionError):
         await eventually(lambda: counted("refused_loads") >= found.tried and counted("good") >= good, 20)
