@@ -2,7 +2,7 @@
 # `make verify-all`, where an engine answers or can be started.
 LONG += verify-compose
 IMAGES_SYFT := $(BUILD)/tools/syft
-IMAGES_VERSION = $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' services/pyproject.toml))
+IMAGES_VERSION = $(or $(VERSION),$(shell cat VERSION))
 
 ##@ Deploy
 .PHONY: images images-down

@@ -68,6 +68,7 @@ static int drop_privileges(void) {
 struct following {
     struct followed followed;
     struct options *options;
+    bool steers; /* the rules are there */
 };
 
 static void say_what_is_taken(const struct options *options) {
@@ -75,12 +76,24 @@ static void say_what_is_taken(const struct options *options) {
             options->interface_count, options->host_count, options->host_count ? "" : " (all hosts)");
 }
 
+/* A node whose proxy takes nothing has no rule of it. Rules that are there stay: open connections need them. */
+static int steer(struct following *following) {
+    const struct options *options = following->options;
+    if (following->steers)
+        return steering_change(options);
+    if (!options->interface_count)
+        return 0;
+    int error = steering_install(options);
+    following->steers = !error;
+    return error;
+}
+
 static void look(void *context) {
     struct following *following = context;
     if (!followed_look(&following->followed, following->options))
         return;
     say_what_is_taken(following->options);
-    if (steering_change(following->options))
+    if (steer(following))
         /* Once more at the next look. */
         following->followed.changed.tv_sec = 0;
 }
@@ -105,8 +118,11 @@ static int run(struct options *options) {
         return 1;
     loop_catch_signals();
     int status = 1, error = proxy_open(&proxy, options);
+    /* What a killed predecessor left would go on taking connections. */
+    if (!error && !options->interface_count)
+        error = steering_remove(options);
     if (!error)
-        error = steering_install(options);
+        error = steer(&following);
     if (!error) {
         error = drop_privileges();
         if (!error) {
@@ -116,7 +132,7 @@ static int run(struct options *options) {
             notify_ready();
             status = proxy_run(&proxy);
         }
-        if (steering_remove(options))
+        if (following.steers && steering_remove(options))
             status = 1;
     }
     proxy_close(&proxy);

@@ -11,17 +11,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "credentials.h"
 #include "ends_file.h"
+#include "exporter.h"
 #include "lib/notify/notify.h"
 #include "loop.h"
 #include "privileges.h"
+#include "state.h"
 
 #define FILE_NAME "ends.json"
+#define SOCKET_NAME "tunnels.sock"
 #define FILE_BYTES (1 << 20)
 /* How often files and children are looked at. */
 #define LOOK_MS 200
@@ -50,6 +55,10 @@ struct node {
     bool known;              /* the file was read as the certificate has the node */
     char certified[2 * CREDENTIALS_NAME_BYTES];
     char said[CREDENTIALS_FAULT_BYTES + ENDS_FAULT_BYTES];
+    int epoll;
+    struct control control;
+    struct exporter *exporter;
+    uint64_t started_us, failures; /* ends that ended by themselves */
 };
 
 /* The same sentence again and again is told once. */
@@ -148,13 +157,14 @@ static void start(struct child *child, uint64_t now_us) {
     }
 }
 
-static void note_end(struct child *child, int status, uint64_t now_us) {
+static void note_end(struct node *node, struct child *child, int status, uint64_t now_us) {
     child->pid = 0;
     /* It runs as a user who cannot remove it. */
     unlink(child->end.control);
     child->start_at_us = now_us;
     if (child->ending)
         return;
+    node->failures++;
     if (now_us - child->started_us > RAN_WELL_US || !child->pause_us)
         child->pause_us = PAUSE_FIRST_US;
     else
@@ -171,7 +181,7 @@ static void reap(struct node *node, uint64_t now_us) {
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         for (size_t i = 0; i < ENDS_MAX; i++)
             if (node->children[i].pid == pid)
-                note_end(&node->children[i], status, now_us);
+                note_end(node, &node->children[i], status, now_us);
 }
 
 static void end(struct child *child, uint64_t now_us) {
@@ -241,7 +251,70 @@ static size_t running(const struct node *node) {
     return count;
 }
 
+/* For --status and Prometheus. */
+static void add_state(void *context, cJSON *answer) {
+    const struct node *node = context;
+    cJSON_AddStringToObject(answer, "role", "node");
+    cJSON_AddStringToObject(answer, "node", node->credentials.name);
+    state_add(answer, "uptime_us", loop_now_us() - node->started_us);
+    cJSON *gauges = cJSON_AddObjectToObject(answer, "gauges");
+    state_add(gauges, "ends_stated", node->wanted.count);
+    state_add(gauges, "ends_running", running(node));
+    state_add(cJSON_AddObjectToObject(answer, "counters"), "ends_failed", node->failures);
+    cJSON *ends = cJSON_AddArrayToObject(answer, "ends");
+    for (size_t i = 0; i < ENDS_MAX; i++) {
+        const struct child *child = &node->children[i];
+        if (!child->end.count)
+            continue;
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddStringToObject(one, "tunnel", child->end.tunnel);
+        cJSON_AddStringToObject(one, "control", child->end.control);
+        cJSON_AddBoolToObject(one, "runs", child->pid > 0);
+        cJSON_AddItemToArray(ends, one);
+    }
+    cJSON_AddStringToObject(answer, "last_said", node->said);
+}
+
+static void answer(void *context, const cJSON *command, cJSON *answered, const char **ret_error) {
+    if (control_names(command, "command", "get"))
+        add_state(context, answered);
+    else if (control_names(command, "command", "quit"))
+        loop_end();
+    else
+        *ret_error = "command must be get or quit";
+}
+
+static const char *not_ready(void *context) {
+    const struct node *node = context;
+    if (!node->known)
+        return node->said[0] ? node->said : "the node's certificate is not read yet";
+    return running(node) < node->wanted.count ? "an end that is stated does not run" : NULL;
+}
+
+static int open_outside(struct node *node, char *control_path) {
+    const struct exporter_source source = {add_state, not_ready, node};
+    int error = control_open(&node->control, control_path, answer, node);
+    if (!error)
+        error = loop_watch(node->epoll, node->control.listener, EPOLLIN, TAG_CONTROL);
+    if (!error && node->options->metrics)
+        error = exporter_open(node->options, &source, node->epoll, &node->exporter);
+    return error;
+}
+
+static void serve(struct node *node) {
+    struct epoll_event events[LOOP_EVENTS];
+    int count = epoll_wait(node->epoll, events, LOOP_EVENTS, LOOK_MS);
+    for (int i = 0; i < count; i++) {
+        if (TAG_OF(events[i].data.u64) == TAG_EXPORTER)
+            exporter_run(node->exporter);
+        else
+            (void)loop_control(node->epoll, &node->control, events[i].data.u64);
+    }
+}
+
 static void close_node(struct node *node) {
+    exporter_close(node->exporter);
+    control_close(&node->control);
     ends_free(&node->wanted);
     while (running(node)) {
         uint64_t now_us = loop_now_us();
@@ -254,25 +327,44 @@ static void close_node(struct node *node) {
     for (size_t i = 0; i < ENDS_MAX; i++)
         end_free(&node->children[i].end);
     credentials_close(&node->credentials);
+    if (node->epoll >= 0)
+        close(node->epoll);
     free(node);
 }
 
+static int start_node(struct node *node, char *control_path) {
+    const char *folder = node->options->state_dir;
+    ssize_t bytes = readlink("/proc/self/exe", node->program, sizeof(node->program) - 1);
+    if (bytes <= 0 || snprintf(node->file, PATH_MAX, "%s/" FILE_NAME, folder) >= PATH_MAX ||
+        snprintf(control_path, PATH_MAX, "%s/" SOCKET_NAME, folder) >= PATH_MAX)
+        return -ENAMETOOLONG;
+    node->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (node->epoll < 0)
+        return -errno;
+    int error = credentials_open(folder, node->options->authority_ca, &node->credentials);
+    if (!error)
+        error = open_outside(node, control_path);
+    return error ? error : privileges_supervise();
+}
+
 int node_run(const struct options *options) {
+    static char control_path[PATH_MAX];
     struct node *node = calloc(1, sizeof(*node));
     char fault[CREDENTIALS_FAULT_BYTES];
     if (!node)
         return 1;
     node->options = options;
-    ssize_t bytes = readlink("/proc/self/exe", node->program, sizeof(node->program) - 1);
-    bool good = bytes > 0 && snprintf(node->file, PATH_MAX, "%s/" FILE_NAME, options->state_dir) < PATH_MAX &&
-                credentials_open(options->state_dir, options->authority_ca, &node->credentials) == 0 &&
-                privileges_supervise() == 0;
-    if (!good) {
-        free(node);
-        return 1;
-    }
-    notify_ready();
-    while (!loop_ended()) {
+    node->epoll = -1;
+    node->started_us = loop_now_us();
+    node->credentials.certificate.descriptor = node->credentials.key.descriptor = -1;
+    node->credentials.authority.descriptor = -1;
+    control_init(&node->control);
+    int error = start_node(node, control_path);
+    if (error)
+        fprintf(stderr, "chart-tunnel: the node's ends cannot be started: %s\n", strerror(-error));
+    else
+        notify_ready();
+    while (!error && !loop_ended()) {
         uint64_t now_us = loop_now_us();
         notify_alive_at(now_us);
         reap(node, now_us);
@@ -282,9 +374,9 @@ int node_run(const struct options *options) {
         else
             note(node, "%s", fault);
         follow_ends(node, now_us);
-        (void)poll(NULL, 0, LOOK_MS);
+        serve(node);
     }
     notify_stopping();
     close_node(node);
-    return 0;
+    return error ? 1 : 0;
 }

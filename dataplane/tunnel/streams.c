@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "event.h"
+#include "lib/kafka/kafka_properties.h"
 #include "signing.h"
 
 #define BATCH 64
@@ -102,11 +103,12 @@ static bool set(rd_kafka_conf_t *conf, const char *name, const char *value) {
     return false;
 }
 
-/* What the operator set by hand comes last. */
+/* Settings of security from the file that agents and services share; what the operator set by hand comes last. */
 static bool set_all(rd_kafka_conf_t *conf, const struct options *options, const struct setting *own) {
     char client[128], name[128];
     snprintf(client, sizeof(client), "chart-tunnel-%s", options->tunnel);
-    bool good = set(conf, "bootstrap.servers", options->broker) && set(conf, "client.id", client);
+    bool good = kafka_properties_apply(conf, stderr) == 0 && set(conf, "bootstrap.servers", options->broker) &&
+                set(conf, "client.id", client);
     for (const struct setting *setting = COMMON; good && setting->name; setting++)
         good = set(conf, setting->name, setting->value);
     for (const struct setting *setting = own; good && setting->name; setting++)

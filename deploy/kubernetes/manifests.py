@@ -11,6 +11,7 @@ AGENT = "agent"
 ROOT_CAPABILITIES = {
     AGENT: ["BPF", "PERFMON", "NET_ADMIN"],
     "proxy": ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"],
+    "tunnel-ends": ["NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "KILL"],
     "state": ["CHOWN"],
 }
 # What may have a capability without being root, where the values ask for it: by its programs' files, so it may

@@ -88,7 +88,8 @@ def test_what_is_taken_follows_the_registry(lab: Lab, echo: str, tmp_path: Path)
     proxy.start("--state-dir", str(tmp_path))
     long = None
     try:
-        # Nothing is stated yet.
+        # Nothing is stated yet, and nothing of the node is changed.
+        assert proxy.left() == []
         talk(lab, echo)
         assert proxy.metrics()["connections_taken_total"] == 0
         state(tmp_path, *experiment.TAKEN["near"])

@@ -135,6 +135,21 @@ class MemoryInference(inference_pb2_grpc.InferenceServicer):
         answer.pairs.add(**PAIR, reason="near", relative_width=1)
         return answer
 
+    async def RankNodes(self, request: Any, context: Any) -> Any:  # noqa: N802
+        answer = inference_pb2.RankNodesResponse(unit="us", unknown=request.candidates[1:])
+        named = "delta" if request.towards else "bravo"
+        answer.nodes.add(
+            node=named, value=5, interval_low=4, interval_high=7, method="landmark",
+            age_us=2_000_000, may_be_best=True,
+        )  # fmt: skip
+        return answer
+
+    async def RankRelays(self, request: Any, context: Any) -> Any:  # noqa: N802
+        answer = inference_pb2.RankRelaysResponse(unit="us")
+        answer.relays.add(node="bravo", value=5, interval_low=4, interval_high=7, method="landmark", may_be_best=True)
+        answer.direct.CopyFrom(inference_pb2.RankedNode(value=9, interval_low=8, interval_high=10, method="measured"))
+        return answer
+
 
 class MemoryPod(sensor_pod_pb2_grpc.SensorPodServicer):
     """Runs pings of 5 us; has no budget for anything else."""

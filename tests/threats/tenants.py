@@ -170,26 +170,21 @@ class Tenants:
 
     async def _overheard(self, identity: str) -> bool:
         """Whether an event stream tells `near` of a change of the other's request."""
+        own = {"source": "tn-near", "destination": "tn-end", "guaranteed_bps": 1000, "duration_s": 60}
         async with self.near.stream("GET", "/v1/events") as stream:
-            change = asyncio.create_task(
-                self.far.patch(f"/v1/rate-requests/{identity}", json={"guaranteed_bps": 2_000_000})
-            )
-            own = {"source": "tn-near", "destination": "tn-end", "guaranteed_bps": 1000, "duration_s": 60}
-            text = ""
-            mine = ""
-            async with asyncio.timeout(15):
+            changed = await self.far.patch(f"/v1/rate-requests/{identity}", json={"guaranteed_bps": 2_000_000})
+            assert changed.status_code == 200, changed.text
+            made = await self.near.post("/v1/rate-requests", json=own)
+            assert made.status_code == 201, made.text
+            mine, text = made.json()["id"], ""
+            async with asyncio.timeout(30):
                 async for part in stream.aiter_text():
                     text += part
-                    if not mine and change.done():
-                        # What comes after it would have come by now.
-                        assert change.result().status_code == 200
-                        made = await self.near.post("/v1/rate-requests", json=own)
-                        mine = made.json()["id"]
-                    if mine and mine in text:
+                    # What comes of the change came before it.
+                    if mine in text:
                         break
-            await change
-            await self.near.post(f"/v1/rate-requests/{mine}/release")
-            return identity in text or MARK in text
+        await self.near.post(f"/v1/rate-requests/{mine}/release")
+        return identity in text or MARK in text
 
     async def close(self) -> None:
         """Take away what was stated, and hang up."""

@@ -144,6 +144,9 @@ def test_ends_come_change_and_go_while_the_program_runs(lab: Lab, nodes: tuple[N
     lab.exec("alpha", ["ping", "-c", "2", "-i", "0.2", "-W", "2", "-I", lab.address("alpha"), USER_ADDRESS])
     assert bravo.get()["counters"]["delivered_packets"] >= 2
 
+    state = linkem.command(alpha.directory / "tunnels.sock", command="get")
+    assert state["gauges"] == {"ends_stated": 1, "ends_running": 1}
+    assert [(one["tunnel"], one["runs"]) for one in state["ends"]] == [(TUNNEL, True)]
     (before,) = alpha.children()
     alpha.state(origin)
     bravo.enrol(bravo.authority)

@@ -20,6 +20,7 @@ from chart_client.commands import (
     network,
     node_ends,
     observed,
+    ranking,
     receipt,
     request,
     sensing,
@@ -95,8 +96,9 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(observed.flow, name="flow")
     app.command()(observed.audit)
     app.command()(stated.series)
-    for name in ("sensing", "estimate", "snapshot"):
+    for name in ("sensing", "snapshot"):
         app.add_typer(getattr(sensing, name), name=name)
+    app.add_typer(ranking.app, name="estimate")
     app.add_typer(mesh.app, name="mesh")
     app.add_typer(alerts.alert, name="alert")
     app.command()(apply.apply)

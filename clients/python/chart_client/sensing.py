@@ -16,6 +16,8 @@ from chart_client.sensing_models import (
     Estimate,
     NextPair,
     PathChange,
+    RankedNodes,
+    RankedRelays,
     RollUp,
     RunResult,
     SensingReport,
@@ -98,6 +100,32 @@ class Sensing(_Group):
     def next_pairs(self, metric: str, count: int = 10) -> list[NextPair]:
         """Pairs to measure next, most useful first."""
         return self._items(NextPair, "/v1/next-pairs", metric=metric, count=count)
+
+    def closest(self, node: str, count: int = 1, *, candidates: Sequence[str] = ()) -> RankedNodes:
+        """The nodes with the least round-trip time from a node; of the candidates, where stated."""
+        return self.rank(node, "rtt_us", candidates=candidates, count=count)
+
+    def rank(
+        self,
+        node: str,
+        metric: str,
+        *,
+        candidates: Sequence[str] = (),
+        direction: Literal["from", "to"] = "from",
+        count: int = 10,
+    ) -> RankedNodes:
+        """Nodes by a metric, the best first, with 90 % intervals; direction "to": from the candidates to the node."""
+        query = {"node": node, "metric": metric, "candidate": candidates or None, "direction": direction}
+        answer = self._transport.request("GET", "/v1/ranked-nodes", query={**query, "count": count})
+        return RankedNodes.model_validate(answer.json())
+
+    def relays(
+        self, source: str, destination: str, count: int = 3, *, metric: str = "rtt_us", candidates: Sequence[str] = ()
+    ) -> RankedRelays:
+        """The best relays between two nodes by the metric of the path over each, and the path without one."""
+        query = {"source": source, "destination": destination, "metric": metric, "candidate": candidates or None}
+        answer = self._transport.request("GET", "/v1/ranked-relays", query={**query, "count": count})
+        return RankedRelays.model_validate(answer.json())
 
     def roll_ups(
         self,

@@ -77,6 +77,33 @@ class NextPair(Model):
     relative_width: float
 
 
+class RankedNode(Model):
+    """A node at its place in a ranking; may_be_best: its interval reaches that of the first."""
+
+    node: str
+    value: float
+    interval_low: float
+    interval_high: float
+    method: str
+    age_s: float
+    may_be_best: bool
+
+
+class RankedNodes(Model):
+    """Nodes, the best first; unknown: stated candidates of which nothing is known."""
+
+    metric: str
+    unit: str
+    items: list[RankedNode]
+    unknown: list[str]
+
+
+class RankedRelays(RankedNodes):
+    """Relays, the best first, and the path without one (its node is empty)."""
+
+    direct: RankedNode | None
+
+
 class RollUp(Model):
     """One minute or hour of a path."""
 

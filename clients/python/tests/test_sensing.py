@@ -38,6 +38,13 @@ def test_estimates_and_history(gateway: Running) -> None:
         (estimate,) = chart.sensing.estimates(source="alpha")
         assert (estimate.value, estimate.interval_low, estimate.interval_high, estimate.age_s) == (5, 4, 7, 2)
         assert chart.sensing.next_pairs("rtt_us")[0].reason == "near"
+        ranked = chart.sensing.closest("alpha", candidates=["bravo", "echo"])
+        assert [(one.node, one.interval_high, one.may_be_best) for one in ranked.items] == [("bravo", 7, True)]
+        assert ranked.unknown == ["echo"]
+        assert chart.sensing.rank("alpha", "rtt_us", direction="to").items[0].node == "delta"
+        relays = chart.sensing.relays("alpha", "delta")
+        assert relays.direct is not None
+        assert (relays.items[0].node, relays.direct.value) == ("bravo", 9)
         first, failed = chart.sensing.roll_ups("alpha", "delta", "rtt_us")
         assert (first.p95, first.loss_ratio, failed.p95, failed.failed) == (3, 0.5, None, 1)
         assert chart.sensing.baselines()[0].median == 5
@@ -80,6 +87,10 @@ def test_commands(gateway: Running, tmp_path: Path) -> None:
     run("sensing", "delete", "c")
     assert "landmark" in run("estimate", "list")
     assert "near" in run("estimate", "next")
+    assert "bravo" in run("estimate", "closest", "alpha")
+    assert "echo" in run("estimate", "rank", "alpha", "--candidate", "bravo", "--candidate", "echo")
+    assert "without a relay" in run("estimate", "relays", "alpha", "delta")
+    assert json.loads(run("estimate", "closest", "alpha", "--json"))["items"][0]["node"] == "bravo"
     assert "2 rows" in run("snapshot", "take")
     assert "alpha" in run("snapshot", "show")
     run("snapshot", "download", str(tmp_path / "all.parquet"))

@@ -161,6 +161,9 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.sensing.report("x"),
     lambda chart: list(chart.sensing.estimates()),
     lambda chart: chart.sensing.next_pairs("rtt_us"),
+    lambda chart: chart.sensing.closest("a"),
+    lambda chart: chart.sensing.rank("a", "available_bandwidth_bps", candidates=["b"], direction="to"),
+    lambda chart: chart.sensing.relays("a", "b", 2, candidates=["c"]),
     lambda chart: chart.sensing.roll_ups("a", "b", "rtt_us"),
     lambda chart: chart.sensing.baselines(),
     lambda chart: chart.sensing.path_changes(),
@@ -275,6 +278,9 @@ sensing baselines
 sensing changes
 estimate list
 estimate next rtt_us
+estimate closest a
+estimate rank a --candidate b --towards
+estimate relays a b --count 2
 snapshot list
 snapshot take
 snapshot show x

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "core/log.h"
-#include "streams/kafka_properties.h"
+#include "lib/kafka/kafka_properties.h"
 
 #define CLIENT_ID_LEN 128
 

@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "streams/kafka_properties.h"
+#include "lib/kafka/kafka_properties.h"
 
 void streams_identity_open(struct streams_identity *identity) {
     *identity = (struct streams_identity){0};

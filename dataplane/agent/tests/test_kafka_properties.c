@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "streams/kafka_properties.h"
+#include "lib/kafka/kafka_properties.h"
 #include "streams/streams_identity.h"
 
 static int read_text(const char *text, rd_kafka_conf_t *conf, char **ret_errors) {

@@ -37,7 +37,7 @@ from chart.gateway.routes import (
 from chart.gateway.settings import GatewaySettings
 from chart.gateway.web import Dashboard
 
-VERSION = "1.0.0"
+VERSION = "0.1.0"
 
 _DESCRIPTION = """CHART gives applications an explicit rate and makes the network keep it.
 

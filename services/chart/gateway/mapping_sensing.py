@@ -31,6 +31,32 @@ def next_pair(message: inference_pb2.NextPair) -> sensing.NextPair:
     return _same(sensing.NextPair, message)
 
 
+def ranked_node(message: inference_pb2.RankedNode) -> sensing.RankedNode:
+    """A node at its place."""
+    return _same(sensing.RankedNode, message, age_s=max(0, message.age_us) / 1e6)
+
+
+def ranked_nodes(metric: str, message: inference_pb2.RankNodesResponse) -> sensing.RankedNodes:
+    """Nodes, the best first."""
+    return sensing.RankedNodes(
+        metric=metric,
+        unit=message.unit,
+        items=[ranked_node(one) for one in message.nodes],
+        unknown=list(message.unknown),
+    )
+
+
+def ranked_relays(metric: str, message: inference_pb2.RankRelaysResponse) -> sensing.RankedRelays:
+    """Relays, the best first, and the path without one."""
+    return sensing.RankedRelays(
+        metric=metric,
+        unit=message.unit,
+        items=[ranked_node(one) for one in message.relays],
+        unknown=list(message.unknown),
+        direct=ranked_node(message.direct) if message.HasField("direct") else None,
+    )
+
+
 def roll_ups(message: archive_pb2.QueryRollupsResponse) -> sensing.RollUps:
     """Roll-ups of a path."""
     return sensing.RollUps(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from chart.common.clock import Clock, SystemClock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import invalid
-from chart.inference import service
+from chart.inference import ranking, service
 from chart.inference.streams import InferenceService
 from chart.v1 import inference_pb2, inference_pb2_grpc
 
 DEFAULT_LIMIT, MOST = 1000, 10_000
 DEFAULT_COUNT, MOST_PAIRS = 10, 1000
+MOST_CANDIDATES = 1000
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
@@ -61,6 +63,59 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                 for one in wanted
             ]
         )
+
+    async def RankNodes(  # noqa: N802
+        self, request: inference_pb2.RankNodesRequest, context: Any
+    ) -> inference_pb2.RankNodesResponse:
+        """Nodes by a metric, the best first."""
+        _checked(request.metric, request.count, request.candidates)
+        candidates = request.candidates or self._inference.book.known_nodes(request.metric)
+        found = ranking.nodes(self._inference.told, request.node, request.metric, candidates, towards=request.towards)
+        return inference_pb2.RankNodesResponse(
+            nodes=[self._entry(one) for one in found.items[: request.count or DEFAULT_COUNT]],
+            unit=service.unit_of(request.metric),
+            unknown=found.unknown if request.candidates else (),
+        )
+
+    async def RankRelays(  # noqa: N802
+        self, request: inference_pb2.RankRelaysRequest, context: Any
+    ) -> inference_pb2.RankRelaysResponse:
+        """Relays between two nodes by a metric, the best first."""
+        _checked(request.metric, request.count, request.candidates)
+        if not ranking.relayed(request.metric):
+            raise invalid("metric", f"{request.metric} of two hops does not make up that of a path; take rtt_us")
+        if request.source_node == request.destination_node:
+            raise invalid("destination_node", "must be another node than source_node")
+        candidates = request.candidates or self._inference.book.known_nodes(request.metric)
+        found, direct = ranking.relays(
+            self._inference.told, request.source_node, request.destination_node, request.metric, candidates
+        )
+        return inference_pb2.RankRelaysResponse(
+            relays=[self._entry(one) for one in found.items[: request.count or DEFAULT_COUNT]],
+            unit=service.unit_of(request.metric),
+            unknown=found.unknown if request.candidates else (),
+            direct=self._entry(direct) if direct is not None else None,
+        )
+
+    def _entry(self, one: ranking.Ranked) -> inference_pb2.RankedNode:
+        return inference_pb2.RankedNode(
+            node=one.node,
+            value=one.value,
+            interval_low=one.low,
+            interval_high=one.high,
+            method=one.method,
+            age_us=max(0, self._clock.now_us() - one.estimated_at_us),
+            may_be_best=one.may_be_best,
+        )
+
+
+def _checked(metric: str, count: int, candidates: Collection[str]) -> None:
+    if service.kind_of(metric) is None:
+        raise invalid("metric", f"{metric!r} is not a metric that is inferred")
+    if count > MOST_PAIRS:
+        raise invalid("count", f"must be at most {MOST_PAIRS}")
+    if len(candidates) > MOST_CANDIDATES:
+        raise invalid("candidates", f"must be at most {MOST_CANDIDATES}")
 
 
 def registration(inference: InferenceService) -> Registration:

@@ -126,7 +126,7 @@ class Book:
 
     def known_nodes(self, metric: str) -> set[str]:
         """Nodes of the topology and of a metric's results."""
-        return self.nodes.keys() | {node for pair in self.results.get(metric, ()) for node in pair}
+        return self.nodes.keys() | self._nodes_of.get(metric, set())
 
     def note(self, key: str, entity: topology_pb2.TopologyEntity | None) -> None:
         """Note an entity of the topology as it now is; None: removed. A removed node's results go with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -241,7 +241,34 @@ async def test_rpc_pages_and_next_pairs() -> None:
                 assert (one.destination_node, one.source_node) not in measured
             with pytest.raises(rpc.RefusalError), rpc.refusals():
                 await stub.NextPairs(inference_pb2.NextPairsRequest(metric="mood"))
+            await check_ranking(stub, inference)
             await channel.close(None)
+
+
+async def check_ranking(stub: inference_pb2_grpc.InferenceAsyncStub, inference: InferenceService) -> None:
+    """The order is that of the estimates told; what makes no sense is refused."""
+    ranked = await stub.RankNodes(inference_pb2.RankNodesRequest(node="n3", metric="rtt_us", count=4))
+    values = sorted(one.value for one in inference.told.values() if one.source_node == "n3")
+    assert [one.value for one in ranked.nodes] == values[:4]
+    assert (ranked.unit, list(ranked.unknown)) == ("us", [])
+    some = await stub.RankNodes(inference_pb2.RankNodesRequest(node="n3", metric="rtt_us", candidates=["n5", "x"]))
+    assert ([one.node for one in some.nodes], list(some.unknown)) == (["n5"], ["x"])
+    question = inference_pb2.RankRelaysRequest(source_node="n1", destination_node="n2", metric="rtt_us", count=3)
+    relays = await stub.RankRelays(question)
+    assert relays.direct.value == inference.told["n1,n2,rtt_us"].value
+    first = relays.relays[0]
+    over = (inference.told[f"n1,{first.node},rtt_us"], inference.told[f"{first.node},n2,rtt_us"])
+    assert first.value == pytest.approx(over[0].value + over[1].value)
+    refused: list[tuple[str, Awaitable[object]]] = [
+        ("metric", stub.RankNodes(inference_pb2.RankNodesRequest(node="n3", metric="mood"))),
+        ("count", stub.RankNodes(inference_pb2.RankNodesRequest(node="n3", metric="rtt_us", count=1001))),
+        ("metric", stub.RankRelays(inference_pb2.RankRelaysRequest(source_node="n1", metric="jitter_us"))),
+        ("destination_node", stub.RankRelays(inference_pb2.RankRelaysRequest(metric="rtt_us"))),
+    ]
+    for field, call in refused:
+        with pytest.raises(rpc.RefusalError) as caught, rpc.refusals():
+            await call
+        assert caught.value.refusal.field == field
 
 
 class Registry(registry_pb2_grpc.RegistryServicer):

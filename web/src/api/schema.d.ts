@@ -1082,6 +1082,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/ranked-nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Closest nodes, best servers
+         * @description Nodes by a metric, the best first, each with its 90 % interval; measured or estimated.
+         *
+         *     The closest node is the first by rtt_us, the best server of some the first among these candidates.
+         */
+        get: operations["ranked_nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/ranked-relays": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Best relays between two nodes
+         * @description Nodes by the metric of the path over each of them, the best first, and the path without a relay.
+         *
+         *     Round-trip times add up, a bandwidth is the lower of both hops, losses combine.
+         */
+        get: operations["ranked_relays"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sensing-runs": {
         parameters: {
             query?: never;
@@ -3333,7 +3377,7 @@ export interface components {
             metric: string;
             /**
              * Reason
-             * @description landmark, unknown or uncertain.
+             * @description landmark, near, unknown or uncertain.
              */
             reason: string;
             /**
@@ -4031,6 +4075,77 @@ export interface components {
             next_cursor?: string | null;
             /** Items */
             items: components["schemas"]["Quota"][];
+        };
+        /**
+         * RankedNode
+         * @description A node at its place in a ranking.
+         */
+        RankedNode: {
+            /** Node */
+            node: string;
+            /**
+             * Value
+             * @description In the metric's unit.
+             */
+            value: number;
+            /**
+             * Interval Low
+             * @description Lower end of the 90 % prediction interval; over a relay, of both hops'.
+             */
+            interval_low: number;
+            /** Interval High */
+            interval_high: number;
+            /**
+             * Method
+             * @description measured, or the method of the estimate; over a relay, those of both hops.
+             */
+            method: string;
+            /**
+             * Age S
+             * @description Seconds since the older of its inputs was measured or computed.
+             */
+            age_s: number;
+            /**
+             * May Be Best
+             * @description Its interval reaches that of the first: it may be the best in truth.
+             */
+            may_be_best: boolean;
+        };
+        /**
+         * RankedNodes
+         * @description Nodes, the best first.
+         */
+        RankedNodes: {
+            /** Metric */
+            metric: string;
+            /** Unit */
+            unit: string;
+            /** Items */
+            items: components["schemas"]["RankedNode"][];
+            /**
+             * Unknown
+             * @description Stated candidates of which nothing is known.
+             */
+            unknown: string[];
+        };
+        /**
+         * RankedRelays
+         * @description Relays between two nodes, the best first.
+         */
+        RankedRelays: {
+            /** Metric */
+            metric: string;
+            /** Unit */
+            unit: string;
+            /** Items */
+            items: components["schemas"]["RankedNode"][];
+            /**
+             * Unknown
+             * @description Stated candidates of which a hop is unknown.
+             */
+            unknown: string[];
+            /** @description The path without a relay (its node is empty); null: unknown. */
+            direct: components["schemas"]["RankedNode"] | null;
         };
         /**
          * RateRequest
@@ -13591,6 +13706,183 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NextPairs"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ranked_nodes: {
+        parameters: {
+            query: {
+                node: string;
+                metric?: string;
+                /** @description Only these nodes; repeatable. Not stated: every node. */
+                candidate?: string[] | null;
+                /** @description from: from the node to the candidates; to: from the candidates to the node. */
+                direction?: "from" | "to";
+                /** @description Most nodes in the answer. */
+                count?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RankedNodes"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ranked_relays: {
+        parameters: {
+            query: {
+                source: string;
+                destination: string;
+                metric?: string;
+                /** @description Only these nodes; repeatable. Not stated: every node. */
+                candidate?: string[] | null;
+                /** @description Most nodes in the answer. */
+                count?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RankedRelays"];
                 };
             };
             /** @description No token, or one that is not accepted. */

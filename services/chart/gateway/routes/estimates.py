@@ -1,11 +1,12 @@
-"""/v1/estimates, /v1/next-pairs: all pairs from few measurements; /v1/sensing-runs and reports of sensor pods."""
+"""Estimates, rankings and pairs to measure next; single runs and reports of sensor pods."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from grpc import aio
+from pydantic import Field
 
 from chart.common import names
 from chart.common.problems import ProblemError
@@ -18,7 +19,15 @@ from chart.gateway.http import Cursor, Limit, decode_cursor, encode_cursor
 from chart.gateway.once import OnceRoute, once
 from chart.gateway.routes.nodes import NodeIdPath, known_nodes
 from chart.gateway.schemas.common import NODE_ID_PATTERN
-from chart.gateway.schemas.sensing import EstimatePage, NextPairs, RunBody, RunResults, SensingReport
+from chart.gateway.schemas.sensing import (
+    EstimatePage,
+    NextPairs,
+    RankedNodes,
+    RankedRelays,
+    RunBody,
+    RunResults,
+    SensingReport,
+)
 from chart.v1 import inference_pb2, inference_pb2_grpc, sensor_pod_pb2, sensor_pod_pb2_grpc
 
 # Part of the router in history.py.
@@ -29,6 +38,14 @@ RUN_DEADLINE_S = 35.0
 
 NodeFilter = Annotated[str | None, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
 MetricFilter = Annotated[str | None, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])]
+
+MetricName = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])]
+NodeName = Annotated[str, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
+Candidate = Annotated[str, Field(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
+Candidates = Annotated[
+    list[Candidate] | None, Query(max_length=100, description="Only these nodes; repeatable. Not stated: every node.")
+]
+RankCount = Annotated[int, Query(ge=1, le=1000, description="Most nodes in the answer.")]
 
 
 @router.get("/estimates", summary="Estimates for all pairs")
@@ -64,7 +81,7 @@ async def estimates(
 async def next_pairs(
     gateway: Context,
     _principal: AnyRole,
-    metric: Annotated[str, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])],
+    metric: MetricName,
     count: Annotated[int, Query(ge=1, le=1000)] = 10,
 ) -> NextPairs:
     """The pairs whose measurement reduces the uncertainty of all estimates most, best first."""
@@ -72,6 +89,55 @@ async def next_pairs(
     with problems("inference"):
         answer = await stub.NextPairs(inference_pb2.NextPairsRequest(metric=metric, count=count))
     return NextPairs(items=[mapping_sensing.next_pair(one) for one in answer.pairs])
+
+
+@router.get("/ranked-nodes", summary="Closest nodes, best servers")
+async def ranked_nodes(
+    gateway: Context,
+    _principal: AnyRole,
+    node: NodeName,
+    metric: MetricName = "rtt_us",
+    candidate: Candidates = None,
+    direction: Annotated[
+        Literal["from", "to"],
+        Query(description="from: from the node to the candidates; to: from the candidates to the node."),
+    ] = "from",
+    count: RankCount = 10,
+) -> RankedNodes:
+    """Nodes by a metric, the best first, each with its 90 % interval; measured or estimated.
+
+    The closest node is the first by rtt_us, the best server of some the first among these candidates.
+    """
+    request = inference_pb2.RankNodesRequest(
+        node=node, metric=metric, candidates=candidate or (), towards=direction == "to", count=count
+    )
+    stub = inference_pb2_grpc.InferenceStub(_inference(gateway))
+    with problems("inference"):
+        answer = await stub.RankNodes(request)
+    return mapping_sensing.ranked_nodes(metric, answer)
+
+
+@router.get("/ranked-relays", summary="Best relays between two nodes")
+async def ranked_relays(
+    gateway: Context,
+    _principal: AnyRole,
+    source: NodeName,
+    destination: NodeName,
+    metric: MetricName = "rtt_us",
+    candidate: Candidates = None,
+    count: RankCount = 10,
+) -> RankedRelays:
+    """Nodes by the metric of the path over each of them, the best first, and the path without a relay.
+
+    Round-trip times add up, a bandwidth is the lower of both hops, losses combine.
+    """
+    request = inference_pb2.RankRelaysRequest(
+        source_node=source, destination_node=destination, metric=metric, candidates=candidate or (), count=count
+    )
+    stub = inference_pb2_grpc.InferenceStub(_inference(gateway))
+    with problems("inference"):
+        answer = await stub.RankRelays(request)
+    return mapping_sensing.ranked_relays(metric, answer)
 
 
 @router.post("/sensing-runs", summary="Run a sensor once", responses=responses(400, 404, 409, 413), dependencies=[once])

@@ -44,7 +44,7 @@ class NextPair(Output):
     source_node: str
     destination_node: str
     metric: str
-    reason: str = Field(description="landmark, unknown or uncertain.")
+    reason: str = Field(description="landmark, near, unknown or uncertain.")
     relative_width: float = Field(description="Width of its interval over its estimate; 0 without an estimate.")
 
 
@@ -52,6 +52,37 @@ class NextPairs(Output):
     """Pairs to measure next, best first."""
 
     items: list[NextPair]
+
+
+class RankedNode(Output):
+    """A node at its place in a ranking."""
+
+    node: str
+    value: float = Field(description="In the metric's unit.")
+    interval_low: float = Field(description="Lower end of the 90 % prediction interval; over a relay, of both hops'.")
+    interval_high: float
+    method: str = Field(description="measured, or the method of the estimate; over a relay, those of both hops.")
+    age_s: float = Field(ge=0, description="Seconds since the older of its inputs was measured or computed.")
+    may_be_best: bool = Field(description="Its interval reaches that of the first: it may be the best in truth.")
+
+
+class RankedNodes(Output):
+    """Nodes, the best first."""
+
+    metric: str
+    unit: str
+    items: list[RankedNode]
+    unknown: list[str] = Field(description="Stated candidates of which nothing is known.")
+
+
+class RankedRelays(Output):
+    """Relays between two nodes, the best first."""
+
+    metric: str
+    unit: str
+    items: list[RankedNode]
+    unknown: list[str] = Field(description="Stated candidates of which a hop is unknown.")
+    direct: RankedNode | None = Field(description="The path without a relay (its node is empty); null: unknown.")
 
 
 class RollUp(Output):

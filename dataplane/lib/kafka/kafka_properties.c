@@ -1,5 +1,5 @@
 /* See kafka_properties.h. */
-#include "streams/kafka_properties.h"
+#include "lib/kafka/kafka_properties.h"
 
 #include <ctype.h>
 #include <errno.h>
