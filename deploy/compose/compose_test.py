@@ -50,6 +50,7 @@ UPGRADED = (
     *("registry", "allocator", "reservations", "archiver", "inference", "tunnels", "authority", "gateway", "web"),
 )
 AGENTS = tuple(f"node-{node}" for node in NODES)
+PODS = tuple(f"pod-{node}" for node in NODES)
 # Those of others, as published or stood in for.
 OTHERS = ("kafka", "database", "keycloak", "vault")
 # The second is what Docker before 23 gets (deploy/compose/compose).
@@ -67,6 +68,8 @@ POD_COUNTS = (
     "print(file.execute('SELECT count(*) FROM measurement').fetchone()[0])"
 )
 LOAD_BPS = 100_000
+# Layers of what was installed before mutual TLS at the broker.
+BEFORE = " plain test-plain"
 
 
 class ComposeTestError(RuntimeError):
@@ -137,7 +140,8 @@ class Installation:
             "CHART_CGROUP_MOUNT": cgroup_mount(),
             # Until the nodes are enrolled.
             "CHART_RECORD_AUTHENTICATION": "off",
-            "LAYERS": f"{os.environ.get('LAYERS', '')} test",
+            # It begins as a version that spoke to the broker in plain.
+            "LAYERS": f"{os.environ.get('LAYERS', '')} test{BEFORE}",
         }
         self._given: dict[str, str] = {}
         # Decided once: it asks for the official images.
@@ -158,10 +162,18 @@ class Installation:
         """
         return self._run(COMPOSE, *arguments, limit_s=limit_s)
 
-    def require_authentic_records(self) -> None:
-        """Go on as installed by default: services take records of nodes from these nodes alone."""
+    def as_installed(self) -> None:
+        """Go on as installed by default: the broker takes who proves who it is, and services take records of nodes from
+        these nodes alone.
+        """
         del self._environment["CHART_RECORD_AUTHENTICATION"]
+        self._environment["LAYERS"] = self._environment["LAYERS"].replace(BEFORE, "")
         self.compose("up", "-d")
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether the broker takes enrolled nodes alone."""
+        return BEFORE not in self._environment["LAYERS"]
 
     def enrol(self, node: str) -> None:
         """As docs/install.md does it.
@@ -466,7 +478,7 @@ def least_rights(installation: Installation) -> None:
     Raises:
         ComposeTestError: one has more, by its container's settings or as the kernel tells it.
     """
-    for service in (*UPGRADED, *AGENTS, *(f"pod-{node}" for node in NODES)):
+    for service in (*UPGRADED, *AGENTS, *PODS):
         found = installation.inspect(service)
         host = found["HostConfig"]
         added = sorted({name.removeprefix("CAP_") for name in host["CapAdd"] or ()})
@@ -475,7 +487,7 @@ def least_rights(installation: Installation) -> None:
         if added not in allowed or not closed:
             msg = f"{service} has capabilities {added}, read-only root {host['ReadonlyRootfs']}"
             raise ComposeTestError(msg)
-    for service in (*UPGRADED, *AGENTS, *(f"pod-{node}" for node in NODES), *OTHERS):
+    for service in (*UPGRADED, *AGENTS, *PODS, *OTHERS):
         found = installation.inspect(service)
         held = {name.removeprefix("CAP_") for name in found["HostConfig"]["CapAdd"] or ()}
         running = [rights for pid in pids(found["Id"]) if (rights := Rights.of(pid))]
@@ -500,10 +512,10 @@ def figure(name: str, value: float, unit: str, goal: str | None = None) -> dict[
 
 
 def bring_up(installation: Installation) -> float:
-    """Start everything; seconds until all of it is healthy."""
+    """Start everything; seconds until all of it is healthy. Pods that wait for their identity are not."""
     started = time.monotonic()
     installation.compose("up", "-d")
-    for service in ("web", *(f"{kind}-{node}" for kind in ("node", "pod") for node in NODES)):
+    for service in ("web", *AGENTS, *(() if installation.needs_identity else PODS)):
         installation.wait_healthy(service)
     return time.monotonic() - started
 
@@ -543,6 +555,8 @@ def restored(installation: Installation, folder: Path, demonstration: str) -> li
     restore_s = time.monotonic() - started
     # Their certificates went with their volumes; the authority's word and keys came back.
     trust.enrol(installation, NODES)
+    for pod in PODS:
+        installation.wait_healthy(pod)
     with client(installation) as rest:
         after = all_requests(rest)
         lost = [identity for identity, request in before.items() if after.get(identity) != request]
@@ -592,11 +606,12 @@ def trusted(installation: Installation, rest: httpx.Client) -> list[dict[str, An
         trust.TrustError: what is wrong.
     """
     trust.enrol(installation, NODES)
-    installation.require_authentic_records()
-    for service in (*UPGRADED, *AGENTS):
+    installation.as_installed()
+    for service in (*UPGRADED, *AGENTS, *PODS):
         installation.wait_healthy(service)
     trust.wait_enrolled(installation, NODES)
     laboratory.wait_ready(rest)
+    least_rights(installation)
     found = trust.figures(installation, rest, NODES)
     say(", ".join(f"{name} {value:g}" for name, (value, _, _) in found.items()))
     for name, (value, _, goal) in found.items():

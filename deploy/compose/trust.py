@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -129,6 +131,21 @@ def _forgeries(node: str, link: str) -> Iterable[tuple[bytes, str | None]]:
         yield value, record_mac.header(node, 1, secrets.token_bytes(32), TOPIC, node, value)
 
 
+def _stolen(installed: Installed, node: str, folder: Path) -> dict[str, str]:
+    """How the broker is spoken to with what the agent of a node keeps."""
+    files = {
+        "ssl.ca.location": "/etc/chart/enrolment/authority-ca.pem",
+        "ssl.certificate.location": f"{STATE_DIR}/node.pem",
+        "ssl.key.location": f"{STATE_DIR}/node.key",
+    }
+    told = {"bootstrap.servers": installed.bootstrap, "security.protocol": "ssl"}
+    for name, file in files.items():
+        own = folder / Path(file).name
+        own.write_text(installed.compose("exec", "-T", f"node-{node}", "cat", file, limit_s=60))
+        told[name] = str(own)
+    return told
+
+
 def forge(installed: Installed, node: str, link: str) -> tuple[int, int]:
     """Write records in a node's name; how many, and how many of them a service took at most.
 
@@ -136,8 +153,9 @@ def forge(installed: Installed, node: str, link: str) -> tuple[int, int]:
         TrustError: the broker did not take them.
     """
     before = _checks(installed)
-    producer = Producer({"bootstrap.servers": installed.bootstrap, "log_level": 0})
     tried = 0
+    with tempfile.TemporaryDirectory(prefix="chart-forge-") as folder:
+        producer = Producer({**_stolen(installed, node, Path(folder)), "log_level": 0})
     for value, code in _forgeries(node, link):
         headers: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
         if code is not None:

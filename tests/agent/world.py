@@ -193,7 +193,7 @@ class Agent:
     def __init__(self, pair: Pair, node: str, bootstrap: str, directory: Path) -> None:
         self.node = node
         self._pair = pair
-        self._directory = directory
+        self.directory = directory
         self._log = directory / "agent.log"
         self._bootstrap = bootstrap
         self._process: subprocess.Popen[bytes] | None = None
@@ -201,7 +201,7 @@ class Agent:
     def start(self, *options: str) -> None:
         """Start it, with more options perhaps, and wait until its socket answers."""
         command = self._pair.command(self._pair.sender, str(AGENT), "--node", self.node)
-        command += ["--state-dir", str(self._directory), "--cgroup", str(self._pair.cgroup)]
+        command += ["--state-dir", str(self.directory), "--cgroup", str(self._pair.cgroup)]
         command += ["--bootstrap", self._bootstrap, "--metrics", "127.0.0.1:18220", *options]
         if "--link" not in options:
             command += ["--link", f"{self.node}:to-peer=to-peer"]
@@ -217,7 +217,7 @@ class Agent:
         return self._ask().returncode == 0
 
     def _ask(self) -> subprocess.CompletedProcess[str]:
-        command = [str(AGENT), "--status", "--json", "--state-dir", str(self._directory)]
+        command = [str(AGENT), "--status", "--json", "--state-dir", str(self.directory)]
         return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
     def status(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class Agent:
 
     def control(self, option: str) -> None:
         """Run `chart-agent --off`, `--on` or `--cleanup`."""
-        run(*self._pair.command(self._pair.sender, str(AGENT), option, "--state-dir", str(self._directory)))
+        run(*self._pair.command(self._pair.sender, str(AGENT), option, "--state-dir", str(self.directory)))
 
     def rate_bps(self, request: str) -> int:
         """What the kernel has for a grant now; 0: nothing."""

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
+from chart.maintenance import broker_identities
+from chart_lab.platform.kafka import BrokerTls
 from chart_lab.platform.process_rights import Rights
 from chart_lab.platform.programs import SERVICES
 from chart_lab.platform.settings import repository_root
 
 ROOT = repository_root()
 FILES = ("docker-compose.yml", "compose.standins.yml", "compose.observability.yml", "compose.test.yml")
+# Versions that spoke to the broker in plain: only beside the others.
+BEFORE = ("compose.plain.yml", "compose.test-plain.yml")
 OURS = (*SERVICES, "authority", "gateway", "web", "topics", "migrate", "vault-setup")
 AGENTS = ("agent", "node-alpha", "node-delta")
 AGENT_CAPABILITIES = ["${CHART_AGENT_BPF:-BPF}", "${CHART_AGENT_PERFMON:-PERFMON}", "NET_ADMIN"]
@@ -55,7 +59,46 @@ def test_every_service_runs_with_its_own_database_role_and_a_health_check() -> N
     for name in (*SERVICES, "authority", "gateway", "web"):
         assert found[name]["healthcheck"]["test"][0] == "CMD", name
         url = load("docker-compose.yml")["services"][name]["environment"].get("CHART_DATABASE_URL")
-        assert url is None or url.startswith(f"postgresql://{name}:"), name
+        own = f"postgresql://{name}:${{CHART_{name.upper()}_DATABASE_PASSWORD}}@database/chart"
+        assert url is None or url == own, name
+
+
+def test_every_service_is_in_production_and_has_the_files_of_its_own_name_alone() -> None:
+    found = load("docker-compose.yml")["services"]
+    for name in (*SERVICES, "authority", "gateway", "topics"):
+        body = found[name]
+        mounted = [volume for volume in body["volumes"] if "identity" in volume or "identities" in volume]
+        assert mounted == [f"identity-{name}:/etc/chart/identity:ro"], name
+        assert body["environment"]["CHART_ENVIRONMENT"] == "production", name
+        assert body["environment"]["CHART_KAFKA_PROPERTIES"] == "/etc/chart/identity/kafka.properties", name
+    # The keys of the authority's own machine are the authority's.
+    assert [name for name, body in found.items() if "authority:/var/lib/chart" in body.get("volumes", [])] == [
+        "authority"
+    ]
+    assert "development" not in (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    given = {f"identity-{name}" for name in (broker_identities.BROKER, broker_identities.ADMINISTRATOR)}
+    given |= {f"identity-{name}" for name in broker_identities.SERVICES}
+    mounts = {volume.split(":")[0] for volume in found["vault-setup"]["volumes"]}
+    assert given <= mounts
+    dockerfile = (ROOT / "services/Dockerfile").read_text(encoding="utf-8")
+    names = re.search(r"for name in ([a-z ]+); do", dockerfile)
+    assert names
+    assert {f"identity-{name}" for name in names[1].split()} == given
+
+
+def test_the_broker_of_compose_asks_for_certificates_as_that_of_the_tests_does() -> None:
+    environment = load("docker-compose.yml")["services"]["kafka"]["environment"]
+    told = {name.removeprefix("KAFKA_").replace("_", ".").lower(): value for name, value in environment.items()}
+    tls = BrokerTls(Path("/etc/chart/identity/broker.pem"), Path("/etc/chart/identity/authority.pem"))
+    for line in tls.properties():
+        name, _, value = line.partition("=")
+        assert told[name].replace("$$", "$") == value, name
+    assert "PLAINTEXT" not in str(environment)
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_the_layers_of_versions_before_name_services_that_are_there(name: str) -> None:
+    assert set(load(name)["services"]) <= set(services())
 
 
 def test_none_but_agents_has_a_capability_and_none_of_ours_can_write_its_root() -> None:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget the re-exports
     AdminClient,
     AlterConfigOpType,
@@ -32,7 +31,7 @@ from chart_lab.platform.programs import SERVICES
 from chart_lab.platform.settings import PlatformSettings
 from support.authority import OtherAuthority, Place
 from threats import hostile
-from threats.clients import ANSWER_S, as_node
+from threats.clients import ANSWER_S, admitted, as_node, written
 from threats.impostors import Findings
 
 # No service takes that long to find out that it may not start.
@@ -42,25 +41,6 @@ WRITE_EVERY_S = 0.05
 REFUSED = "in plain"
 # Nobody is there, and nobody is asked: that the name is not of this machine is enough.
 ELSEWHERE = "kafka.chart.example:9092"
-
-
-def _written(producer: Producer, records: list[tuple[str, str, bytes | None]]) -> list[KafkaError | None]:
-    """What became of each record."""
-    found: list[KafkaError | None] = [KafkaError(KafkaError._MSG_TIMED_OUT)] * len(records)
-
-    def noted(place: int) -> Callable[[KafkaError | None, Any], None]:
-        def note(error: KafkaError | None, _: Any) -> None:
-            found[place] = error
-
-        return note
-
-    for place, (topic, key, value) in enumerate(records):
-        try:
-            producer.produce(topic, key=key.encode(), value=value, on_delivery=noted(place))
-        except KafkaException as error:  # it was refused before, and librdkafka remembers
-            found[place] = error.args[0]
-    producer.flush(2 * ANSWER_S)
-    return found
 
 
 def _commands(node: str, victim: str) -> list[tuple[str, str, bytes | None]]:
@@ -109,10 +89,9 @@ def by_node(settings: PlatformSettings, place: Place, node: str, victim: str) ->
     found = Findings()
     stolen = as_node(settings, place, place.files(f"node-{node}"))
     records = _commands(node, victim)
-    producer = Producer(stolen)
-    answers = _written(producer, [*records, ("chart.node-state.v1", node, b"\x0a\x01x")])
     # Its own word is taken: the broker answers, and it is no refusal of everything.
-    found.good_refused += answers.pop() is not None
+    producer = admitted(stolen, "chart.node-state.v1", node)
+    answers = written(producer, records)
     for (topic, key, value), answer in zip(records, answers, strict=True):
         found.tried += 1
         if answer is None:
@@ -137,7 +116,7 @@ def by_node(settings: PlatformSettings, place: Place, node: str, victim: str) ->
     }
     for name, client in strangers.items():
         some = records[:3]
-        for answer in _written(Producer({**client, "message.timeout.ms": 2000}), some):
+        for answer in written(Producer({**client, "message.timeout.ms": 2000}), some):
             found.tried += 1
             if answer is None:
                 found.accepted.append(name)
@@ -149,7 +128,7 @@ class Revoked:
 
     def __init__(self, settings: PlatformSettings, place: Place, files: tuple[str, str], node: str) -> None:
         self._node = node
-        self._producer = Producer(as_node(settings, place, files, **{"linger.ms": "0"}))
+        self._producer = admitted(as_node(settings, place, files, **{"linger.ms": "0"}), "chart.node-state.v1", node)
         self._consumer = Consumer(as_node(settings, place, files, **{"group.id": broker_access.UNGROUPED}))
         self._consumer.assign([TopicPartition("chart.policy.v1", 0, 0)])
         self.written_at = self.read_at = float("-inf")
@@ -163,7 +142,7 @@ class Revoked:
         assert self.read_at > 0, "a node cannot read its commands"
 
     def _write(self) -> bool:
-        (answer,) = _written(self._producer, [("chart.node-state.v1", self._node, b"\x0a\x01x")])
+        (answer,) = written(self._producer, [("chart.node-state.v1", self._node, b"\x0a\x01x")])
         if answer is None:
             self.written_at = time.monotonic()
         return answer is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import secrets
@@ -20,11 +21,13 @@ from chart_lab import demo_trust
 from chart_lab.platform.settings import PlatformSettings
 from support.authority import Place
 from support.waiting import eventually
-from threats.clients import as_node
+from threats.clients import admitted, as_node
 from threats.forgeries import FLOW, packet
 
 TOPIC = "chart.link-load.v1"
 ROUNDS = 50
+# Reservations read loads when a node draws rates in band, which none of these does.
+READERS = ("allocator", "archiver", "gateway")
 
 
 @dataclass
@@ -101,11 +104,39 @@ async def records(place: Place, thief: httpx.AsyncClient) -> Findings:
     return found
 
 
+async def _heard(settings: PlatformSettings, writer: Writer, producer: Producer) -> None:
+    """Return when every service has taken a record of the writer's: it reads from the newest on, once it has its share,
+    and has to ask for the writer's key.
+
+    Raises:
+        AssertionError: one does not.
+    """
+    begun = demo_trust.checks(settings)
+
+    async def all_heard() -> bool:
+        own = _load(writer.node, f"{writer.node}:eth0")
+        headers = _headers(writer.code(writer.node, writer.node, own))
+        producer.produce(TOPIC, own.SerializeToString(), key=writer.node, headers=headers)
+        await asyncio.to_thread(producer.flush, 5)
+        await asyncio.sleep(0.5)
+        now = demo_trust.checks(settings)
+        return all(now[name].good > begun[name].good for name in READERS)
+
+    await eventually(all_heard, 60)
+
+
+def _headers(mac: str | None) -> list[tuple[str, str | bytes | None]]:
+    found: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
+    return [*found, (record_mac.HEADER, mac.encode())] if mac is not None else found
+
+
 async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncClient) -> Findings:
     """The same into the platform's broker: what its services take of it, by their own counters."""
     writer = await Writer.of(place, "mallory", thief)
+    stolen = as_node(settings, place, place.files("node-mallory"))
+    producer = await asyncio.to_thread(admitted, stolen, "chart.node-state.v1", "mallory")
+    await _heard(settings, writer, producer)
     before = demo_trust.checks(settings)
-    producer = Producer(as_node(settings, place, place.files("node-mallory")))
     good = 0
     found = Findings()
     for _ in range(ROUNDS):
@@ -118,16 +149,14 @@ async def written(settings: PlatformSettings, place: Place, thief: httpx.AsyncCl
             ("mallory", others, writer.code("mallory", "mallory", others)),
         ]
         for name, load, mac in attempts:
-            headers: list[tuple[str, str | bytes | None]] = [("type", b"chart.v1.LinkLoadReport")]
-            headers += [(record_mac.HEADER, mac.encode())] if mac is not None else []
-            producer.produce(TOPIC, load.SerializeToString(), key=name, headers=headers)
+            producer.produce(TOPIC, load.SerializeToString(), key=name, headers=_headers(mac))
         good += 1
         found.tried += len(attempts) - 1
     assert producer.flush(20) == 0
 
     def counted(what: str) -> float:
         after = demo_trust.checks(settings)
-        return min(float(getattr(after[name], what) - getattr(before[name], what)) for name in after)
+        return min(float(getattr(after[name], what) - getattr(before[name], what)) for name in READERS)
 
     with contextlib.suppress(AssertionError):
         await eventually(lambda: counted("refused_loads") >= found.tried and counted("good") >= good, 20)

@@ -31,6 +31,7 @@ from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
 from threats import commands, hostile, impostors, tenants
+from threats.flood import Flood, beside
 from threats.forgeries import FLOW, Attack
 from threats.load import Load, measure, quantiles, read_keys
 from threats.replica import Replica, platform_up
@@ -43,11 +44,19 @@ LOAD_S = 20.0
 OFFERED_PER_S = 1050
 READERS = 20
 SIGNALS_PER_S = 1000
+# Of the flood: addresses, requests a second of all of them, seconds. Beside it nodes read their keys.
+FLOOD_SOURCES = 300
+FLOOD_PER_S = 300
+FLOOD_S = 20.0
+FLOODED_READS_PER_S = 200
 DESCRIPTION = (
     "key_reads_per_s, key_read_p99_ms: the platform's authority is offered 1050 reads a second over mutual TLS, beside"
     " the platform's other services, by 20 nodes that read the keys of their 380 pairs in turn; a read's time counts"
     " from the moment it was due. key_reads_saturated_per_s, key_read_saturated_p99_ms: 8 of these nodes read without"
-    " pause. The load is a process of its own on the same machine."
+    " pause. The load is a process of its own on the same machine. flood_key_read_p99_ms: 200 reads a second by 20"
+    " nodes while 300 addresses of loopback send 300 requests a second, each on a connection of its own, half to the"
+    " gateway with a token that is none, half to the authority without a certificate; flood_requests: how many these"
+    " were."
 )
 
 
@@ -62,6 +71,8 @@ class Threats:
         self.tried = 0
         self.accepted = 0
         self.notes: dict[str, Any] = {}
+        # Files and paths of those who read their keys from a process of its own.
+        self.readers: list[tuple[tuple[str, str, str], list[str]]] = []
         self.load_clients: list[tuple[ssl.SSLContext, list[str]]] = []
 
     def figure(self, name: str, value: float, unit: str, goal: str | None = None) -> None:
@@ -156,6 +167,7 @@ class Threats:
             paths = [f"/v1/keys/{name}/{other}" for other in names if other != name]
             clients.append(((str(self.place.ca_file), certificate, key), paths))
             self.load_clients.append((self.place.context((certificate, key)), paths[:1]))
+        self.readers = clients
         offered = await measure(Load((host, port), clients, LOAD_S, OFFERED_PER_S))
         self.figure("key_reads_per_s", round(offered.per_s, 1), "1/s", ">= 1000")
         self.figure("key_read_p99_ms", round(offered.p99_ms, 2), "ms", "<= 20")
@@ -165,6 +177,28 @@ class Threats:
         self.notes["reads"] = {name: quantiles(one.seconds) for name, one in
                                (("offered", offered), ("saturated", saturated))}  # fmt: skip
         assert offered.failed_after_retry == saturated.failed_after_retry == 0
+
+    async def flooded(self, replica: Replica) -> None:
+        """Key reads of enrolled nodes while hundreds of sources flood the gateway and the authority."""
+        gateway = ("127.0.0.1", self.platform.settings.gateway_port)
+        flood = Flood(
+            gateway, replica.address, str(self.place.ca_file), FLOOD_SOURCES, FLOOD_SOURCES / FLOOD_PER_S, FLOOD_S
+        )
+        process, flooding = await beside(flood)
+        try:
+            read = await measure(Load(replica.address, self.readers, FLOOD_S / 2, FLOODED_READS_PER_S))
+            found = await flooding
+        finally:
+            if process.returncode is None:
+                process.kill()
+        self.figure("flood_key_read_p99_ms", round(read.p99_ms, 2), "ms", "<= 50")
+        self.figure("flood_requests", found.requests, "requests")
+        self.notes["flood"] = {
+            "sources": flood.sources, "answers": dict(found.answers), "unanswered": found.unanswered,
+            "reads": quantiles(read.seconds), "reads_failed": read.failed_after_retry,
+        }  # fmt: skip
+        assert found.accepted == 0, found.answers
+        assert read.failed_after_retry == 0
 
     async def kill(self) -> None:
         """kill -9 of one of two replicas while keys are read from both."""
@@ -351,6 +385,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
         await threats.forge()
         await threats.command()
         await threats.reads(replicas[0])
+        await threats.flooded(replicas[0])
         await threats.trespass()
         await threats.revoke()
         await threats.kill()

@@ -2,7 +2,8 @@
 
 Brassil et al., The CHART System, section 6: limits on the overhead of measurements and merging of requests. A pod with
 10,000 configurations of real pings runs over an emulated link whose counters tell what the probes took in every minute;
-beside it a simulated day of the same number of configurations and all kinds of sensors.
+beside it a simulated day of the same number of configurations and all kinds of sensors, and six simulated pods that
+share one link.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from chart_lab.errors import LabError, NoisyMachineError
 from chart_lab.experiments import noise
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, temporary_lab
 from chart_lab.models.sensing_day import Day, a_day, runs_alone
+from chart_lab.models.shared_link import Shared, six_pods
 from chart_lab.network import Lab
 from chart_lab.programs import program
 
@@ -271,8 +273,9 @@ def at_least(share: float) -> str:
     return f">= {math.floor(share * 1e4) / 1e4:.4f}"
 
 
-def figures(real: Real, day: Day) -> list[Figure]:
-    """The figures of result.json: the worse of the real run and the simulated day, and both by name."""
+def figures(real: Real, day: Day, shared: Shared) -> list[Figure]:
+    """The figures of result.json: the worse of the real run and the simulated day, both by name, and what six simulated
+    pods take of the link that they share."""
     worst = max(real.worst_share, day.worst_share)
     return [
         Figure("max_share_of_capacity", worst, "ratio", f"<= {BUDGET_SHARE:g}"),
@@ -283,6 +286,8 @@ def figures(real: Real, day: Day) -> list[Figure]:
         Figure("max_share_of_capacity/run=real", real.worst_share, "ratio", f"<= {BUDGET_SHARE:g}"),
         Figure("max_share_of_capacity/run=day", day.worst_share, "ratio", f"<= {BUDGET_SHARE:g}"),
         Figure("merged_share/run=day", day.merged_share, "ratio", at_least(day.overlap)),
+        Figure("worst_share_of_link", shared.worst_share, "ratio", f"<= {BUDGET_SHARE:g}"),
+        Figure("used_share_of_budget/pods=6", shared.used_share, "ratio"),
         Figure("simulated_day_s", day.took_s, "s"),
     ]
 
@@ -310,12 +315,13 @@ def run(settings: Settings, report: Report) -> Outcome:
     duration_s = settings.duration_s or DURATION_S
     report("a simulated day", 0.0)
     day = a_day(CONFIGURATIONS, seed=settings.seed)
+    shared = six_pods()
     report("starting the pod", 0.1)
     real = real_run(
         rate_mbit, CONFIGURATIONS, duration_s, settings.seed, judge_noise=settings.judge_noise, report=report
     )
-    result = figures(real, day)
-    details = {"real": vars(real), "day": vars(day)}
+    result = figures(real, day, shared)
+    details = {"real": vars(real), "day": vars(day), "shared": vars(shared)}
     return Outcome(result, table(real, day, result), details)
 
 

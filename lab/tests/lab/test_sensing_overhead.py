@@ -10,6 +10,7 @@ from chart_lab.experiments import REGISTRY
 from chart_lab.experiments import sensing_overhead as experiment
 from chart_lab.experiments.framework import Figure, Settings
 from chart_lab.models.sensing_day import Day
+from chart_lab.models.shared_link import Shared, six_pods
 
 
 def test_the_worst_minute_slides() -> None:
@@ -40,12 +41,20 @@ def test_a_goal_is_not_rounded_up() -> None:
 def test_the_worse_of_real_run_and_day_is_told() -> None:
     day = Day(10, 5, 0, 50, 100, 50, 0.4, 0.0099, "l", {"budget": 1}, 0, 1.0)
     real = experiment.Real(40, 100, 0.55, 0.004, 1.0, 3.0, 9.0, 40, {}, 120)
-    found = {figure.name: figure for figure in experiment.figures(real, day)}
+    shared = Shared(0.0098, 0.9, 100)
+    found = {figure.name: figure for figure in experiment.figures(real, day, shared)}
+    assert found["worst_share_of_link"].value == 0.0098
     assert found["max_share_of_capacity"].value == 0.0099
     assert found["merged_share"].value == pytest.approx(0.6)
     assert found["merged_share"].met()
     assert found["lateness_p99_ms"].value == 3.0
     assert "sensing-overhead" in REGISTRY
+
+
+def test_six_pods_share_one_links_budget_in_both_directions_and_use_it() -> None:
+    shared = six_pods(450)
+    assert shared.worst_share <= 0.01
+    assert shared.used_share > 0.7
 
 
 @pytest.mark.lab

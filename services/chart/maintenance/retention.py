@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -145,7 +146,8 @@ def prune(
         psycopg.Error: the database cannot be reached, or refused.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    started = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    # Two runs never write the same file.
+    started = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
     with psycopg.connect(admin_url, autocommit=True) as connection:
         for rule in RULES:
             parameters = {"before_us": _before_us(rule, keep_days, now_us), "most": batch_rows}
@@ -168,29 +170,28 @@ def _batch(connection: psycopg.Connection, rule: Rule, file: Path, parameters: M
     table, key = sql.Identifier(rule.schema, rule.table), sql.Identifier(rule.key)
     with connection.transaction():
         over = sql.SQL(rule.over)
-        connection.execute(
+        doomed = connection.execute(
             sql.SQL(
                 "CREATE TEMP TABLE doomed ON COMMIT DROP AS SELECT t.{key} AS key FROM {table} t WHERE {over}"
                 " ORDER BY 1 LIMIT %(most)s FOR UPDATE SKIP LOCKED"
             ).format(key=key, table=table, over=over),
             parameters,
-        )
+        ).rowcount
+        if not doomed:
+            return 0
         export = sql.SQL(
             "COPY (SELECT to_jsonb(t) || {also} FROM {table} t JOIN doomed d ON t.{key} = d.key ORDER BY d.key)"
             " TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
         ).format(also=sql.SQL(rule.also), table=table, key=key)
         written = _write(connection, export, file)
-        if not written:
-            file.unlink()
-            return 0
         for statement in rule.then:
             connection.execute(statement.encode())
         deleted = connection.execute(
             sql.SQL("DELETE FROM {table} t USING doomed d WHERE t.{key} = d.key").format(table=table, key=key)
         ).rowcount
-        if deleted != written:
+        if not doomed == written == deleted:
             file.unlink()
-            msg = f"{rule.name}: {written} rows were exported and {deleted} would be deleted; nothing was"
+            msg = f"{rule.name}: {written} of {doomed} rows were exported and {deleted} would be deleted; nothing was"
             raise RetentionError(msg)
     return written
 
@@ -208,7 +209,9 @@ def _write(connection: psycopg.Connection, export: sql.Composed, file: Path) -> 
         # As it can be read again, not as it was meant.
         with gzip.open(draft, "rb") as back:
             written = sum(1 for _ in back)
-        draft.rename(file)
+        # Fails, instead of replacing it, where there is a file of this name.
+        os.link(draft, file)
+        draft.unlink()
         folder = os.open(file.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
