@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from chart.inference import contradictions
 from chart.inference.composition import Network, Segment, compose
 from chart.inference.estimator import Inference
 from chart.inference.observations import Flags, Floats, Observations, observe
@@ -201,6 +202,14 @@ class Metric:
     def refresh(self, observations: Observations) -> None:
         """Learn from newer observations. Takes seconds with hundreds of nodes: run it in a thread."""
         self.inference.update(observations)
+
+    def contradictions(self, table: Mapping[tuple[str, str], Known]) -> list[contradictions.Contradiction]:
+        """Nodes whose results contradict those of the others; none for a directed metric."""
+        kind = kind_of(self.name)
+        if kind is None or not kind.symmetric:
+            return []
+        results = {pair: (known.value, known.at_us) for pair, known in table.items()}
+        return contradictions.against_others(results, kind.floor)
 
     def collect(self, table: Mapping[tuple[str, str], Known], now_us: int) -> dict[str, estimate_pb2.Estimate]:
         """Estimates of all pairs as records; measured ones as they are, at the time of their measurement."""

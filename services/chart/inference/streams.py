@@ -18,6 +18,7 @@ from chart.common.clock import Clock, SystemClock
 from chart.common.streams import Broker, CompactedState, StreamError
 from chart.inference import service
 from chart.inference.asking import Asker
+from chart.inference.contradictions import Contradiction
 from chart.inference.observations import Floats
 from chart.inference.settings import InferenceSettings
 from chart.v1 import estimate_pb2, measurement_pb2, topology_pb2
@@ -35,6 +36,11 @@ FAILURES = Counter("chart_inference_refresh_failures_total", "Refreshes that fai
 REFRESH = Histogram(
     "chart_inference_refresh_seconds", "One metric's refresh", buckets=(0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60)
 )
+CONTRADICTION = Gauge(
+    "chart_inference_contradiction_ratio",
+    "Share of a node's results that contradict those of the others; only where most do",
+    ["metric", "node"],
+)
 ERROR = Gauge("chart_inference_error_ratio", "Median relative error on held-out pairs", ["metric", "method"])
 
 _log = structlog.get_logger("chart.inference.streams")
@@ -51,6 +57,8 @@ class InferenceService:
         self._changed: set[str] = set()
         self._asker = Asker(settings)
         self._read = False
+        # Label values of the contradictions that are exported.
+        self._contradicting: set[tuple[str, str]] = set()
         self.book = service.Book(settings.inference_nodes, settings.inference_metrics)
         self.metrics: dict[str, service.Metric] = {}
         self.told: dict[str, estimate_pb2.Estimate] = {}
@@ -135,6 +143,7 @@ class InferenceService:
         observations = self.book.observations(name, self._aid(name))
         if observations is None:
             self.metrics.pop(name, None)
+            self._note_contradictions(name, [])
             await self._tell(name, {})
             return
         metric = self.metrics.setdefault(name, service.Metric(name))
@@ -153,8 +162,27 @@ class InferenceService:
                 measured=len(table),
                 errors={trial.method: round(trial.median_error, 4) for trial in metric.inference.trials},
             )
+        self._note_contradictions(name, await asyncio.to_thread(metric.contradictions, table))
         metric.estimates = await asyncio.to_thread(metric.collect, table, self._clock.now_us())
         await self._tell(name, metric.estimates)
+
+    def _note_contradictions(self, name: str, found: list[Contradiction]) -> None:
+        """Export the sensors that contradict, and take away what no longer does."""
+        now = {(name, one.node): one for one in found}
+        before = {labels for labels in self._contradicting if labels[0] == name}
+        for labels in before - now.keys():
+            CONTRADICTION.remove(*labels)
+        for labels, one in now.items():
+            CONTRADICTION.labels(*labels).set(one.share)
+            if labels not in before:
+                _log.warning(
+                    "a node's results contradict those of the others",
+                    metric=name,
+                    node=one.node,
+                    judged=one.judged,
+                    share=round(one.share, 2),
+                )
+        self._contradicting = (self._contradicting - before) | now.keys()
 
     def _aid(self, name: str) -> Floats | None:
         """Round-trip times of all pairs for the other metrics, once they are estimated for the same nodes."""

@@ -19,7 +19,7 @@ from chart.inference import service
 from chart.inference.asking import OWNER, Asker
 from chart.inference.rpc import InferenceServicer, registration
 from chart.inference.settings import InferenceSettings
-from chart.inference.streams import ESTIMATE, MEASUREMENT, TOPOLOGY, InferenceService
+from chart.inference.streams import CONTRADICTION, ESTIMATE, MEASUREMENT, TOPOLOGY, InferenceService
 from chart.v1 import (
     estimate_pb2,
     inference_pb2,
@@ -269,6 +269,30 @@ async def check_ranking(stub: inference_pb2_grpc.InferenceAsyncStub, inference: 
         with pytest.raises(rpc.RefusalError) as caught, rpc.refusals():
             await call
         assert caught.value.refusal.field == field
+
+
+async def test_a_sensor_that_contradicts_the_others_is_exported_until_it_agrees() -> None:
+    def exported() -> dict[str, float]:
+        (family,) = CONTRADICTION.collect()
+        return {sample.labels["node"]: sample.value for sample in family.samples}
+
+    bench = Bench()
+
+    async def measure(factor: float) -> None:
+        for source in NODES:
+            for destination in NODES:
+                if source != destination:
+                    await bench.measure(source, destination, 5000.0 * (factor if source == "bravo" else 1.0))
+
+    async def becomes(wanted: dict[str, float]) -> bool:
+        await bench.clock.advance(0.3)
+        return exported() == wanted
+
+    await measure(2.0)
+    async with bench.running():
+        await eventually(lambda: becomes({"bravo": 1.0}))
+        await measure(1.1)
+        await eventually(lambda: becomes({}))
 
 
 class Registry(registry_pb2_grpc.RegistryServicer):
