@@ -521,6 +521,11 @@ static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *sc
         return TC_DROP;
     }
     half = entry ? signal_half(entry, direction) : NULL;
+    /* What this element cannot lower to what its links have does not go on: the next would take it for agreed. */
+    if (!half && qos->status != CHART_CLOSE) {
+        signal_count(CHART_COUNT_NO_ROOM);
+        return TC_DROP;
+    }
     if (half && !take_forward(skb, scratch, half, !hop, now_ns))
         return TC_DROP;
     if (hop)

@@ -263,6 +263,7 @@ enum chart_signal_counter {
     CHART_COUNT_UNEXPECTED, /* verified, but nothing that this element waits for */
     CHART_COUNT_WOULD_ASK,  /* flows that a rate would be asked for; mode observe */
     CHART_COUNT_WOULD_TAKE, /* well-formed signals that would be verified and taken; mode observe */
+    CHART_COUNT_NO_ROOM,    /* verified requests that found no room in the table of flows, and were dropped */
     CHART_COUNTERS
 };
 

@@ -110,6 +110,7 @@ static const char *const counter_names[CHART_COUNTERS] = {
     [CHART_COUNT_UNEXPECTED] = "unexpected",
     [CHART_COUNT_WOULD_ASK] = "would_ask",
     [CHART_COUNT_WOULD_TAKE] = "would_take",
+    [CHART_COUNT_NO_ROOM] = "no_room",
 };
 
 static int load_program(struct state *state) {
