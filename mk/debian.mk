@@ -10,3 +10,19 @@ $(BUILD)/.packages-debian: deploy/debian/packages.txt deploy/install-packages
 	@mkdir -p $(@D)
 	@deploy/install-packages deploy/debian/packages.txt
 	@touch $@
+
+LONG += verify-packages
+
+.PHONY: packages-test verify-packages
+packages-test: $(VENV)/.installed debian-packages $(BUILD)/.packages-debian-test ## the packages in a booted Debian under QEMU: installed, enforcing, upgraded, removed, purged (10 minutes); var/packages/report.json
+	@$(PYTHON) deploy/debian/test/packages_test.py --build $(BUILD)/debian-guest --packages $(VAR)/packages/debian \
+	    --report $(VAR)/packages/report.json
+
+verify-packages: $(VENV)/.installed
+	@if $(MAKE) $(BUILD)/.packages-debian-test; then \
+	    $(MAKE) packages-test; else $(call left_out,packages-test,QEMU cannot be installed here); fi
+
+$(BUILD)/.packages-debian-test: deploy/debian/test/packages.txt deploy/install-packages
+	@mkdir -p $(@D)
+	@deploy/install-packages deploy/debian/test/packages.txt
+	@touch $@
