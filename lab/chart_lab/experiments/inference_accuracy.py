@@ -145,18 +145,24 @@ def throughput_observations(data: Throughput) -> Observations:
 
 
 def figures(
-    rtt: Judged, in_top: float, throughput: Judged, refresh_s: float, in_top_with_measured: float
+    rtt: Judged,
+    in_top: float,
+    throughput: Judged,
+    refresh_s: float,
+    in_top_with_measured: float,
+    fraction: float = FRACTION,
 ) -> list[Figure]:
-    """The figures of result.json."""
+    """The figures of result.json; with fewer pairs measured the goals of round-trip times are lower."""
+    few = fraction < FRACTION
     above = throughput.truth > np.median(throughput.truth)
     auc = float(roc_auc_score(above, throughput.ranking)) if len(set(above.tolist())) == 2 else None
     worse = max((rtt.coverage, throughput.coverage), key=lambda coverage: abs(coverage - COVERAGE))
     return [
-        Figure("rtt_median_relative_error", float(np.median(rtt.errors)), "ratio", "<= 0.06"),
-        Figure("rtt_within_20ms", float(np.mean(np.abs(rtt.value - rtt.truth) <= CLOSE_MS)), "ratio", ">= 0.88"),
-        Figure("closest_in_top5", in_top, "ratio", ">= 0.90"),
-        Figure("throughput_median_relative_error", float(np.median(throughput.errors)), "ratio", "<= 0.11"),
-        Figure("throughput_auc", auc, "ratio", ">= 0.94"),
+        Figure("rtt_median_relative_error", float(np.median(rtt.errors)), "ratio", "<= 0.05" if few else "<= 0.045"),
+        Figure("rtt_within_20ms", float(np.mean(np.abs(rtt.value - rtt.truth) <= CLOSE_MS)), "ratio", ">= 0.9"),
+        Figure("closest_in_top5", in_top, "ratio", ">= 0.90" if few else ">= 0.93"),
+        Figure("throughput_median_relative_error", float(np.median(throughput.errors)), "ratio", "<= 0.08"),
+        Figure("throughput_auc", auc, "ratio", ">= 0.97"),
         Figure("interval_coverage", worse, "ratio", ">= 0.87"),
         Figure("refresh_s", refresh_s, "s", "<= 5"),
         Figure("rtt_interval_coverage", rtt.coverage, "ratio", ">= 0.87"),
@@ -190,7 +196,7 @@ def run(settings: Settings, report: Report) -> Outcome:
             raise LabError(f"{judged.measured_pairs} measured pairs say nothing of the others: raise {option}")
     report(f"refresh of {REFRESH_NODES} nodes", 0.7)
     refresh_s = refresh_seconds(settings.seed)
-    result = figures(rtt, in_top, throughput, refresh_s, in_top_with_measured)
+    result = figures(rtt, in_top, throughput, refresh_s, in_top_with_measured, fraction)
     details = {
         "rtt": _detail(hidden, rtt, trials),
         "throughput": _detail(directed, throughput, trials_directed),
