@@ -1,4 +1,4 @@
-"""The node processes of a platform lab, kept running by supervisord: chart-agent and chart-sensor-pod on every node.
+"""Processes of a platform lab's nodes, kept running by supervisord: agent, sensor pod, proxy and tunnel ends.
 
 One supervisord per lab, outside the nodes; each program enters its node's cgroup and namespace before it starts. The
 pod starts the responder and the sensors itself.
@@ -108,6 +108,25 @@ def pod(lab: Lab, node: str, key: Path) -> Supervised:
     )
 
 
+def tunnel_ends(lab: Lab, node: str) -> Supervised:
+    """What runs the ends of tunnels that the registry states for a node; they know each other by the authority."""
+    directory = lab.node_directory(node)
+    command = [str(program("dataplane/chart-tunnel")), "node", "--state-dir", str(directory)]
+    command += ["--authority", lab.authority, "--authority-ca", str(enrolment.authority_ca())]
+    command += ["--broker", node_bootstrap()]
+    log = directory / "tunnel-ends.log"
+    return Supervised(
+        f"tunnel-ends-{node}", lab.command_line(node, command), broker_environment(lab, node), log, OPTIONS
+    )
+
+
+def proxy(lab: Lab, node: str) -> Supervised:
+    """The node's chart-proxy, which takes what the registry states: nothing at first."""
+    directory = lab.node_directory(node)
+    command = [str(program("dataplane/chart-proxy")), "--state-dir", str(directory)]
+    return Supervised(f"proxy-{node}", lab.command_line(node, command), {}, directory / "proxy.log", OPTIONS)
+
+
 def configuration(processes: list[Supervised], socket: Path, directory: Path) -> str:
     """Text of supervisord.conf; a program that ends is started again, at growing intervals while it fails early."""
     logs = {"logfile": directory / "supervisord.log", "childlogdir": directory}
@@ -129,14 +148,17 @@ def processes(lab: Lab) -> Iterator[tuple[str, str, str]]:
 
 
 def node_processes(lab: Lab) -> list[Supervised]:
-    """Agent and pod of every node of a lab that is up with its management bridge.
+    """Agent, pod, proxy and, with an authority, tunnel ends of every node of a lab that is up with its bridge.
 
     Raises LabError when a program is not built or installed.
     """
     key = lab.directory / "sensor.key"
     write_sensor_key(key)
     names = [node.name for node in lab.topology.nodes]
-    return [agent(lab, name) for name in names] + [pod(lab, name, key) for name in names]
+    beside = [proxy(lab, name) for name in names]
+    if lab.authority:
+        beside += [tunnel_ends(lab, name) for name in names]
+    return [agent(lab, name) for name in names] + [pod(lab, name, key) for name in names] + beside
 
 
 def start(lab: Lab, wanted: list[Supervised]) -> None:
