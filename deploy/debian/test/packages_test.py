@@ -99,10 +99,10 @@ def understand(console: str) -> dict[str, Any]:
     """The guest's checks and figures, and whether it came to its end."""
     checks = {
         name: (good == "ok", detail.strip())
-        for name, good, detail in re.findall(r"^@@ check (\S+) (ok|failed) ?(.*?)\s*$", console, re.M)
+        for name, good, detail in re.findall(r"@@ check (\S+) (ok|failed) ?(.*?)\s*$", console, re.M)
     }
-    figures = {name: float(value) for name, value in re.findall(r"^@@ figure (\S+) (\S+?)\s*$", console, re.M)}
-    return {"checks": checks, "figures": figures, "finished": bool(re.search(r"^@@ end", console, re.M))}
+    figures = {name: float(value) for name, value in re.findall(r"@@ figure (\S+) (\S+?)\s*$", console, re.M)}
+    return {"checks": checks, "figures": figures, "finished": bool(re.search(r"@@ end", console, re.M))}
 
 
 def report_of(found: dict[str, Any]) -> dict[str, Any]:
