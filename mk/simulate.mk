@@ -3,7 +3,8 @@ SETUP += decide-library
 CONTRACT += simulate
 LONG += simulate-long
 
-DECIDE_SOURCES := $(addprefix dataplane/agent/,grants/decide.c grants/decide_rates.c grants/decide_status.c core/strmap.c)
+DECIDE_SOURCES := $(addprefix dataplane/agent/,grants/bounds.c grants/decide.c grants/decide_rates.c grants/decide_status.c \
+    core/strmap.c)
 SEEDS ?= 200
 FIRST_SEED ?= 1
 # Such as --resume --slice-s 600: some more of a series, as long as the code is the same.
@@ -13,9 +14,9 @@ SIMULATE_OPTIONS ?=
 .PHONY: decide-library simulate simulate-long
 decide-library: $(BUILD)/simulate/libdecide.so
 
-$(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/grants/decide*.h) dataplane/agent/core/strmap.h
+$(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/grants/decide*.h) dataplane/agent/grants/bounds.h dataplane/agent/core/strmap.h
 	@mkdir -p $(@D)
-	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -Idataplane -Idataplane/agent -o $@ $(DECIDE_SOURCES)
+	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -Wl,--no-undefined -Idataplane -Idataplane/agent -o $@ $(DECIDE_SOURCES)
 
 simulate: python proto decide-library ## simulate admission, link control and agents under faults (SEEDS, FIRST_SEED)
 	@$(PYTHON) -m chart_lab.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --out $(VAR)/simulate $(SIMULATE_OPTIONS)

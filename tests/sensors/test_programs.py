@@ -36,7 +36,7 @@ def test_help_and_manual_list_the_options_and_bad_arguments_are_one_line(program
     assert f"usage: {name}" in told.stdout
     options = set(re.findall(r"^  --([a-z-]+)", told.stdout, re.MULTILINE)) - {"help"}
     manual = (MANUALS / f"{name}.1").read_text().replace("\\-", "-")
-    described = set(re.findall(r"^\.(?:BI?) --([a-z-]+)", manual, re.MULTILINE))
+    described = set(re.findall(r'^\.(?:BI? |IB HOST ", )--([a-z-]+)', manual, re.MULTILINE))
     assert options
     assert options <= described, "the manual does not know them"
     assert described <= options, "the program does not know them"

@@ -1,6 +1,6 @@
 """What an agent decides, by its own code: dataplane/agent/grants/decide*.c as a shared library (`make decide-library`).
 
-The declarations are read from decide.h itself, so that a changed struct is a changed struct here too.
+The declarations are read from decide.h and bounds.h themselves, so that a changed struct is a changed struct here too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cffi import FFI
 from chart.v1 import flow_grant_pb2, grant_status_pb2, link_rate_pb2
 
 ROOT = Path(__file__).parents[3]
-HEADER = ROOT / "dataplane" / "agent" / "grants" / "decide.h"
+GRANTS = ROOT / "dataplane" / "agent" / "grants"
+# In the order in which one needs the other.
+HEADERS = (GRANTS / "bounds.h", GRANTS / "decide.h")
 LIBRARY = ROOT / "build" / "simulate" / "libdecide.so"
 SINK = "int(const struct decide_status *, void *)"
 
@@ -54,7 +56,8 @@ def _library() -> tuple[FFI, Any]:
         msg = f"{LIBRARY} is missing: run `make decide-library`"
         raise LibraryMissingError(msg)
     ffi = FFI()
-    ffi.cdef(declarations(HEADER.read_text()))
+    for header in HEADERS:
+        ffi.cdef(declarations(header.read_text()))
     return ffi, ffi.dlopen(str(LIBRARY))
 
 

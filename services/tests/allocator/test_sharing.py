@@ -17,6 +17,8 @@ SECOND_US = 1_000_000
 PERIOD_US = 100_000
 LINK, NEXT = "alpha:to-bravo", "bravo:to-charlie"
 SETTLED = 12
+# Longer than any test here, and no longer than an agent takes.
+VALID_UNTIL_US = 250 * SECOND_US
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="`make decide-library` builds it")
 
@@ -28,7 +30,7 @@ def granted(request_id: str, user: str, more: tuple[str, ...] = (), maximum_bps:
         selector=flow_grant_pb2.FlowSelector(source_prefix="10.0.0.1/32"),
         link_ids=[LINK, *more],
         maximum_bps=maximum_bps,
-        valid_until_us=10**6 * SECOND_US,
+        valid_until_us=VALID_UNTIL_US,
         with_available_rate=True,
         user=user,
     )
@@ -37,7 +39,7 @@ def granted(request_id: str, user: str, more: tuple[str, ...] = (), maximum_bps:
 def record(
     link_id: str, available_bps: float, users: int, flows: dict[str, int], generation: int
 ) -> link_rate_pb2.LinkRates:
-    rates = link_rate_pb2.LinkRates(node=link_id.split(":")[0], generation=generation, valid_until_us=10**6 * SECOND_US)
+    rates = link_rate_pb2.LinkRates(node=link_id.split(":")[0], generation=generation, valid_until_us=VALID_UNTIL_US)
     rate = rates.links.add(
         link_id=link_id,
         available_bps=int(available_bps),
@@ -150,7 +152,9 @@ def test_grants_of_nobody_are_users_of_their_own() -> None:
     assert [one.ar_bps for one in desired] == [30_000_000, 30_000_000]
 
 
-@given(some.integers(1, 40), some.integers(1, 40), some.integers(1_000_000, 10**9), some.integers(1_000_000, 10**9))
+@given(
+    some.integers(1, 40), some.integers(1, 40), some.integers(1_000_000, CAPACITY_BPS), some.integers(1_000_000, 10**9)
+)
 def test_each_link_divides_by_the_flows_that_the_user_has_there(one: int, other: int, first: int, second: int) -> None:
     """Of two links of a path the least part counts, whatever R each has."""
     decide = Decide("alpha")
