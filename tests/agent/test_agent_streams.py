@@ -17,8 +17,9 @@ from agent.world import (
     RECEIVER_IPV6,
     SENDER,
     SENDER_IPV6,
+    run,
 )
-from chart.v1 import grant_status_pb2, link_load_pb2, node_state_pb2, policy_pb2
+from chart.v1 import grant_status_pb2, link_load_pb2, node_state_pb2, policy_pb2, topology_pb2
 from support.figures import Figures
 from support.waiting import poll, until
 
@@ -268,6 +269,32 @@ def test_policies_switch_enforcement(world: World) -> None:
         until(lambda: world.agent.bulk_control() == "trinity", "the flow is on trinity after --on")
 
 
+def test_the_node_state_tells_where_the_kernel_sends_packets(world: World, figures: Figures) -> None:
+    world.pair.add_addresses()
+    other = f"{world.node}-peer"
+    node = topology_pb2.Node(id=other, addresses=[f"{RECEIVER}/32", BEHIND_PREFIX])
+    inside = ["ip", "-n", world.pair.sender, "route"]
+    with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
+
+        def hops(prefix: str) -> list[tuple[str, str]] | None:
+            """Of the next state that has the prefix."""
+            for route in next_state(10)[0].routes:
+                if prefix in route.prefixes:
+                    return [(hop.interface, hop.link_id) for hop in route.next_hops]
+            return None
+
+        world.streams.publish("chart.topology.v1", other, topology_pb2.TopologyEntity(node=node))
+        until(lambda: hops(BEHIND_PREFIX) == [("to-peer", world.link)], "the route is told", PREPARED_S)
+        started = time.monotonic()
+        run(*inside, "del", BEHIND_PREFIX)
+        until(lambda: hops(BEHIND_PREFIX) == [], "that there is none is told", PREPARED_S)
+        figures.at_most("route change to node state", (time.monotonic() - started) * 1000, 400, "ms", sound=10_000)
+        run(*inside, "add", BEHIND_PREFIX, "dev", "lo")
+        until(lambda: hops(BEHIND_PREFIX) == [("lo", "")], "an interface without a link is told", PREPARED_S)
+        world.streams.publish("chart.topology.v1", other, None)
+        until(lambda: hops(BEHIND_PREFIX) is None, "a node that is gone is not told of", PREPARED_S)
+
+
 def test_node_state_metrics_and_a_clean_end(world: World) -> None:
     until(lambda: "htb c4a0:" in world.pair.qdiscs(), "the HTB is there")
     with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
@@ -275,7 +302,10 @@ def test_node_state_metrics_and_a_clean_end(world: World) -> None:
         assert "htb c4a0:" in world.pair.qdiscs(), "what a killed agent leaves is adopted by the next"
         world.agent.start()
         state = until(
-            lambda: (state := next_state(10)[0]).capabilities == ["trinity", "attach", "classify", "htb"] and state,
+            lambda: (
+                (state := next_state(10)[0]).capabilities == ["trinity", "attach", "classify", "htb", "routes"]
+                and state
+            ),
             "the node state names what the kernel took",
             10,
         )

@@ -196,6 +196,11 @@ class FoundPath(Model):
     admissible_bps: int
     bottleneck_link_id: str
     delay_us: int | None = None
+    # "routed", "partly-routed" (`silent_nodes` report no route) or "computed".
+    source: str = "computed"
+    silent_nodes: list[str] = []
+    # Packets may take any of several equal-cost ways.
+    branches: bool = False
 
 
 class CapacityStep(Model):

@@ -155,6 +155,7 @@ static void on_record(const struct streams_record *record, void *context) {
                                            .no_rule = on_no_rule,
                                            .tags = on_tags,
                                            .edges = on_edges,
+                                           .addresses = node_routes_addresses,
                                            .ends = node_ends_stated,
                                            .policy = node_policy_stated,
                                            .context = node};
@@ -251,6 +252,7 @@ static void on_tick(void *context) {
     if (node->metrics)
         metrics_run(node->metrics);
     act(node);
+    node_routes_follow(node, agent_now_us());
     node_report_loads(node, agent_now_us());
 }
 
@@ -314,6 +316,7 @@ static void node_close(void *state) {
         agent_remove_fd(node->agent, metrics_fd(node->metrics));
     metrics_close(node->metrics);
     node_links_close(node);
+    node_routes_close(node);
     node_settings_close(node);
     netlink_close(&node->netlink);
     load_free(&node->activity);
@@ -356,6 +359,8 @@ static int node_open(struct agent *agent, void **ret_state) {
         node_links_refresh(node, agent_now_us());
     if (node->options->metrics_listen)
         err = open_metrics(node);
+    if (!err)
+        err = node_routes_open(node);
     if (!err)
         err = agent_add_timer(agent, TICK_US, on_tick, node);
     if (!err)

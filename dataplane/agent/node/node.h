@@ -5,6 +5,7 @@
  *   node_links.c   the node's links: interfaces, HTB, classifier, samples
  *   node_policy.c  what its policy says besides the mode
  *   node_ends.c    tunnel ends and proxied traffic, for the programs beside the agent
+ *   node_routes.c where the kernel sends packets to other nodes
  *   node_settings.c what it changes in the node's own settings while it enforces
  *   node_report.c  link loads, node state, flow records
  *   node_metrics.c Prometheus and --status
@@ -20,6 +21,7 @@
 #include "lib/metrics/metrics.h"
 #include "links/htb.h"
 #include "links/load.h"
+#include "links/routes.h"
 #include "node/changes.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
@@ -109,6 +111,9 @@ struct node {
     bool looked;
 
     struct node_policy own_policy, policy_of_all;
+    struct routes routes;
+    /* As told last: of the newest state those that the kernel was asked for, and room for them. */
+    struct messages_route *told_routes;
     /* Tunnel ends and proxied traffic that are not written yet, or NULL. */
     char *ends;
 
@@ -177,6 +182,15 @@ int node_ends_stated(const char *text, void *context);
 /* Writes it when it differs from what stands there: once the streams were read to their end, for earlier records of the
  * node may come first. */
 void node_ends_keep(struct node *node);
+
+/* node_routes.c */
+int node_routes_open(struct node *node);
+void node_routes_close(struct node *node);
+int node_routes_addresses(const char *other, char *const *prefixes, size_t n, void *context);
+/* Ask the kernel if something may have changed, and tell what did: ten times a second. */
+void node_routes_follow(struct node *node, int64_t now_us);
+/* Into the state; false: no memory, or they are not known. */
+bool node_routes_tell(struct node *node, struct messages_node_state *state);
 
 /* node_settings.c */
 /* Puts back what a killed agent left. */

@@ -202,6 +202,13 @@ static uint64_t hash_state(const struct messages_node_state *state) {
         hash = hash_text(hash_text(hash, interface->link_id), interface->interface);
         hash = hash_bytes(hash, numbers, sizeof(numbers));
     }
+    for (size_t i = 0; i < state->n_routes; i++) {
+        const struct messages_route *route = &state->routes[i];
+
+        hash = hash_text(hash, route->prefix);
+        for (size_t k = 0; k < route->n_hops; k++)
+            hash = hash_text(hash_text(hash, route->hops[k].interface), route->hops[k].link_id);
+    }
     for (size_t i = 0; i < state->n_capabilities; i++)
         hash = hash_text(hash, state->capabilities[i]);
     for (size_t i = 0; i < state->n_faults; i++)
@@ -270,7 +277,7 @@ static void look_in_band(struct node *node, int64_t now_us) {
 
 void node_report_state(struct node *node, int64_t now_us) {
     struct messages_interface interfaces[AGENT_LINKS_MAX];
-    const char *capabilities[5], *faults[NODE_MAX_FAULTS];
+    const char *capabilities[6], *faults[NODE_MAX_FAULTS];
     struct signal_refused refused[SIGNAL_REFUSED_MAX];
     struct signal_rule_report rules[SESSION_RULES_MAX];
     char left_out[NODE_REASON_LEN];
@@ -310,6 +317,8 @@ void node_report_state(struct node *node, int64_t now_us) {
         capabilities[state.n_capabilities++] = "htb";
     if (signal_source_runs())
         capabilities[state.n_capabilities++] = "in-band";
+    if (node_routes_tell(node, &state))
+        capabilities[state.n_capabilities++] = "routes";
     hash = hash_state(&state);
     for (size_t i = 0; i < state.n_refused; i++)
         refused_signals += refused[i].count;

@@ -247,6 +247,28 @@ static int take_own_node(const struct messages_intake *intake, const struct stre
     return status;
 }
 
+/* Another node, or none any more. */
+static int take_other_node(const struct messages_intake *intake, const struct streams_record *record) {
+    Chart__V1__TopologyEntity *message = NULL;
+    const Chart__V1__Node *node = NULL;
+    int status;
+
+    if (!intake->addresses)
+        return 0;
+    if (record->value) {
+        message = chart__v1__topology_entity__unpack(NULL, record->length, record->value);
+        if (!message)
+            return -EBADMSG;
+        if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_NODE)
+            node = message->node;
+    }
+    status =
+        intake->addresses(record->key, node ? node->addresses : NULL, node ? node->n_addresses : 0, intake->context);
+    if (message)
+        chart__v1__topology_entity__free_unpacked(message, NULL);
+    return status;
+}
+
 static int take_topology(const struct messages_intake *intake, const struct streams_record *record) {
     const char *colon = strchr(record->key, ':');
     struct messages_link link = {.id = record->key, .interface = ""};
@@ -254,8 +276,10 @@ static int take_topology(const struct messages_intake *intake, const struct stre
 
     if (strcmp(record->key, intake->node) == 0)
         return take_own_node(intake, record);
-    /* Else only links that leave from here matter; a node's key has no colon. */
-    if (!colon || strncmp(record->key, intake->node, (size_t)(colon - record->key)) != 0 ||
+    /* A node's key has no colon. Of links only those that leave from here matter. */
+    if (!colon)
+        return take_other_node(intake, record);
+    if (strncmp(record->key, intake->node, (size_t)(colon - record->key)) != 0 ||
         intake->node[colon - record->key] != '\0')
         return 0;
     if (!record->value) {

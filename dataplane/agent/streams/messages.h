@@ -4,6 +4,7 @@
 #include "export/records.h"
 #include "grants/decide.h"
 #include "links/load.h"
+#include "links/routes.h"
 #include "signal/session_rules.h"
 #include "signal/signal_flows.h"
 #include "signal/signal_source.h"
@@ -39,6 +40,8 @@ struct messages_intake {
     int (*tags)(const char *const *tags, size_t n, void *context);
     /* The edges of this node, whenever its record was read; may be NULL. */
     void (*edges)(const struct edges_wanted *edges, void *context);
+    /* The addresses of another node, whenever its record was read; none: it was removed. May be NULL. */
+    int (*addresses)(const char *node, char *const *prefixes, size_t n, void *context);
     /* What runs on this node beside the agent, as JSON; may be NULL. */
     int (*ends)(const char *text, void *context);
     /* A policy, this node's or another one's; may be NULL. */
@@ -72,6 +75,18 @@ struct messages_interface {
     uint64_t own_capacity_bps;
 };
 
+/* Where packets to a prefix go: interface by interface, with the link on it ("": none); no hop: nowhere. */
+struct messages_hop {
+    const char *interface;
+    const char *link_id;
+};
+
+struct messages_route {
+    const char *prefix;
+    struct messages_hop hops[ROUTES_HOPS_MAX];
+    size_t n_hops;
+};
+
 /* Flows that are signalled in band, in one state of a node. */
 #define MESSAGES_IN_BAND_MAX 32
 
@@ -92,6 +107,9 @@ struct messages_node_state {
     size_t n_rules;
     const struct signal_flow *in_band;
     size_t n_in_band;
+    /* Those of the same hops next to each other. */
+    const struct messages_route *routes;
+    size_t n_routes;
     struct signal_identity identity;
     enum decide_mode enforcement;
     int64_t reported_at_us;

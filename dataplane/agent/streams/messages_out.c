@@ -12,6 +12,7 @@
 #include "chart/v1/grant_status.pb-c.h"
 #include "chart/v1/link_load.pb-c.h"
 #include "chart/v1/node_state.pb-c.h"
+#include "streams/messages_routes.h"
 
 static int send_message(struct streams *streams, enum streams_out topic, const char *key,
                         const ProtobufCMessage *message, const char *traceparent) {
@@ -148,10 +149,11 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     Chart__V1__NodeInterface **pointers = calloc(n ? n : 1, sizeof(Chart__V1__NodeInterface *));
     Chart__V1__RefusedSignals refused[SIGNAL_REFUSED_MAX], *refused_pointers[SIGNAL_REFUSED_MAX];
     void *rules = add_rules(&message, state);
+    void *routes = messages_add_routes(&message, state);
     Chart__V1__InBandFlow in_band[MESSAGES_IN_BAND_MAX], *in_band_pointers[MESSAGES_IN_BAND_MAX];
     int err = -ENOMEM;
 
-    if (interfaces && pointers && rules) {
+    if (interfaces && pointers && rules && routes) {
         for (size_t i = 0; i < n; i++) {
             chart__v1__node_interface__init(&interfaces[i]);
             interfaces[i].link_id = (char *)state->interfaces[i].link_id;
@@ -193,6 +195,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
         message.reported_at_us = state->reported_at_us;
         err = send_message(streams, STREAMS_NODE_STATE, state->node, &message.base, NULL);
     }
+    free(routes);
     free(rules);
     free(pointers);
     free(interfaces);

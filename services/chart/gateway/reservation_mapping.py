@@ -31,7 +31,15 @@ from chart.gateway.schemas.rate_requests import (
     TrafficClass,
     Window,
 )
-from chart.gateway.schemas.reservations import CapacityStep, FoundPath, LinkCapacity, PathKind, Quota, QuotaBody
+from chart.gateway.schemas.reservations import (
+    CapacityStep,
+    FoundPath,
+    LinkCapacity,
+    PathKind,
+    PathSource,
+    Quota,
+    QuotaBody,
+)
 from chart.v1 import flow_grant_pb2, grant_status_pb2, rate_request_pb2, reservations_pb2
 
 # Refusals of a value, not of the moment: repeating the request later will not help.
@@ -346,6 +354,12 @@ def path(message: reservations_pb2.FoundPath) -> FoundPath:
         admissible_bps=message.admissible_bps,
         bottleneck_link_id=message.bottleneck_link_id,
         delay_us=message.delay_us or None,
+        source=cast(
+            "PathSource",
+            _name(reservations_pb2.PathSource, message.source, "PATH_SOURCE_").lower().replace("_", "-"),
+        ),
+        silent_nodes=list(message.silent_nodes),
+        branches=message.branches,
     )
 
 

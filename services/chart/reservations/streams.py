@@ -29,6 +29,7 @@ from chart.reservations.decisions.reservation import Outcome, Reservation, Timin
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.network_view import ESTIMATE, NODE_STATE, TENANT, TOPOLOGY, NetworkView
+from chart.reservations.edges.rerouting import Rerouting
 from chart.reservations.store import holders, previews
 from chart.reservations.store.repository import SERVICE_ACTOR, Repository
 from chart.v1 import grant_status_pb2
@@ -92,6 +93,7 @@ class Worker:
         self._broker = broker
         self._repository = repository
         self._batches = batches
+        self._rerouting = Rerouting(batches, repository, timing)
         self._freed = asyncio.Event()
         self._view = view
         self._timing = timing
@@ -293,6 +295,8 @@ class Worker:
     async def _follow_network(self) -> None:
         """Admit anew what goes over links that failed or shrank."""
         async for before, after in self._view.changes():
+            reroute = functools.partial(self._rerouting.follow, before, after)
+            await self._until_taken(reroute, "a change of routes waits for the database")
             relieve = functools.partial(self.relieve, before, after)
             await self._until_taken(relieve, "a change of the network waits for the database")
             readdress = functools.partial(self.readdress, before, after)

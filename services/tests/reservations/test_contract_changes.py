@@ -19,7 +19,7 @@ from chart.common import rpc
 from chart.common.rpc import RefusalError
 from chart.reservations.decisions.ledger import Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.profile import Block
-from chart.v1 import estimate_pb2, flow_grant_pb2, tenant_pb2, topology_pb2
+from chart.v1 import estimate_pb2, flow_grant_pb2, node_state_pb2, tenant_pb2, topology_pb2
 from chart.v1 import rate_request_pb2 as rr
 from chart.v1 import reservations_pb2 as pb
 from support.postgres import PostgresServer
@@ -160,6 +160,58 @@ async def test_a_failed_link_degrades_and_its_return_restores(world: tuple[Platf
     await platform.broker.publish("chart.estimate.v1", key, None)
     await eventually(lambda: becomes(rr.SERVICE_STATE_GRANTED), 15)
     check_profiles(platform)
+
+
+async def test_a_request_moves_with_the_routes_that_nodes_report(world: tuple[Platform, Any]) -> None:
+    platform, stub = world
+    made = await create(stub, ask(50 * MEGA))
+    assert list(made.link_ids) == list(LINKS)
+    direct = topology_pb2.Link(id="resa:direct", from_node="resa", to_node="resc", capacity_bps=100 * MEGA)
+
+    async def report(*link_ids: str) -> None:
+        state = node_state_pb2.NodeState(node="resa")
+        hops = [node_state_pb2.NextHop(interface=one.partition(":")[2], link_id=one) for one in link_ids]
+        state.routes.add(prefixes=["192.0.2.2/32"], next_hops=hops)
+        await platform.broker.publish("chart.node-state.v1", "resa", state)
+
+    async def goes(state: int, *path: str) -> bool:
+        found = await get(stub, made.id)
+        return found.service_state == state and (not path or list(found.link_ids) == list(path))
+
+    # A shorter way that packets do not take is none.
+    await report(LINKS[0])
+    await platform.broker.publish("chart.topology.v1", direct.id, topology_pb2.TopologyEntity(link=direct))
+    try:
+
+        async def listed() -> bool:
+            found = (await stub.FindPaths(pb.FindPathsRequest(source="resa", destination="resc"))).paths
+            return (
+                len(found) == 2
+                and (found[0].source, list(found[0].silent_nodes)) == (pb.PATH_SOURCE_PARTLY_ROUTED, ["resb"])
+                and (found[1].source, list(found[1].link_ids)) == (pb.PATH_SOURCE_COMPUTED, [direct.id])
+            )
+
+        await eventually(listed, 15)
+        assert await goes(rr.SERVICE_STATE_GRANTED, *LINKS)
+        avoiding = ask(MEGA)
+        avoiding.avoid.append("resb")
+        with pytest.raises(RefusalError) as refused:
+            await create(stub, avoiding)
+        assert (refused.value.refusal.code, refused.value.refusal.field) == ("no-path", "avoid")
+        await report(direct.id)
+        await eventually(lambda: goes(rr.SERVICE_STATE_GRANTED, direct.id), 15)
+        # Both ways at once: the rate is committed on all links.
+        await report(*sorted([direct.id, LINKS[0]]))
+        await eventually(lambda: goes(rr.SERVICE_STATE_GRANTED, direct.id, *LINKS), 15)
+        await report()
+        await eventually(lambda: goes(rr.SERVICE_STATE_DEGRADED), 15)
+        assert "node resa has no route to resc (192.0.2.2/32)" in (await get(stub, made.id)).reason
+        await report(LINKS[0])
+        await eventually(lambda: goes(rr.SERVICE_STATE_GRANTED, *LINKS), 15)
+        check_profiles(platform)
+    finally:
+        await platform.broker.publish("chart.node-state.v1", "resa", None)
+        await platform.broker.publish("chart.topology.v1", direct.id, None)
 
 
 async def test_other_addresses_of_a_node_reach_grants_that_run(world: tuple[Platform, Any]) -> None:

@@ -7,8 +7,8 @@ import ipaddress
 
 from chart.common.ownership import End
 from chart.common.streams import LocalBroker
-from chart.reservations.edges.network_view import POLICY, TENANT, TOPOLOGY, NetworkView
-from chart.v1 import policy_pb2, tenant_pb2, topology_pb2
+from chart.reservations.edges.network_view import NODE_STATE, POLICY, TENANT, TOPOLOGY, NetworkView
+from chart.v1 import node_state_pb2, policy_pb2, tenant_pb2, topology_pb2
 from support.waiting import eventually
 
 LINK = "a:to-b"
@@ -94,4 +94,41 @@ async def test_what_is_whose_follows_tenants_and_nodes() -> None:
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
+        await broker.close()
+
+
+async def test_the_network_follows_what_nodes_report_of_their_routes() -> None:
+    broker = LocalBroker()
+    target = ipaddress.ip_network("10.0.0.2/32")
+    node = topology_pb2.Node(id="b", addresses=[str(target)])
+    await broker.publish(TOPOLOGY, "b", topology_pb2.TopologyEntity(node=node))
+    view = NetworkView()
+    await view.open(broker)
+    following = asyncio.create_task(view.follow(NODE_STATE))
+    changes = view.changes()
+
+    async def report(link_id: str, at_us: int) -> None:
+        told = node_state_pb2.NodeState(node="a", reported_at_us=at_us)
+        told.routes.add(prefixes=[str(target)], next_hops=[node_state_pb2.NextHop(interface="n0", link_id=link_id)])
+        await broker.publish(NODE_STATE, "a", told)
+
+    try:
+        assert (await anext(changes))[1].routes == {}
+        await report("a:n0", 1)
+        before, after = await asyncio.wait_for(anext(changes), 5)
+        assert before.routes == {}
+        assert after.routes["a"][target].link_ids == ("a:n0",)
+        # The same again is no change; the state of a node that is gone says nothing.
+        network = view.network
+        await report("a:n0", 2)
+        await report("a:s0", 3)
+        before, after = await asyncio.wait_for(anext(changes), 5)
+        assert before.routes == network.routes
+        assert after.routes["a"][target].link_ids == ("a:s0",)
+        await broker.publish(NODE_STATE, "a", None)
+        _, after = await asyncio.wait_for(anext(changes), 5)
+        assert after.routes == {}
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
         await broker.close()

@@ -653,8 +653,8 @@ export interface paths {
         };
         /**
          * Paths between two nodes
-         * @description The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, each
-         *     with its free rate over the whole time range.
+         * @description The one that a request gets first (where nodes report their routes, the one that packets take), then the
+         *     shortest, the widest, that of fewest hops and a disjoint one, each with its free rate over the whole time range.
          */
         get: operations["list_paths"];
         put?: never;
@@ -2581,9 +2581,9 @@ export interface components {
         FoundPath: {
             /**
              * Kinds
-             * @description In which respects it is the best: widest-shortest is what a request gets, shortest has the least delay, disjoint shares no link with the first.
+             * @description In which respects it is the best: routed is the one that packets take and what a request gets, widest-shortest what it gets where no node reports its routes, shortest has the least delay, disjoint shares no link with the first.
              */
-            kinds: ("widest-shortest" | "shortest" | "widest" | "fewest-hops" | "disjoint")[];
+            kinds: ("widest-shortest" | "shortest" | "widest" | "fewest-hops" | "disjoint" | "routed")[];
             /** Links */
             links: string[];
             /** Nodes */
@@ -2602,9 +2602,25 @@ export interface components {
             bottleneck_link_id: string;
             /**
              * Delay Us
-             * @description One-way propagation delay, microseconds; null: unknown for a link of the path.
+             * @description One-way propagation delay, microseconds; null: unknown for a link of the path, or packets may take one way or another.
              */
             delay_us: number | null;
+            /**
+             * Source
+             * @description routed: by the next hops that every node on the way reports of its kernel. partly-routed: some report none and are crossed on a path of fewest hops. computed: from the registry; where another path is routed, packets do not take this one and no request gets it.
+             * @enum {string}
+             */
+            source: "routed" | "partly-routed" | "computed";
+            /**
+             * Silent Nodes
+             * @description Nodes of a partly routed path that report no route.
+             */
+            silent_nodes: string[];
+            /**
+             * Branches
+             * @description Packets may take any of several equal-cost ways; a rate is committed on every link of them.
+             */
+            branches: boolean;
         };
         /**
          * GrantedRate

@@ -19,7 +19,7 @@ from chart_client.commands.common import (
     show_all,
     told,
 )
-from chart_client.models import Quota
+from chart_client.models import FoundPath, Quota
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
 
@@ -39,14 +39,19 @@ def path(
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List paths between two nodes with their free rate; a request gets the first."""
+    """List paths between two nodes with their free rate; a request gets the first.
+
+    Where nodes report their routes the first is the one that packets take ("routed"), with every link that equal-cost
+    routes may lead over; the others ("computed") are what there would be.
+    """
     show_all(
         server,
         token,
         lambda client: client.paths(source, destination, avoid=avoid or ()),
-        ("best in", "nodes", "free", "of", "bottleneck", "delay"),
+        ("best in", "source", "nodes", "free", "of", "bottleneck", "delay"),
         lambda one: (
             ", ".join(one.kinds),
+            _source_words(one),
             " > ".join(one.nodes),
             format_bps(one.free_bps),
             format_bps(one.admissible_bps),
@@ -56,6 +61,12 @@ def path(
         "no path",
         as_json=as_json,
     )
+
+
+def _source_words(path: FoundPath) -> str:
+    """Who says that packets take a path."""
+    words = f"{path.source}, no report of {', '.join(path.silent_nodes)}" if path.silent_nodes else path.source
+    return f"{words}, equal-cost" if path.branches else words
 
 
 @quota.command("list")

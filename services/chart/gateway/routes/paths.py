@@ -46,8 +46,8 @@ async def list_paths(
         Query(max_length=32, description="Ids of nodes and links that the paths must not use."),
     ] = None,
 ) -> PathList:
-    """The one that a request gets first, then the shortest, the widest, that of fewest hops and a disjoint one, each
-    with its free rate over the whole time range.
+    """The one that a request gets first (where nodes report their routes, the one that packets take), then the
+    shortest, the widest, that of fewest hops and a disjoint one, each with its free rate over the whole time range.
     """
     call = reservations_pb2.FindPathsRequest(
         source=source,

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 
 from chart.gateway.schemas.common import MAX_BPS, Input, Output, Page, Revision, Timestamp
 
-PathKind = Literal["widest-shortest", "shortest", "widest", "fewest-hops", "disjoint"]
+PathKind = Literal["widest-shortest", "shortest", "widest", "fewest-hops", "disjoint", "routed"]
+PathSource = Literal["routed", "partly-routed", "computed"]
 MAX_HORIZON_S = 20 * 366 * 86_400
 
 
@@ -16,8 +17,9 @@ class FoundPath(Output):
     """A path between two nodes."""
 
     kinds: list[PathKind] = Field(
-        description="In which respects it is the best: widest-shortest is what a request gets, shortest has the least"
-        " delay, disjoint shares no link with the first."
+        description="In which respects it is the best: routed is the one that packets take and what a request gets,"
+        " widest-shortest what it gets where no node reports its routes, shortest has the least delay, disjoint shares"
+        " no link with the first."
     )
     links: list[str]
     nodes: list[str]
@@ -25,7 +27,17 @@ class FoundPath(Output):
     admissible_bps: int = Field(description="Admission limit of the path, bits per second.")
     bottleneck_link_id: str
     delay_us: int | None = Field(
-        description="One-way propagation delay, microseconds; null: unknown for a link of the path."
+        description="One-way propagation delay, microseconds; null: unknown for a link of the path, or packets may take"
+        " one way or another."
+    )
+    source: PathSource = Field(
+        description="routed: by the next hops that every node on the way reports of its kernel. partly-routed: some"
+        " report none and are crossed on a path of fewest hops. computed: from the registry; where another path is"
+        " routed, packets do not take this one and no request gets it."
+    )
+    silent_nodes: list[str] = Field(description="Nodes of a partly routed path that report no route.")
+    branches: bool = Field(
+        description="Packets may take any of several equal-cost ways; a rate is committed on every link of them."
     )
 
 

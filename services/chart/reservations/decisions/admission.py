@@ -3,8 +3,9 @@ would.
 
 Per link and instant the committed guaranteed rates stay at or below share x capacity (default 0.8), over the whole
 interval [start, end) of a request, never only at its ends (Foster et al., GARA; design: allocation, admission).
-The path has the fewest hops and, among those, the greatest free rate: CHART does not route, so a detour that
-packets will not take is not offered. Pure functions: preview and commit call the same `admit`.
+CHART does not route: the path is the one that packets take, as far as nodes report it (`routing`), with every link
+that equal-cost paths may lead over. Where no node reports, it has the fewest hops and, among those, the greatest free
+rate: a detour that packets will not take is not offered. Pure functions: preview and commit call the same `admit`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from chart.common.units import format_bps, rfc3339
+from chart.reservations.decisions import routing
 from chart.reservations.decisions.ledger import Kind
 from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.windows import FOREVER_US, Commitment, Window, free_windows, peak_bps
@@ -66,6 +68,8 @@ class Ask:
     path: tuple[str, ...] = ()
     # The path is this one if it still is a path and the rate fits on it (re-admission).
     prefer: tuple[str, ...] = ()
+    # The addresses of the destination that packets go to, CIDR; none: all that it has.
+    towards: tuple[str, ...] = ()
 
     @property
     def commits(self) -> bool:
@@ -177,9 +181,26 @@ def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
     if shortest is None:
         choices = shortest_path_links(network, *ends)
         shortest = network.candidates[ends] = sorted({link.id for links in choices.values() for link in links})
+    crossed: set[str] = set()
+
+    def crossing(node: str) -> Sequence[NetworkLink]:
+        choices = shortest_path_links(network, node, ask.destination_node)
+        crossed.update(link.id for links in choices.values() for link in links)
+        return choices.get(node, ())
+
+    followed = routed(network, ask, crossing)
+    if followed is not None:
+        return sorted({*followed.looked_at, *crossed, *(shortest if crossed else ()), *ask.prefer})
     if not ask.path and not ask.prefer:
         return list(shortest)
     return sorted({*shortest, *ask.path, *ask.prefer})
+
+
+def routed(network: Network, ask: Ask, crossing: routing.Crossing) -> routing.Route | None:
+    """The links that packets take, as far as nodes say; None: nobody does, or the path is fixed."""
+    if not network.routes or ask.path:
+        return None
+    return routing.route(network, ask.source_node, ask.destination_node, ask.towards, crossing)
 
 
 def widest_shortest_path(
@@ -222,8 +243,19 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
             known = free[link.id] = free_bps(link, committed, ask.start_us, ask.end_us, ask.kind)
         return known
 
+    def crossing(node: str) -> Sequence[NetworkLink]:
+        choices = shortest_path_links(network, node, ask.destination_node).get(node, ())
+        kept = [link for link in choices if link.id in ask.prefer]
+        return kept[:1] or widest_shortest_path(network, node, ask.destination_node, width_bps)[:1]
+
     path: tuple[NetworkLink, ...] = ()
-    for wanted in filter(None, (ask.path, ask.prefer)):
+    followed = routed(network, ask, crossing)
+    if followed is not None:
+        against = _against_routes(followed, ask)
+        if against is not None:
+            return against
+        path = followed.links
+    for wanted in filter(None, () if path else (ask.path, ask.prefer)):
         path = _path_of(network, wanted)
         if path and (ask.path or min(width_bps(link) for link in path) >= ask.wanted_bps):
             break
@@ -268,6 +300,28 @@ def _path_of(network: Network, link_ids: Sequence[str]) -> tuple[NetworkLink, ..
     """The links of a path; empty when one of them is gone or has no capacity."""
     found = tuple(network.links[one] for one in link_ids if one in network.links)
     return found if len(found) == len(link_ids) and all(link.capacity_bps > 0 for link in found) else ()
+
+
+def _against_routes(followed: routing.Route, ask: Ask) -> Refused | None:
+    """Why packets do not take a path that was asked for; None: they do."""
+    if followed.fault:
+        words = "correct the routes of the nodes, or the registered links: CHART follows the nodes' routes"
+        return Refused("no-path", followed.fault, "destination", suggestions=(words,))
+    over = [link for link in followed.links if {link.id, link.from_node, link.to_node} & ask.avoid]
+    if not over:
+        return None
+    avoided = sorted({one for link in over for one in (link.id, link.from_node, link.to_node)} & ask.avoid)
+    return Refused(
+        "no-path",
+        f"packets from {ask.source_node} to {ask.destination_node} are routed over {', '.join(avoided)}, to be avoided,"
+        " and CHART follows the nodes' routes",
+        "avoid",
+        suggestions=(
+            f"remove {', '.join(avoided)} from avoid",
+            f"change the routes of node {over[0].from_node} so that these packets do not leave by {over[0].id}",
+        ),
+        link_ids=followed.link_ids,
+    )
 
 
 def _no_path(network: Network, ask: Ask) -> Refused:

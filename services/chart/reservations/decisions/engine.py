@@ -11,12 +11,12 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chart.reservations.decisions import draining, lifecycle, preemption, rates
+from chart.reservations.decisions import draining, lifecycle, preemption, rates, routing
 from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
 from chart.reservations.decisions.ledger import Kind, Ledger
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.rates import Change
-from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
+from chart.reservations.decisions.reservation import Outcome, Reservation, Timing, towards, wanted_bps
 from chart.reservations.decisions.validation import CheckedRequest
 from chart.v1.rate_request_pb2 import ServiceState
 
@@ -215,6 +215,38 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
     if not book.holders_known:
         others = {one for each in affected for one in candidate_link_ids(book.network, each.ask(now_us))}
         return Decision(needs_holders=tuple(sorted(others | set(link_ids))))
+    return _admit_all(book, affected, originals, now_us, timing)
+
+
+def reroute(book: Book, request_ids: Collection[str], now_us: int, timing: Timing) -> Decision:
+    """Admit anew requests whose packets take another path than they are committed on, the highest rank first; what does
+    not fit there is degraded. Those that follow their routes stay as they are.
+    """
+    originals = dict(book.reservations)
+    affected = preemption.order(
+        one for one in (originals[each] for each in request_ids if each in originals) if strays(book.network, one)
+    )
+    if affected and not book.holders_known:
+        others = {one for each in affected for one in candidate_link_ids(book.network, each.ask(now_us))}
+        return Decision(needs_holders=tuple(sorted(others)))
+    return _admit_all(book, affected, originals, now_us, timing)
+
+
+def strays(network: Network, one: Reservation) -> bool:
+    """Whether the packets of a request take another path than it has."""
+    if not one.live or not one.source_node or not network.routes:
+        return False
+    if wanted_bps(one.specification) and not one.commitments:
+        # Nothing to move: it lacks its rate and is tried again as such.
+        return False
+    ends = one.source_node, one.destination_node
+    return not routing.follows(network, *ends, towards(one.selector), one.link_ids)
+
+
+def _admit_all(
+    book: Book, affected: list[Reservation], originals: Mapping[str, Reservation], now_us: int, timing: Timing
+) -> Decision:
+    """Requests, in the order in which they lose, admitted again from the last on."""
     for one in affected:
         book.ledger.remove(one.commitments, now_us)
         book.reservations[one.id] = dataclasses.replace(one, commitments=())
@@ -224,6 +256,10 @@ def relieve(book: Book, link_ids: Collection[str], now_us: int, timing: Timing) 
         decided = _granted(book, before.ask(now_us, floor=True), now_us, timing)
         if isinstance(decided, Decision):
             assert decided.refused is not None
+            if not before.commitments:
+                # It has no guarantee to lose.
+                book.reservations[before.id] = before
+                continue
             outcomes.append(book.take(rates.degrade(before, decided.refused.detail, now_us, timing), now_us))
             continue
         granted, told = decided

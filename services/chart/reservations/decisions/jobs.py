@@ -327,6 +327,33 @@ class Relieve:
         return engine.relieve(book, crowded, now_us, self.timing) if crowded else Decision()
 
 
+@dataclass
+class Reroute:
+    """Admit anew requests whose packets take another path than they are committed on."""
+
+    strays: tuple[str, ...]
+    timing: Timing
+    actor: str = "reservations"
+    request_id: str = ""
+
+    @property
+    def enters(self) -> Timing | None:
+        """Rates that move to another path."""
+        return self.timing
+
+    def request_ids(self) -> Iterable[str]:
+        """The requests."""
+        return self.strays
+
+    def asks(self, network: Network, known: Known, now_us: int) -> list[Ask]:
+        """What admission is asked."""
+        return [known[one].ask(now_us) for one in self.strays if one in known]
+
+    def decide(self, book: Book, now_us: int) -> Decision:
+        """Decide and record it in the book."""
+        return engine.reroute(book, self.strays, now_us, self.timing)
+
+
 def _over(link_id: str, now_us: int) -> Ask:
     """A question about one link from now on for good."""
     origin = link_id.split(":", 1)[0]

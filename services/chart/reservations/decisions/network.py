@@ -9,11 +9,12 @@ from __future__ import annotations
 import bisect
 import ipaddress
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from chart.common.ownership import Prefix
 from chart.common.ownership import own_prefix as own_prefix
+from chart.reservations.decisions.next_hops import NodeRoutes
 from chart.v1 import topology_pb2
 
 DEFAULT_ADMISSION_SHARE = 0.8
@@ -52,6 +53,8 @@ class Network:
     # Node id -> prefixes of its own, as stated ("10.1.1.1/30" is the address 10.1.1.1).
     nodes: Mapping[str, tuple[Prefix, ...]]
     links: Mapping[str, NetworkLink]
+    # Where nodes send packets, of those that say it.
+    routes: Mapping[str, NodeRoutes] = field(default_factory=dict)
 
     @cached_property
     def outgoing(self) -> dict[str, list[NetworkLink]]:
@@ -170,9 +173,10 @@ def network_of(
     measured_capacity_bps: Mapping[tuple[str, str], float] | None = None,
     down: Container[str] = (),
     oversubscription: float = DEFAULT_OVERSUBSCRIPTION,
+    routes: Mapping[str, NodeRoutes] | None = None,
 ) -> Network:
     """The network that topology records describe; `measured_capacity_bps` by (from node, to node) lowers
-    capacities, links that are `down` have none.
+    capacities, links that are `down` have none. `routes`: where nodes send packets, of those that say it.
     """
     nodes: dict[str, tuple[Prefix, ...]] = {}
     links: dict[str, NetworkLink] = {}
@@ -191,4 +195,4 @@ def network_of(
                 link.id, link.from_node, link.to_node, capacity, share, link.delay_us, oversubscription
             )
     known = {link_id: link for link_id, link in links.items() if link.from_node in nodes and link.to_node in nodes}
-    return Network(nodes, known)
+    return Network(nodes, known, routes or {})

@@ -8,9 +8,16 @@ import heapq
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from chart.reservations.decisions.admission import Load, free_bps, widest_shortest_path
+from chart.reservations.decisions import routing
+from chart.reservations.decisions.admission import (
+    Ask,
+    Load,
+    free_bps,
+    routed,
+    widest_shortest_path,
+)
 from chart.reservations.decisions.network import Network, NetworkLink
-from chart.v1.reservations_pb2 import PathKind
+from chart.v1.reservations_pb2 import PathKind, PathSource
 
 Path = tuple[NetworkLink, ...]
 Cost = tuple[float, ...]
@@ -25,16 +32,24 @@ class Found:
     free_bps: int
     admissible_bps: int
     bottleneck: NetworkLink
+    source: int = PathSource.PATH_SOURCE_COMPUTED
+    # Nodes on it that do not say where they send packets, of a routed path.
+    silent: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes on it, both ends included."""
-        return [self.links[0].from_node, *(link.to_node for link in self.links)]
+        """The nodes on it, both ends included, each once."""
+        return list(dict.fromkeys([self.links[0].from_node, *(link.to_node for link in self.links)]))
+
+    @property
+    def branches(self) -> bool:
+        """Whether packets may take one way or another (equal-cost paths)."""
+        return len({link.from_node for link in self.links}) < len(self.links)
 
     @property
     def delay_us(self) -> int:
-        """Propagation delay; 0 when that of a link is not known."""
-        known = all(link.delay_us for link in self.links)
+        """Propagation delay; 0 when that of a link is not known, or the way."""
+        known = all(link.delay_us for link in self.links) and not self.branches
         return sum(link.delay_us for link in self.links) if known else 0
 
 
@@ -75,7 +90,10 @@ def alternatives(
     end_us: int,
     avoid: Collection[str] = (),
 ) -> list[Found]:
-    """Every path worth knowing, that of a request first; the same path under several kinds stands once."""
+    """Every path worth knowing, that of a request first; the same path under several kinds stands once. Where nodes
+    report their routes the first is the one that packets take, `avoid` or not, if there is one; the others are what
+    there would be.
+    """
     free: dict[str, int] = {}
 
     def width(link: NetworkLink) -> int:
@@ -96,6 +114,11 @@ def alternatives(
     def narrow(cost: Cost, link: NetworkLink) -> Cost:
         return (max(cost[0], -width(link)), cost[1] + 1)
 
+    def crossing(node: str) -> Sequence[NetworkLink]:
+        return widest_shortest_path(network, node, destination, width)[:1]
+
+    ask = Ask(source, destination, 0, 0, start_us, end_us)
+    followed = routed(network, ask, crossing)
     first = widest_shortest_path(network, source, destination, allowed)
     found: list[tuple[Sequence[NetworkLink], int]] = [(first, PathKind.PATH_KIND_WIDEST_SHORTEST)]
     found.append((best(network, source, destination, hops, (0,), avoid), PathKind.PATH_KIND_FEWEST_HOPS))
@@ -104,11 +127,14 @@ def alternatives(
     found.append((widest, PathKind.PATH_KIND_WIDEST))
     if first:
         found.append((_disjoint(network, source, destination, first, hops, avoid), PathKind.PATH_KIND_DISJOINT))
+    if followed is not None:
+        # What packets do not take is no request's path.
+        found[0] = (() if followed.fault else followed.links, PathKind.PATH_KIND_ROUTED)
     kinds: dict[Path, list[int]] = {}
     for path, kind in found:
         if path:
             kinds.setdefault(tuple(path), []).append(kind)
-    return [_described(path, tuple(each), width) for path, each in kinds.items()]
+    return [_described(path, tuple(each), width, followed) for path, each in kinds.items()]
 
 
 def _disjoint(
@@ -126,6 +152,14 @@ def _disjoint(
     return apart or best(network, source, destination, step, (0,), {*avoid, *links})
 
 
-def _described(path: Path, kinds: tuple[int, ...], width: Callable[[NetworkLink], int]) -> Found:
+def _described(
+    path: Path, kinds: tuple[int, ...], width: Callable[[NetworkLink], int], followed: routing.Route | None
+) -> Found:
     bottleneck = min(path, key=width)
-    return Found(path, kinds, width(bottleneck), min(link.admissible_bps for link in path), bottleneck)
+    source = PathSource.PATH_SOURCE_COMPUTED
+    silent: tuple[str, ...] = ()
+    if followed is not None and PathKind.PATH_KIND_ROUTED in kinds:
+        silent = followed.silent
+        source = PathSource.PATH_SOURCE_PARTLY_ROUTED if silent else PathSource.PATH_SOURCE_ROUTED
+    admissible_bps = min(link.admissible_bps for link in path)
+    return Found(path, kinds, width(bottleneck), admissible_bps, bottleneck, source, silent)

@@ -75,6 +75,11 @@ def kind_of(specification: RateRequestSpecification) -> Kind:
     return Kind.SOFT if specification.service == MAXIMUM else Kind.FIRM
 
 
+def towards(selector: flow_grant_pb2.FlowSelector) -> tuple[str, ...]:
+    """Where the packets of a selector go to, CIDR; none: not known."""
+    return tuple(selector.destination_prefixes) or tuple(filter(None, (selector.destination_prefix,)))
+
+
 def wanted_bps(specification: RateRequestSpecification) -> int:
     """What a request would commit in full."""
     soft = kind_of(specification) == Kind.SOFT
@@ -203,6 +208,7 @@ class Reservation:
             # Written before nodes were stored with requests: it keeps its path.
             path=() if self.source_node else self.link_ids,
             prefer=self.link_ids,
+            towards=towards(self.selector),
         )
 
     def replaced(self, **changes: Any) -> Reservation:

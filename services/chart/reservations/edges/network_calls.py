@@ -57,6 +57,9 @@ class NetworkCalls:
                     admissible_bps=one.admissible_bps,
                     bottleneck_link_id=one.bottleneck.id,
                     delay_us=one.delay_us,
+                    source=pb.PathSource.ValueType(one.source),
+                    silent_nodes=one.silent,
+                    branches=one.branches,
                 )
                 for one in found
             ]

@@ -9,6 +9,7 @@ from typing import cast
 from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
+from chart.reservations.decisions.next_hops import NodeRoutes, next_hops_of
 from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, tenant_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
@@ -34,6 +35,8 @@ class NetworkView:
         self._oversubscription = oversubscription
         self._changed = asyncio.Event()
         self._prints: dict[tuple[str, str], object] = {}
+        # By node: what of its state the routes were read from, and these.
+        self._known_routes: dict[str, tuple[object, NodeRoutes]] = {}
         # Each link with the most that it could commit in any network since the last that `changes` gave out.
         self._most: dict[str, NetworkLink] = {}
 
@@ -58,6 +61,8 @@ class NetworkView:
             StreamUnavailable: the state can no longer be followed.
         """
         async for key, value in self._states[topic].subscribe_changes(with_current=True):
+            if topic == NODE_STATE and value is None:
+                self._known_routes.pop(key, None)
             if topic == ESTIMATE and not key.endswith(f",{CAPACITY_METRIC}"):
                 continue
             seen = _print_of(value)
@@ -82,7 +87,7 @@ class NetworkView:
         while True:
             after = self.network
             if after is not known:
-                before = Network({}, {}) if known is None else Network(known.nodes, self._most)
+                before = Network({}, {}) if known is None else Network(known.nodes, self._most, known.routes)
                 self._most = dict(after.links)
                 yield before, after
                 known = after
@@ -107,7 +112,7 @@ class NetworkView:
                 for interface in state.interfaces
                 if interface.link_id and not interface.up
             }
-            self._network = network_of(entities, measured, down, self._oversubscription)
+            self._network = network_of(entities, measured, down, self._oversubscription, self._routes())
             for link_id, link in self._network.links.items():
                 if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
                     self._most[link_id] = link
@@ -138,14 +143,30 @@ class NetworkView:
                 return policy.max_guaranteed_bps
         return 0
 
+    def _routes(self) -> dict[str, NodeRoutes]:
+        """Where nodes send packets; read again only of those that say something else."""
+        found: dict[str, NodeRoutes] = {}
+        for state in self._nodes():
+            if not state.routes:
+                continue
+            seen = _routes_print(state)
+            if state.node not in self._known_routes or self._known_routes[state.node][0] != seen:
+                self._known_routes[state.node] = seen, next_hops_of(state)
+            found[state.node] = self._known_routes[state.node][1]
+        return found
+
     def _nodes(self) -> list[node_state_pb2.NodeState]:
         return [cast(node_state_pb2.NodeState, value) for _, value in self._states[NODE_STATE].items()]
+
+
+def _routes_print(state: node_state_pb2.NodeState) -> tuple[bytes, ...]:
+    return tuple(one.SerializeToString(deterministic=True) for one in state.routes)
 
 
 def _print_of(value: object) -> object:
     """What of a record the network is made of."""
     if isinstance(value, node_state_pb2.NodeState):
-        return tuple(sorted((one.link_id, one.up) for one in value.interfaces))
+        return tuple(sorted((one.link_id, one.up) for one in value.interfaces)), _routes_print(value)
     if isinstance(value, estimate_pb2.Estimate):
         return int(value.value)
     return value

@@ -214,6 +214,14 @@ class Repository:
                 for row in await found.fetchall()
             ]
 
+    async def live(self, limit: int, after: str) -> list[Reservation]:
+        """Live requests by id, beginning after one."""
+        async with self._pool.connection() as connection:
+            found = await connection.execute(
+                rows.SELECT + " WHERE lifecycle = ANY(%s) AND id > %s ORDER BY id LIMIT %s", (list(LIVE), after, limit)
+            )
+            return [rows.reservation_of(row) for row in await found.fetchall()]
+
     async def keep_house(self, now_us: int, *, past: bool) -> None:
         """Drop idempotency keys that are too old to count and idle allowances; with `past` the blocks of profiles that
         are over.

@@ -12,9 +12,18 @@ import { refetchEvery } from "../../shared/timeRange";
 import { formatAge, formatMs, formatRate } from "../../shared/units";
 import { intervalOf, isMeasured, type Metric } from "./matrix";
 
+/** Who says that packets take it, and on how many ways. */
+function sourceWords({ source, silent_nodes, branches }: FoundPath): string {
+  const ways = branches ? ", on equal-cost ways" : "";
+  return silent_nodes.length > 0
+    ? `${source}, no report of ${silent_nodes.join(", ")}${ways}`
+    : `${source}${ways}`;
+}
+
 const PATHS: Column<FoundPath>[] = [
   { id: "nodes", header: "Path", value: ({ nodes }) => nodes.join(" → ") },
   { id: "kinds", header: "Kind", value: ({ kinds }) => kinds.join(", ") },
+  { id: "source", header: "Source", value: sourceWords },
   {
     id: "free",
     header: "Free rate",

@@ -1,0 +1,135 @@
+"""The links that packets between two nodes take, by the next hops that agents report of their nodes' kernels.
+
+CHART follows routes and chooses none. Where a node has several next hops for a destination (equal-cost paths) packets
+may take any of them, so all of them count. A node that does not say where it sends packets (no agent, or one of before,
+or an interface on which no link is registered) is crossed on a path of fewest hops, and is named. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from chart.common.ownership import Prefix
+from chart.reservations.decisions.network import Network, NetworkLink
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Every link that packets may take from a source to a destination, in the order in which they meet them."""
+
+    links: tuple[NetworkLink, ...]
+    # Why they do not arrive; empty: they do.
+    fault: str = ""
+    # Nodes on the way that do not say where they send them.
+    silent: tuple[str, ...] = ()
+    # Also of packets that do not arrive.
+    looked_at: frozenset[str] = frozenset()
+
+    @property
+    def link_ids(self) -> tuple[str, ...]:
+        """The links' ids."""
+        return tuple(link.id for link in self.links)
+
+
+# The links to take from a node that does not say; none: there is no path from it.
+Crossing = Callable[[str], Sequence[NetworkLink]]
+
+
+def route(
+    network: Network, source: str, destination: str, towards: Collection[str], crossing: Crossing
+) -> Route | None:
+    """The route of packets to the addresses `towards` of the destination (CIDR; none: all that it has), of all of them
+    together. Those that do not arrive do not count beside others that do. None: no node on the way says anything.
+    """
+    links: dict[str, NetworkLink] = {}
+    silent: dict[str, None] = {}
+    fault = ""
+    reported = arrived = False
+    looked_at: set[str] = set()
+    for prefix in _addresses(network, destination, towards):
+        one = _Walk(network, destination, prefix, crossing)
+        one.walk(source)
+        reported = reported or one.reported
+        fault = fault or one.fault
+        looked_at |= one.links.keys()
+        if not one.fault:
+            arrived = True
+            links.update(one.links)
+            silent.update(one.silent)
+    if not reported:
+        return None
+    return Route(tuple(links.values()), "" if arrived else fault, tuple(silent), frozenset(looked_at))
+
+
+def follows(network: Network, source: str, destination: str, towards: Collection[str], path: Sequence[str]) -> bool:
+    """Whether a path is the one that packets take, as far as nodes say."""
+
+    def crossing(node: str) -> Sequence[NetworkLink]:
+        return [link for link in network.outgoing.get(node, ()) if link.id in path][:1]
+
+    found = route(network, source, destination, towards, crossing)
+    return found is None or (not found.fault and set(found.link_ids) == set(path))
+
+
+def _addresses(network: Network, node: str, towards: Collection[str]) -> list[Prefix]:
+    own = network.nodes.get(node, ())
+    wanted = [ipaddress.ip_network(text, strict=False) for text in towards]
+    some = [prefix for prefix in own if any(_overlap(prefix, one) for one in wanted)]
+    return some or list(own)
+
+
+def _overlap(one: Prefix, other: Prefix) -> bool:
+    if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
+        return one.overlaps(other)
+    return isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network) and one.overlaps(other)
+
+
+class _Walk:
+    """From node to node towards one prefix."""
+
+    def __init__(self, network: Network, destination: str, prefix: Prefix, crossing: Crossing) -> None:
+        self._network = network
+        self._destination = destination
+        self._prefix = prefix
+        self._crossing = crossing
+        self.links: dict[str, NetworkLink] = {}
+        self.silent: dict[str, None] = {}
+        self.reported = False
+        self.fault = ""
+
+    def walk(self, source: str) -> None:
+        """Follow every way that packets may take."""
+        waiting, seen = [source], {source}
+        while waiting:
+            for link in self._leaving(waiting.pop(0)):
+                if link.capacity_bps <= 0 and not self.fault:
+                    self.fault = (
+                        f"packets to {self._destination} ({self._prefix}) are routed over {link.id}, which is down or"
+                        " has no capacity"
+                    )
+                self.links[link.id] = link
+                if link.to_node not in seen and link.to_node != self._destination:
+                    waiting.append(link.to_node)
+                seen.add(link.to_node)
+        if self._destination not in seen and not self.fault:
+            self.fault = (
+                f"packets from {source} to {self._destination} ({self._prefix}) are sent round"
+                f" {', '.join(sorted(seen))} and do not arrive"
+            )
+
+    def _leaving(self, node: str) -> Sequence[NetworkLink]:
+        hops = self._network.routes.get(node, {}).get(self._prefix)
+        if hops is not None:
+            self.reported = True
+            known = [self._network.links[one] for one in hops.link_ids if one in self._network.links]
+            if len(known) == len(hops.link_ids) and not hops.unregistered:
+                if not known:
+                    self.fault = self.fault or f"node {node} has no route to {self._destination} ({self._prefix})"
+                return known
+        self.silent[node] = None
+        links = self._crossing(node)
+        if not links:
+            self.fault = self.fault or f"no path of links from {node} to {self._destination}"
+        return links

@@ -1,0 +1,68 @@
+"""Commitments follow packets: when nodes report other routes, requests are admitted anew where their packets go."""
+
+from __future__ import annotations
+
+import structlog
+from prometheus_client import Counter
+
+from chart.reservations.decisions import engine, messages, preemption
+from chart.reservations.decisions.jobs import Relieve, Reroute
+from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.reservation import Reservation, Timing
+from chart.reservations.edges.batches import Batches
+from chart.reservations.store.repository import Repository
+
+# Requests that are looked at together, and of those that move how many in one transaction.
+LOOK_TOGETHER = 500
+MOVE_TOGETHER = 64
+
+MOVED = Counter(
+    "chart_reservations_rerouted_requests_total", "Requests admitted anew because their packets took another path"
+)
+
+_log = structlog.get_logger("chart.reservations")
+
+
+class Rerouting:
+    """Looks at all live requests after a change."""
+
+    def __init__(self, batches: Batches, repository: Repository, timing: Timing) -> None:
+        self._batches = batches
+        self._repository = repository
+        self._timing = timing
+
+    async def follow(self, before: Network, after: Network) -> None:
+        """Admit anew the requests whose packets take another path since nodes report other routes, or other links came
+        or went.
+        """
+        if not after.routes or (before.routes == after.routes and _carrying(before) == _carrying(after)):
+            return
+        # Transactions that decided by the network before are over once this one is.
+        await self._batches.submit(Relieve((), (), self._timing))
+        # The highest rank chooses first.
+        strays = preemption.order(await self._strays(after))[::-1]
+        for begin in range(0, len(strays), MOVE_TOGETHER):
+            some = tuple(one.id for one in strays[begin : begin + MOVE_TOGETHER])
+            result = await self._batches.submit(Reroute(some, self._timing))
+            MOVED.inc(len(result.decision.outcomes))
+            for outcome in result.decision.outcomes:
+                one = outcome.reservation
+                _log.warning(
+                    "packets take another path: a request was admitted anew",
+                    **messages.logged(one),
+                    reason=one.service_reason,
+                )
+
+    async def _strays(self, network: Network) -> list[Reservation]:
+        strays: list[Reservation] = []
+        last = ""
+        while True:
+            found = await self._repository.live(LOOK_TOGETHER, last)
+            strays += [one for one in found if engine.strays(network, one)]
+            if len(found) < LOOK_TOGETHER:
+                return strays
+            last = found[-1].id
+
+
+def _carrying(network: Network) -> set[str]:
+    return {identity for identity, link in network.links.items() if link.capacity_bps > 0}
