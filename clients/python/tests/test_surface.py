@@ -190,8 +190,6 @@ CALLS: list[Callable[[Client], object]] = [
 
 # What a program does by reading the list of all; nobody wants it in a shell.
 NOT_IN_SHELL = {
-    # For Prometheus itself.
-    ("GET", "/v1/measurements/prometheus"),
     ("GET", "/v1/nodes/{id}"),
     ("GET", "/v1/links/{id}"),
     ("GET", "/v1/quotas/{application}"),
@@ -286,6 +284,7 @@ pair-group series x
 pair-group download x x.csv
 pair-group watch x
 measurement list
+measurement list --prometheus
 tunnels list
 tunnels show x
 tunnels set x --target 1M
