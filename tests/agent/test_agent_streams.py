@@ -304,11 +304,9 @@ def test_node_state_metrics_and_a_clean_end(world: World) -> None:
         world.agent.kill()
         assert "htb c4a0:" in world.pair.qdiscs(), "what a killed agent leaves is adopted by the next"
         world.agent.start()
+        named = ["trinity", "attach", "classify", "htb", "routes"]
         state = until(
-            lambda: (
-                (state := next_state(10)[0]).capabilities == ["trinity", "attach", "classify", "htb", "routes"]
-                and state
-            ),
+            lambda: (state := next_state(10)[0]).capabilities == named and state,
             "the node state names what the kernel took",
             10,
         )

@@ -100,6 +100,10 @@ def test_avoid_against_the_routing_is_refused_with_what_would_help() -> None:
     assert "routed over n, to be avoided" in refused.detail
     assert refused.suggestions[1].startswith("change the routes of node i so")
     assert granted(network, ask(avoid=frozenset({"s"}))) == NORTH
+    # Also when the node to be avoided says nothing itself.
+    refused = admit(diamond(a="i", i="n"), {}, ask(avoid=frozenset({"n"})))
+    assert isinstance(refused, Refused)
+    assert refused.field == "avoid"
 
 
 @pytest.mark.parametrize(

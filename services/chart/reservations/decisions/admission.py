@@ -246,7 +246,9 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
     def crossing(node: str) -> Sequence[NetworkLink]:
         choices = shortest_path_links(network, node, ask.destination_node).get(node, ())
         kept = [link for link in choices if link.id in ask.prefer]
-        return kept[:1] or widest_shortest_path(network, node, ask.destination_node, width_bps)[:1]
+        widest = widest_shortest_path(network, node, ask.destination_node, width_bps)
+        # What is to be avoided, where there is nothing else, is found out when the whole way is known.
+        return kept[:1] or widest[:1] or choices[:1]
 
     path: tuple[NetworkLink, ...] = ()
     followed = routed(network, ask, crossing)
