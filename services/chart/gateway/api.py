@@ -26,6 +26,7 @@ from chart.gateway.routes import (
     observed,
     operations,
     paths,
+    platform_settings,
     policies,
     quotas,
     rate_requests,
@@ -78,7 +79,20 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, meshes, session_rules, tenants, quotas, tunnels),
+        *(
+            rate_requests,
+            callbacks,
+            nodes,
+            links,
+            paths,
+            policies,
+            platform_settings,
+            meshes,
+            session_rules,
+            tenants,
+            quotas,
+            tunnels,
+        ),
         *(history, observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
