@@ -10,16 +10,16 @@ DATAPLANE := $(MAKE) -C dataplane BUILD=$(BUILD)
 .PHONY: dataplane lint-dataplane unit-dataplane fuzz-dataplane fuzz verify verify-dataplane
 .PHONY: signal-experiments throughput-grid-in-band
 dataplane: packages proto
-	@$(DATAPLANE) all
+	+@$(DATAPLANE) all
 
 lint-dataplane: dataplane
-	@$(DATAPLANE) lint
+	+@$(DATAPLANE) lint
 
 unit-dataplane: dataplane
-	@$(DATAPLANE) unit fuzz-corpus
+	+@$(DATAPLANE) unit fuzz-corpus
 
 fuzz-dataplane: dataplane ## fuzz what the agent reads of the authority (FUZZ_SECONDS, 60)
-	@$(DATAPLANE) fuzz
+	+@$(DATAPLANE) fuzz
 
 # Names of before.
 .PHONY: fuzz-authority fuzz-authority-corpus
@@ -36,7 +36,7 @@ fuzz: ## fuzz every parser of outside bytes, one after the other (FUZZ_SECONDS e
 verify: verify-dataplane
 
 verify-dataplane: dataplane ## load every BPF program and print its instruction count and run-once times (also: make verify)
-	@$(DATAPLANE) verify
+	+@$(DATAPLANE) verify
 
 signal-experiments: setup ## in-band signals: cost, abuse, timing, cells (8 minutes); results in var/signal-*
 	@for name in signal-cost signal-abuse signal-timing signal-cells; do \

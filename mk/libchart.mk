@@ -8,10 +8,10 @@ LIBCHART := $(MAKE) -C clients/c BUILD=$(BUILD)
 ##@ Clients in C
 .PHONY: libchart lint-libchart unit-libchart
 libchart: packages ## build libchart and chart-blast (build/clients)
-	@$(LIBCHART) all
+	+@$(LIBCHART) all
 
 lint-libchart: packages
-	@$(LIBCHART) lint
+	+@$(LIBCHART) lint
 
 unit-libchart: packages
-	@$(LIBCHART) unit
+	+@$(LIBCHART) unit

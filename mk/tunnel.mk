@@ -9,16 +9,16 @@ TUNNEL := $(MAKE) -C dataplane/tunnel BUILD=$(BUILD)
 ##@ Elastic tunnels
 .PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel soak-tunnel throughput-tunnel tunnel-range
 tunnel: packages proto
-	@$(TUNNEL) all
+	+@$(TUNNEL) all
 
 lint-tunnel: packages proto
-	@$(TUNNEL) lint
+	+@$(TUNNEL) lint
 
 unit-tunnel: packages proto
-	@$(TUNNEL) unit fuzz-corpus
+	+@$(TUNNEL) unit fuzz-corpus
 
 fuzz-tunnel: packages proto ## fuzz what the tunnel reads from outside (FUZZ_SECONDS, 60)
-	@$(TUNNEL) fuzz
+	+@$(TUNNEL) fuzz
 
 soak-tunnel: setup ## an hour of a tunnel whose connections change every second
 	@$(PYTEST) -m "lab and slow" tests/tunnel_program
