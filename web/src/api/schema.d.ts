@@ -3911,12 +3911,12 @@ export interface components {
             inference_active_priority?: number | null;
             /**
              * Authority Unauthorised
-             * @description What nodes do with in-band requests without an authorisation: drop, or the free level (free).
+             * @description What nodes do with in-band requests without an authorisation: drop, or grant an available rate (free).
              */
             authority_unauthorised?: ("drop" | "free") | null;
             /**
              * Authority Free Available Bps
-             * @description Available rate of the free level (10000000).
+             * @description Available rate that these are granted (10000000).
              */
             authority_free_available_bps?: number | null;
         };

@@ -38,7 +38,7 @@ export const SETTINGS: Setting[] = [
   },
   {
     name: "authority_free_available_bps",
-    label: "Available rate of the free level",
+    label: "Available rate that these are granted",
     usual: 10,
     suffix: " Mb/s",
     factor: 1e6,
