@@ -4190,7 +4190,7 @@ export interface components {
             inference_active_priority?: number | null;
             /**
              * Authority Unauthorised
-             * @description What nodes do with in-band requests without an authorisation: drop, or grant an available rate (free).
+             * @description What nodes do with in-band requests without an authorisation: drop, or an available rate (free).
              */
             authority_unauthorised?: ("drop" | "free") | null;
             /**

@@ -73,7 +73,7 @@ class PlatformSettingsBody(Input):
     )
     authority_unauthorised: Literal["drop", "free"] | None = Field(
         default=None,
-        description="What nodes do with in-band requests without an authorisation: drop, or grant an available rate (free).",
+        description="What nodes do with in-band requests without an authorisation: drop, or an available rate (free).",
     )
     authority_free_available_bps: Annotated[int, Field(ge=0, le=10**13)] | None = Field(
         default=None, description="Available rate that these are granted (10000000)."
