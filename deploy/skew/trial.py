@@ -54,7 +54,7 @@ class Findings:
         """One check."""
         self.names.append(name)
         self.failed += not good
-        print(json.dumps({"check": name, "good": good, "detail": detail[:400]}), flush=True)
+        print(json.dumps({"check": name, "good": good, "detail": detail[:1500]}), flush=True)
 
     def check(self, name: str, made: Callable[[], str]) -> None:
         """A check that raises when it fails."""
@@ -122,7 +122,19 @@ class Trial:
         account = self.transfer(port, in_band=in_band)
         if account.congestion == CONTROL:
             return carried(account, low_bps, RATE_MBIT * 1e6)
-        return carried(self.transfer(port, in_band=in_band), low_bps, RATE_MBIT * 1e6) + " the second time"
+        first = self.counters()
+        account = self.transfer(port, in_band=in_band)
+        if account.congestion != CONTROL:
+            raise AssertionError(f"under {account.congestion}, twice; signals: {first}, then {self.counters()}")
+        return f"{carried(account, low_bps, RATE_MBIT * 1e6)} the second time; signals at the first: {first}"
+
+    def counters(self) -> str:
+        """What the nodes counted of signals, where it is not nothing."""
+        told = {}
+        for node in ("alpha", "bravo"):
+            signalling = installed.agent_status(self.lab, node).get("signalling", {})
+            told[node] = {name: count for name, count in signalling.get("counters", {}).items() if count}
+        return json.dumps(told)
 
     def transfer(self, port: int, *, in_band: bool) -> Account:
         """A flow from its beginning to its end."""
