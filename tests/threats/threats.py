@@ -60,7 +60,7 @@ DESCRIPTION = (
     " were. flood_granted_goodput_share: two TCP flows of 8 Mb/s guaranteed each across a bottleneck of 40 Mb/s, while"
     " 300 sources behind another node send 39 Mb/s of data, 1000 forged signals and 500 under that node's own good key"
     " a second across it, and 300 addresses ask gateway and authority 100 times a second; over the same flows' goodput"
-    " without that. flood_first_rate_rtts: round trips until a flow that asks in band knows its rate in that time; its"
+    " without that. flood_first_rate_ms: until a flow that asks in band knows its rate in that time; its"
     " peer: without the flood."
 )
 
