@@ -4,6 +4,7 @@
  *   {"command": "set", "connections": M, "lease_ms": N}     origin; lease 0 or absent: for good
  *       "limit_bps": B                                      with connections; payload let out at most, absent: all
  *   {"command": "set", "weights": {"NAME": N, ...}}         origin; both forms may be joined
+ *   {"command": "application", ...}                         see application_control.h
  *   {"command": "quit"}
  * Answers: {"ok": true, ...} or {"ok": false, "error": "sentence"}. */
 #ifndef ITM_CONTROL_H
