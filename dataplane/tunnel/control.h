@@ -46,9 +46,11 @@ void control_close(struct control *control);
 int control_accept(struct control *control);
 /* Serves a client that is readable; false when it is gone. */
 bool control_serve(struct control *control, int client);
-/* A client: asks for the state of a running tunnel; the caller frees the line. NULL after a sentence on standard error.
- */
-char *control_ask(const char *path);
+#define CONTROL_GET "{\"command\":\"get\"}"
+
+/* A client: sends a running tunnel a line and returns its answer, which the caller frees. NULL after a sentence on
+ * standard error; a tunnel that does not answer is waited for two seconds. */
+char *control_ask(const char *path, const char *line);
 /* Whether the command's member of this name is this string. */
 bool control_names(const cJSON *command, const char *member, const char *value);
 

@@ -67,7 +67,7 @@ void state_write_metrics(const cJSON *state, FILE *out) {
 }
 
 int state_print(const char *control, bool json) {
-    char *line = control_ask(control);
+    char *line = control_ask(control, CONTROL_GET);
     if (!line)
         return 1;
     cJSON *state = cJSON_Parse(line);

@@ -127,7 +127,7 @@ def test_a_file_that_is_missing_ends_the_start(lab: Lab) -> None:
     missing = command("origin", "--destination", "192.0.2.1:1", "--control", "/run/chart-test-app.sock")
     told = lab.exec("alpha", [*missing, "--application", "/nowhere.so"], check=False)
     assert told.returncode == 1
-    assert "application /nowhere.so" in told.stderr
+    assert "application nowhere: it did not start: /nowhere.so" in told.stderr
 
 
 def tunnel_command(tunnel: Tunnel, **members: object) -> None:
