@@ -20,11 +20,13 @@ from chart_client.commands import (
     network,
     node_ends,
     observed,
+    pair_group,
     ranking,
     receipt,
     request,
     sensing,
     session_rule,
+    settings,
     stated,
     tenant,
     trust,
@@ -83,6 +85,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     network.node.add_typer(node_ends.end, name="end")
     app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tenant.app, name="tenant")
+    app.add_typer(settings.app, name="settings")
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
     app.add_typer(admission.quota, name="quota")
@@ -100,6 +103,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         app.add_typer(getattr(sensing, name), name=name)
     app.add_typer(ranking.app, name="estimate")
     app.add_typer(mesh.app, name="mesh")
+    app.add_typer(pair_group.app, name="pair-group")
     app.add_typer(alerts.alert, name="alert")
     app.command()(apply.apply)
     app.command()(apply.export)
@@ -124,7 +128,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             "quota",
             "callback",
         ),
-        *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
+        *("sensing", "estimate", "snapshot", "mesh", "pair-group", "alert", "authorisation", "flow", "audit", "series"),
         *("enrolment", "identity", "peer", "next-hop", "session-rule"),
         *("apply", "export"),
         *("explain", "run", "doctor", "token", "version"),

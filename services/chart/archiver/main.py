@@ -7,6 +7,7 @@ import sys
 from chart.archiver import rpc as archiver_rpc
 from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
+from chart.archiver.pair_repository import PairRepository
 from chart.archiver.repository import Repository
 from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.settings import ArchiverSettings
@@ -16,6 +17,7 @@ from chart.common import database, rpc, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
+from chart.common.platform_settings import PlatformView
 from chart.common.streams import connect
 
 
@@ -33,9 +35,18 @@ async def serve(settings: ArchiverSettings) -> None:
                 AlertRepository(pool),
                 SnapshotRepository(pool),
             )
-            backplane = Backplane(repository, rollups, alerts, snapshots, clock, settings)
+            platform = PlatformView()
+            backplane = Backplane(repository, rollups, alerts, snapshots, clock, settings, platform)
             relay = OutboxRelay(pool, broker, "archiver")
-            servicer = archiver_rpc.ArchiveServicer(repository, rollups, alerts, snapshots, backplane)
+            servicer = archiver_rpc.ArchiveServicer(
+                repository,
+                rollups,
+                alerts,
+                snapshots,
+                backplane,
+                PairRepository(pool),
+                settings.rollup_minute_retention_days,
+            )
 
             async def database_answers() -> None:
                 await database.reachable(pool)
@@ -45,7 +56,8 @@ async def serve(settings: ArchiverSettings) -> None:
                 HealthServer(settings.http_listen, {"database": database_answers, "archiving": archiver.check}),
             ):
                 await runtime.run_together(
-                    archiver.run_facts(), archiver.run_loads(), archiver.run_retention(), backplane.run(), relay.run()
+                    *(archiver.run_facts(), archiver.run_loads(), archiver.run_retention(), backplane.run()),
+                    *(relay.run(), platform.run(broker)),
                 )
     finally:
         await broker.close()

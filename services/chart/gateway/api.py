@@ -25,7 +25,9 @@ from chart.gateway.routes import (
     nodes,
     observed,
     operations,
+    pair_groups,
     paths,
+    platform_settings,
     policies,
     quotas,
     rate_requests,
@@ -78,8 +80,9 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, meshes, session_rules, tenants, quotas, tunnels),
-        *(history, observed, events, session, operations),
+        *(rate_requests, callbacks, nodes, links, paths, policies, platform_settings, meshes),
+        *(session_rules, tenants, quotas, tunnels),
+        *(history, pair_groups, observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:
