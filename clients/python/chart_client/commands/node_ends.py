@@ -65,7 +65,7 @@ def with_application(
     """The ends of a node with an application of one of them added or changed, or taken away (None).
 
     Raises:
-        typer.BadParameter: there is no such end or application, or a new one lacks its file.
+        typer.BadParameter: the end or application is not found, or a new one lacks its file.
     """
     listed = [one.model_dump(mode="json") for one in ends]
     of = next((one for one in listed if one["tunnel"] == tunnel), None)
@@ -202,7 +202,7 @@ def set_application(
     said = {"file": file, "argument": argument, "limit_ms": limit_ms, "on": on}
     changes = {field: value for field, value in said.items() if value is not None}
     if not delete and not changes:
-        raise typer.BadParameter("state what is to change: --file, --argument, --limit-ms, --on, --off or --delete")
+        raise typer.BadParameter("set what is to change: --file, --argument, --limit-ms, --on, --off or --delete")
     with session(server, token, as_json=as_json) as client:
         known = client.nodes.get(node_id)
         ends = with_application(known.tunnel_ends, tunnel, name, None if delete else changes)
