@@ -3,6 +3,7 @@
 root       the chart's context
 name       component and console script (chart-<name>)
 values     the component's values: replicas, resources
+image      the image it is in; default: chart-services
 role       key of the database secret; empty: no database
 extra      further environment, as YAML
 open       ports that everybody may reach
@@ -73,7 +74,7 @@ spec:
             matchLabels: {{- include "chart.selector" . | nindent 14 }}
       containers:
         - name: {{ .name }}
-          image: {{ include "chart.image" (dict "root" .root "image" "chart-services") }}
+          image: {{ include "chart.image" (dict "root" .root "image" (default "chart-services" .image)) }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           command: [chart-{{ .name }}]
           env:
