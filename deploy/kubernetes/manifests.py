@@ -18,14 +18,23 @@ ROOT_CAPABILITIES = {
 # escalate.
 FILE_CAPABILITIES = {"sensor-pod": ["NET_RAW"]}
 METRICS_PORT = 8080
-WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job"}
+WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob"}
+# Those that end, and so need no probes.
+JOBS = {"Job", "CronJob"}
 
 Manifest = dict[str, Any]
 
 
+def pod_of(manifest: Manifest) -> dict[str, Any]:
+    """The specification of a workload's pods."""
+    spec = manifest["spec"]["jobTemplate"]["spec"] if manifest["kind"] == "CronJob" else manifest["spec"]
+    pod: dict[str, Any] = spec["template"]["spec"]
+    return pod
+
+
 def containers(manifest: Manifest) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Pod specification and container, for every container of a workload."""
-    pod = manifest["spec"]["template"]["spec"]
+    pod = pod_of(manifest)
     for container in [*pod.get("initContainers", []), *pod["containers"]]:
         yield pod, container
 
@@ -100,7 +109,7 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
             found += policy_faults(manifest)
         if kind not in WORKLOADS:
             continue
-        pod = manifest["spec"]["template"]["spec"]
+        pod = pod_of(manifest)
         if pod.get("serviceAccountName") not in accounts:
             found.append(f"{kind} {name}: its service account is not in the chart")
         if pod.get("automountServiceAccountToken", True):
@@ -109,7 +118,7 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
         for spec, container in containers(manifest):
             where = f"{kind} {name}, container {container['name']}"
             found += container_faults(where, spec, container, privileged=privileged)
-            if kind != "Job" and container not in spec.get("initContainers", []):
+            if kind not in JOBS and container not in spec.get("initContainers", []):
                 found += [
                     f"{where}: no {probe}" for probe in ("livenessProbe", "readinessProbe") if probe not in container
                 ]
