@@ -18,6 +18,8 @@ ROOT_CAPABILITIES = {
 # escalate.
 FILE_CAPABILITIES = {"sensor-pod": ["NET_RAW"]}
 METRICS_PORT = 8080
+# Programs of a node, which the broker knows by the certificate of their node where the values say so.
+NODE_COMPONENTS = {AGENT, "tunnel-ends", "sensor-pod"}
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob"}
 # Those that end, and so need no probes.
 JOBS = {"Job", "CronJob"}
@@ -83,6 +85,24 @@ def token_faults(kind: str, name: str, component: str, pod: dict[str, Any], *, e
         missing = {"--authority", "--authority-ca", "--enrolment-token-file"} - given
         if missing or not tokens:
             yield f"{kind} {name}: cannot enrol, {', '.join(sorted(missing)) or 'the token'} is missing"
+
+
+def broker_faults(manifests: list[Manifest], kafka: dict[str, Any]) -> Iterator[str]:
+    """Whoever speaks to the broker does it as the values say: with its own secret, with that of all, or as the node."""
+    for manifest in (one for one in manifests if one["kind"] in WORKLOADS):
+        component = component_of(manifest)
+        for volume in pod_of(manifest).get("volumes", []):
+            if volume["name"] != "kafka":
+                continue
+            sources = [*volume.get("projected", {}).get("sources", []), volume]
+            found = [one["secret"].get("secretName", one["secret"].get("name")) for one in sources if "secret" in one]
+            stated = kafka.get("nodes", {})
+            if component in NODE_COMPONENTS and stated.get("identity") == "enrolment":
+                wanted = [stated["caSecret"]] if stated.get("caSecret") else []
+            else:
+                wanted = [kafka.get("secrets", {}).get(component) or kafka.get("secret")]
+            if found != wanted:
+                yield f"{manifest['kind']} {manifest['metadata']['name']}: has {found} for the broker, not {wanted}"
 
 
 def policy_faults(policy: Manifest) -> Iterator[str]:
