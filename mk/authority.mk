@@ -2,5 +2,5 @@
 LONG += threat-test
 
 .PHONY: threat-test
-threat-test: packages python proto ## forgeries, stolen certificates, rotation, revocation, kill -9; writes var/threats/report.json
+threat-test: setup ## forgeries, stolen certificates, floods, rotation, revocation, kill -9 (7 minutes); writes var/threats/report.json
 	@cd tests && $(PYTHON) -m threats.threats --out $(VAR)/threats

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from chart.maintenance import broker_identities
 from chart_lab import children, enrolment, kernel, supervisord
@@ -136,6 +137,17 @@ def configuration(processes: list[Supervised], socket: Path, directory: Path) ->
 def _control(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "supervisor.supervisorctl", "-c", str(lab.directory / "supervisord.conf")]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=30)
+
+
+def control(lab: Lab, action: Literal["start", "stop"], name: str) -> None:
+    """Starts or stops one supervised process and returns when it runs or has ended.
+
+    Raises:
+        LabError: it did not, with supervisord's own words.
+    """
+    done = _control(lab, action, name)
+    if done.returncode != 0:
+        raise LabError(f"supervisord does not {action} {name}: {(done.stdout + done.stderr).strip()}")
 
 
 def processes(lab: Lab) -> Iterator[tuple[str, str, str]]:

@@ -23,7 +23,8 @@ from support.figures import Figures
 from support.waiting import poll, until
 
 if TYPE_CHECKING:
-    from agent.conftest import World
+    from agent.running import World
+    from support.kafka import KafkaServer
 
 pytestmark = pytest.mark.contract
 
@@ -107,7 +108,9 @@ def test_a_grant_between_nodes_is_for_every_address_of_both(world: World) -> Non
                 until(told, "that a flow matches is told", PREPARED_S)
 
 
-def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(world: World, figures: Figures) -> None:
+def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(
+    world: World, kafka: KafkaServer, figures: Figures
+) -> None:
     request = f"{world.node}-1"
     lease_s = 6
     world.grant(request, GR)
@@ -115,7 +118,7 @@ def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(world: W
     ends_at = time.monotonic() + lease_s
     world.state_rate(2 * AR, lease_us=lease_s * 1_000_000)
     until(lambda: world.agent.rate_bps(request) == GR + 2 * AR, "the agent has the short lease", lease_s)
-    world.kafka.pause()
+    kafka.pause()
     try:
         figures.reached(lambda: world.agent.rate_bps(request) == GR, "the available rate ended", lease_s + 5)
         assert time.monotonic() >= ends_at - 0.5
@@ -123,40 +126,40 @@ def test_without_the_broker_link_rates_end_and_guaranteed_rates_live_on(world: W
         until(lambda: not world.agent.status()["broker_connected"], "the agent saw that the broker is away", 60)
         assert world.agent.rate_bps(request) == GR
     finally:
-        world.kafka.resume()
+        kafka.resume()
     with world.streams.follow(STATUS, grant_status_pb2.GrantStatus, f",{world.node}") as next_status:
         world.state_rate(3 * AR)
         until(lambda: world.agent.rate_bps(request) == GR + 3 * AR, "the available rate is back")
         until(lambda: next_status(20)[0].kernel_rate_bps == GR + 3 * AR, "the status follows", 20)
 
 
-def test_a_broker_that_starts_again_is_found_again(world: World) -> None:
+def test_a_broker_that_starts_again_is_found_again(world: World, kafka: KafkaServer) -> None:
     request = f"{world.node}-1"
     world.grant(request, GR)
     until(lambda: world.agent.rate_bps(request) == GR + AR, "the kernel has GR + AR", PREPARED_S)
-    world.kafka.kill()
+    kafka.kill()
     try:
         until(lambda: not world.agent.status()["broker_connected"], "the agent saw that the broker is away", 60)
         assert world.agent.rate_bps(request) == GR + AR
     finally:
-        world.kafka.start()
+        kafka.start()
     with world.streams.follow(STATUS, grant_status_pb2.GrantStatus, f"{request},{world.node}") as next_status:
         world.release(request)
         until(lambda: next_status(20)[0].state == grant_status_pb2.GRANT_STATE_REMOVED, "the release is confirmed", 20)
     assert world.agent.rate_bps(request) == 0
 
 
-def test_a_start_without_the_broker_calls_no_link_down(world: World) -> None:
+def test_a_start_without_the_broker_calls_no_link_down(world: World, kafka: KafkaServer) -> None:
     assert world.agent.stop() == 0
     with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
-        world.kafka.pause()
+        kafka.pause()
         try:
             world.agent.start("--link", f"{world.link}=to-peer:{LINK_CAPACITY_BPS}")
             began = time.monotonic()
             # Its first state, if it had one, is on its way by now.
             until(lambda: time.monotonic() > began + 2, "the agent has run for two seconds", 3)
         finally:
-            world.kafka.resume()
+            kafka.resume()
         seen: list[tuple[bool, ...]] = []
 
         def looked() -> bool:

@@ -12,7 +12,7 @@ from support.waiting import until
 from threats.bounds import UNNAMED, command_out_of_bounds, refused
 
 if TYPE_CHECKING:
-    from agent.conftest import World
+    from agent.running import World
 
 pytestmark = pytest.mark.contract
 
@@ -22,7 +22,7 @@ def test_commands_out_of_bounds_are_refused_counted_and_reported(world: World, f
     with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
         tried, applied = command_out_of_bounds(world)
         wanted = f"link {world.node}:{UNNAMED} is only observed: no --link of this node names it"
-        until(lambda: wanted in next_state(10)[0].faults, "the node's state has the fault", 10)
+        until(lambda: wanted in next_state(60)[0].faults, "the node's state has the fault", 60)
     figures.at_most("commands_out_of_bounds_applied", applied, 0, f"of {tried}", sound=0)
     metrics = world.agent.metrics()
     for bound, count in refused(world).items():

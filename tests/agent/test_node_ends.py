@@ -11,7 +11,7 @@ from chart.v1 import topology_pb2
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from agent.conftest import World
+    from agent.running import World
 
 pytestmark = pytest.mark.contract
 

@@ -12,11 +12,11 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from google.protobuf.message import Message
 
 from chart_lab import kernel
@@ -190,8 +190,11 @@ class Relay:
 class Agent:
     """A chart-agent process on the sending node."""
 
-    def __init__(self, pair: Pair, node: str, bootstrap: str, directory: Path) -> None:
+    def __init__(
+        self, pair: Pair, node: str, bootstrap: str, directory: Path, environment: dict[str, str] | None = None
+    ) -> None:
         self.node = node
+        self._environment = environment or {}
         self._pair = pair
         self.directory = directory
         self._log = directory / "agent.log"
@@ -207,7 +210,11 @@ class Agent:
             command += ["--link", f"{self.node}:to-peer=to-peer"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                env={**os.environ, **self._environment},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         until(self._answers, f"the agent answers (log: {self._log.read_text()})", 20)
 
@@ -281,9 +288,19 @@ def end_of(consumer: Consumer, partition: TopicPartition, limit_s: float = 20.0)
 class Streams:
     """Writes what allocator, reservations and registry would; reads what the agent writes."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+    def __init__(
+        self, bootstrap: str, as_writer: Callable[[str], Mapping[str, str | int | float | bool]] = lambda _: {}
+    ) -> None:
+        """``as_writer``: of a topic, the settings of librdkafka by which a broker under TLS knows who writes it."""
+        self.bootstrap = bootstrap
+        self._as_writer = as_writer
+        self._producers: dict[str, Producer] = {}
+
+    def _producer(self, topic: str) -> Producer:
+        if topic not in self._producers:
+            own = {"bootstrap.servers": self.bootstrap, "linger.ms": 0, "log_level": 0}
+            self._producers[topic] = Producer({**self._as_writer(topic), **own})
+        return self._producers[topic]
 
     def publish(self, topic: str, key: str, value: Message | None, traceparent: str = "") -> None:
         """Write one record and wait for the broker's word."""
@@ -292,17 +309,23 @@ class Streams:
             headers.append(("type", value.DESCRIPTOR.full_name.encode()))
         if traceparent:
             headers.append(("traceparent", traceparent.encode()))
-        self._producer.produce(
-            topic, value.SerializeToString() if value is not None else None, key=key, headers=headers
+        producer, failed = self._producer(topic), list[KafkaError]()
+        producer.produce(
+            topic,
+            value.SerializeToString() if value is not None else None,
+            key=key,
+            headers=headers,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
         )
-        assert self._producer.flush(20) == 0, "the broker did not take the record"
+        assert producer.flush(20) == 0, "the broker did not take the record"
+        assert not failed, f"the broker did not take the record: {failed[0]}"
 
     @contextlib.contextmanager
     def follow(self, topic: str, message: type[M], key_part: str) -> Iterator[Callable[[float], tuple[M, str]]]:
         """New records of a stream whose key contains ``key_part``: a function (limit_s) -> (value, traceparent)."""
         consumer = Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                "bootstrap.servers": self.bootstrap,
                 "group.id": secrets.token_hex(4),
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 20,

@@ -30,6 +30,16 @@ def listens(address: str) -> bool:
         return False
 
 
+def _stands(thread: Path) -> bool:
+    """Whether a thread (its folder in /proc) is stopped or gone. A busy machine lets threads run on for a while after
+    the signal: one of them has to be scheduled to take it.
+    """
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return True
+
+
 class ServerProcess:
     """One server process with its log file. The kernel kills it when the test session dies."""
 
@@ -84,9 +94,11 @@ class ServerProcess:
             process.wait(10)
 
     def pause(self) -> None:
-        """Stop it from running; connections stay open and nobody answers."""
+        """Stop it from running, and return when every thread stands; connections stay open and nobody answers."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self._process.pid}/task")
+        until(lambda: all(_stands(thread) for thread in threads.iterdir()), f"{self.name} stands")
 
     def resume(self) -> None:
         """Let it run again."""

@@ -7,7 +7,8 @@ from typing import Any, TypedDict
 
 from grpc import aio
 
-from chart.archiver import alerts
+from chart.archiver import alerts, pairs
+from chart.archiver.service import QuestionError
 from chart.common.rpc_errors import RefusalError, conflict, invalid, not_found
 from chart.v1 import (
     archive_pb2,
@@ -40,6 +41,7 @@ class MemoryBackplane(archive_pb2_grpc.ArchiveServicer):
 
     def __init__(self) -> None:
         self.rules: dict[str, Any] = {}
+        self.groups: dict[str, Any] = {}
 
     async def QueryRollups(self, request: Any, context: Any) -> Any:  # noqa: N802
         one = archive_pb2.Rollup(
@@ -88,6 +90,45 @@ class MemoryBackplane(archive_pb2_grpc.ArchiveServicer):
     def _check(self, identity: str) -> None:
         if identity not in ("latest", SNAPSHOT_ID):
             raise not_found("snapshot", identity, [SNAPSHOT_ID])
+
+    async def PutPairGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        try:
+            group = pairs.check(request.group)
+        except QuestionError as error:
+            raise invalid(error.field, error.detail) from error
+        before = self.groups.get(group.id)
+        if request.expected_revision and (before is None or before.revision != request.expected_revision):
+            raise conflict("another revision")
+        group.revision = before.revision + 1 if before else 1
+        group.owner = before.owner if before else group.owner
+        self.groups[group.id] = group
+        return archive_pb2.PutPairGroupResponse(group=group, created=before is None)
+
+    async def DeletePairGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self.groups.pop(request.id, None) is None:
+            raise not_found("group of pairs", request.id)
+        return archive_pb2.DeletePairGroupResponse()
+
+    async def ListPairGroups(self, request: Any, context: Any) -> Any:  # noqa: N802
+        found = [one for one in self.groups.values() if request.id in ("", one.id)]
+        return archive_pb2.ListPairGroupsResponse(groups=found)
+
+    async def QueryPairs(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.group not in self.groups:
+            raise not_found("group of pairs", request.group)
+        one = archive_pb2.PairSeries(unit="us", at_us=[AT_US], mean=[2], minimum=[1], maximum=[3], count=[4])
+        if request.by_pair:
+            one.source_node, one.destination_node = "alpha", "delta"
+        else:
+            one.MergeFrom(archive_pb2.PairSeries(p50=[2], p95=[3], pairs=[1]))
+        yield one
+
+    async def DownloadHistory(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.group not in self.groups:
+            raise not_found("group of pairs", request.group)
+        yield archive_pb2.DownloadHistoryResponse(file_name="history.csv")
+        yield archive_pb2.DownloadHistoryResponse(data=b"source,destination\n")
+        yield archive_pb2.DownloadHistoryResponse(data=b"alpha,delta\n")
 
     async def PutAlertRule(self, request: Any, context: Any) -> Any:  # noqa: N802
         try:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from agent.world import LINK_CAPACITY_BPS, now_us, run
+from agent.running import World, world_up
+from agent.world import LINK_CAPACITY_BPS, Agent, Pair, Streams, now_us, run
+from chart.common import catalogue, kafka_properties
+from chart.maintenance import broker_identities
 from chart.v1 import flow_grant_pb2, link_rate_pb2, topology_pb2
+from chart_lab.platform.stack import Platform
+from support.authority import Place
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from agent.conftest import World
+from threats.clients import admitted, as_node
 
 # Longer than a node takes a grant for.
 HOUR_US = 3600 * 1_000_000
@@ -95,3 +103,40 @@ def command_out_of_bounds(world: World) -> tuple[int, int]:
         ):
             world.streams.publish(topic, key, None)
     return 3 + len(rates), applied
+
+
+@contextmanager
+def _standing(platform: Platform, name: str) -> Iterator[None]:
+    """A service of the platform does not run on while the block does."""
+    (pid,) = [one.pid for one in platform.status() if one.name == name]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def by_stolen_services(platform: Platform, place: Place, node: str, files: tuple[str, str]) -> tuple[int, int]:
+    """The same to an enrolled node's agent at the platform's broker, with the certificates of those services that
+    command nodes: (tried, applied). The allocator stands still, so that every rate that the agent has is the thief's.
+    """
+    settings = platform.settings
+    admitted(as_node(settings, place, files), "chart.node-state.v1", node)
+    directory = place.folder / node
+    directory.mkdir()
+    properties = directory / broker_identities.PROPERTIES
+    properties.write_text(broker_identities.properties(place.ca_file, *map(Path, files)))
+    streams = catalogue.load()
+
+    def as_writer(topic: str) -> dict[str, str]:
+        (writer,) = streams.topic(topic).writers
+        return platform.broker_properties(writer) or {}
+
+    pair = Pair()
+    agent = Agent(pair, node, settings.kafka_bootstrap, directory, {kafka_properties.VARIABLE: str(properties)})
+    with (
+        _standing(platform, "allocator"),
+        world_up(pair, agent, Streams(settings.kafka_bootstrap, as_writer)) as world,
+    ):
+        until(lambda: "htb c4a0:" in pair.qdiscs(), "the link that the node names has its queue")
+        return command_out_of_bounds(world)

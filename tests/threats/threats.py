@@ -16,6 +16,7 @@ import ssl
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,17 @@ import psycopg
 
 from chart.authority.keys import context as key_context
 from chart.authority.keystore_embedded import EmbeddedKeyStore
-from chart.common import qos
 from chart_lab.experiments.framework import Figure
 from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
-from threats import commands, hostile, impostors, tenants
+from threats import bounds, commands, hostile, impostors, tenants
 from threats.flood import Flood, beside
-from threats.forgeries import FLOW, Attack
+from threats.forgeries import Attack
 from threats.load import Load, measure, quantiles, read_keys
 from threats.replica import Replica, platform_up
+from threats.rotation import End
 
 FORGERIES = 100_000
 ROTATIONS = 20
@@ -219,7 +220,7 @@ class Threats:
         sender, receiver = await quick.place.node("sender"), await quick.place.node("receiver")
         duration_s = ROTATIONS * ROTATION_S
         background = asyncio.create_task(read_keys([self.replicas[0].address], self.load_clients[:4], duration_s))
-        ends = [End(self, sender), End(self, receiver)]
+        ends = [End(partial(self.keys, one, "/v1/keys/sender/receiver")) for one in (sender, receiver)]
         for end in ends:
             await end.ask()
         following = [asyncio.create_task(end.follow()) for end in ends]
@@ -279,6 +280,12 @@ class Threats:
         settings = self.platform.settings
         found = await asyncio.to_thread(commands.by_node, settings, self.place, "mallory", "alpha")
         self._figure_of("commands_by_node", "commands", found)
+        bounded = await self.place.enrol("node/bounded")
+        tried, applied = await asyncio.to_thread(
+            bounds.by_stolen_services, self.platform, self.place, "bounded", bounded
+        )
+        self.figure("commands_out_of_bounds_tried", tried, "commands")
+        self.figure("commands_out_of_bounds_applied", applied, "commands", "<= 0")
         broker_s = await commands.shut_out_s(settings, self.place)
         events_s = await commands.event_stream_s(settings, self.issuer)
         self.figure("stream_after_revocation_s", round(max(broker_s, events_s), 3), "s", "<= 5")
@@ -333,46 +340,6 @@ class Threats:
         self.notes["logs"] = {"secrets": len(secrets), "octets": sum(map(len, texts))}
 
 
-class End:
-    """One end of the pair sender > receiver that follows the keys as the agent does."""
-
-    def __init__(self, threats: Threats, client: httpx.AsyncClient) -> None:
-        self._threats, self._client = threats, client
-        self._epochs: list[dict[str, Any]] = []
-        self._renew_at_us = 0
-        self._pair = qos.Pair()
-        self._installed: set[int] = set()
-        self._sequences: dict[int, int] = {}
-        self.newest = 0
-
-    async def ask(self) -> None:
-        found = await self._threats.keys(self._client, "/v1/keys/sender/receiver")
-        self._epochs, self._renew_at_us = found["epochs"], found["renew_at_us"]
-        for epoch in self._epochs:
-            if epoch["generation"] not in self._installed:
-                self._installed.add(epoch["generation"])
-                self._pair.install(epoch["epoch"], base64.b64decode(epoch["key"]))
-            self.newest = max(self.newest, epoch["generation"])
-
-    async def follow(self) -> None:
-        while True:
-            wait_s = min(1.0, max(0.1, (self._renew_at_us - time.time() * 1e6) / 1e6 + 0.05))
-            await asyncio.sleep(wait_s)
-            await self.ask()
-
-    def send(self) -> qos.Signal:
-        now_us = time.time() * 1e6
-        usable = [one for one in self._epochs if one["sign_from_us"] <= now_us < one["expires_at_us"]]
-        epoch = usable[-1]
-        sequence = qos.next_sequence(self._sequences.get(epoch["generation"], 0))
-        self._sequences[epoch["generation"]] = sequence
-        made = qos.Signal(qos.Qos(guaranteed_rate=0x61B0), 1, epoch["epoch"], sequence)
-        return made.sign(FLOW, base64.b64decode(epoch["key"]))
-
-    def accept(self, sent: qos.Signal) -> bool:
-        return self._pair.verify(sent, FLOW) is qos.Reason.OK
-
-
 async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple[dict[str, Figure], dict[str, Any]]:
     """All trials in order."""
     quickly = {"CHART_AUTHORITY_KEY_LIFE_S": str(2 * ROTATION_S), "CHART_AUTHORITY_KEY_LEAD_S": "1"}
@@ -420,7 +387,7 @@ def main() -> int:
             issuer.close()
     out.mkdir(parents=True, exist_ok=True)
     listed = [
-        {"name": one.name, "value": one.value, "unit": one.unit, "goal": one.goal, "peer": None}
+        {"name": one.name, "value": one.value, "unit": one.unit, "goal": one.goal, "peer": one.peer}
         for one in figures.values()
     ]
     report = {"command": "make threat-test", "description": DESCRIPTION, "figures": listed}
@@ -428,7 +395,7 @@ def main() -> int:
     (out / "details.json").write_text(json.dumps(notes, indent=2) + "\n")
     for one in figures.values():
         verdict = {True: "met", False: "MISSED", None: ""}[one.met()]
-        sys.stdout.write(f"{one.name:28} {one.value:>12} {one.unit:12} {one.goal or '':12} {verdict}\n")
+        sys.stdout.write(f"{one.name:28} {one.value!s:>12} {one.unit:12} {one.goal or '':12} {verdict}\n")
     return 0 if all(one.met() is not False for one in figures.values()) else 1
 
 

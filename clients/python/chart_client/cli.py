@@ -20,6 +20,7 @@ from chart_client.commands import (
     network,
     node_ends,
     observed,
+    pair_group,
     ranking,
     receipt,
     request,
@@ -100,6 +101,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         app.add_typer(getattr(sensing, name), name=name)
     app.add_typer(ranking.app, name="estimate")
     app.add_typer(mesh.app, name="mesh")
+    app.add_typer(pair_group.app, name="pair-group")
     app.add_typer(alerts.alert, name="alert")
     app.command()(apply.apply)
     app.command()(apply.export)
@@ -124,7 +126,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             "quota",
             "callback",
         ),
-        *("sensing", "estimate", "snapshot", "alert", "authorisation", "flow", "audit", "series"),
+        *("sensing", "estimate", "snapshot", "mesh", "pair-group", "alert", "authorisation", "flow", "audit", "series"),
         *("enrolment", "identity", "peer", "next-hop", "session-rule"),
         *("apply", "export"),
         *("explain", "run", "doctor", "token", "version"),

@@ -29,6 +29,7 @@ from chart_client.models import (
     Tunnel,
 )
 from chart_client.observed import Audit, Authorisations, Flows, InBandFlows, NodeKeys
+from chart_client.pair_groups import PairGroups
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
@@ -166,6 +167,13 @@ class Measurements(Resource):
         """The newest of each source, destination and metric."""
         return self._all(Measurement, path_of("measurements"), source=source, destination=destination, metric=metric)
 
+    def prometheus(
+        self, *, source: str | None = None, destination: str | None = None, metric: str | None = None
+    ) -> str:
+        """The same as text that Prometheus reads; failed and stale ones are left out."""
+        query = {"source": source, "destination": destination, "metric": metric}
+        return self._transport.request("GET", path_of("measurements", "prometheus"), query=query).text
+
 
 class Tunnels(Resource):
     """Elastic tunnels."""
@@ -237,6 +245,7 @@ class Client:
         self.tenants = Tenants(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.meshes = Meshes(self._transport)
+        self.pair_groups = PairGroups(self._transport)
         self.measurements = Measurements(self._transport)
         self.sensing = sensing.Sensing(self._transport)
         self.snapshots = sensing.Snapshots(self._transport)

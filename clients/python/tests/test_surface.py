@@ -152,7 +152,15 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.meshes.put("x"),
     lambda chart: chart.meshes.delete("x"),
     lambda chart: chart.meshes.coverage("x"),
+    lambda chart: list(chart.pair_groups.list()),
+    lambda chart: chart.pair_groups.get("x"),
+    lambda chart: chart.pair_groups.put("x"),
+    lambda chart: chart.pair_groups.delete("x"),
+    lambda chart: chart.pair_groups.series("x", "rtt_us"),
+    lambda chart: chart.pair_groups.download(Path("x.csv"), "x", "rtt_us"),
+    lambda chart: list(chart.pair_groups.minutes("x", "rtt_us")),
     lambda chart: list(chart.measurements.list()),
+    lambda chart: chart.measurements.prometheus(),
     lambda chart: list(chart.tunnels.list()),
     lambda chart: chart.tunnels.get("x"),
     lambda chart: chart.tunnels.put("x"),
@@ -268,7 +276,15 @@ mesh show x
 mesh set x --sensor ping=10
 mesh delete x
 mesh coverage x
+pair-group list
+pair-group show x
+pair-group set x --to a --pair b,c
+pair-group delete x
+pair-group series x
+pair-group download x x.csv
+pair-group watch x
 measurement list
+measurement list --prometheus
 tunnels list
 tunnels show x
 tunnels set x --target 1M

@@ -2,6 +2,7 @@
 
 from chart_lab.experiments import (
     admission_load,
+    archive_load,
     diffserv_classes,
     diffserv_policing,
     diffserv_premium,
@@ -19,6 +20,7 @@ from chart_lab.experiments import (
     rate_control,
     rate_control_load,
     sensing_accuracy,
+    sensing_mesh,
     sensing_overhead,
     signal_abuse,
     signal_cells,
@@ -38,6 +40,7 @@ REGISTRY: dict[str, Experiment] = {
     for experiment in (
         admission_load.EXPERIMENT,
         admission_load.CHURN,
+        archive_load.EXPERIMENT,
         grant_latency.EXPERIMENT,
         rate_control_load.EXPERIMENT,
         kill_matrix.EXPERIMENT,
@@ -57,6 +60,7 @@ REGISTRY: dict[str, Experiment] = {
         itm_step.EXPERIMENT,
         inference_accuracy.EXPERIMENT,
         sensing_accuracy.EXPERIMENT,
+        sensing_mesh.EXPERIMENT,
         sensing_overhead.EXPERIMENT,
         signal_cost.EXPERIMENT,
         signal_abuse.EXPERIMENT,

@@ -77,7 +77,7 @@ class AlertRepository:
             stored = await cursor.fetchone()
             assert stored is not None
             rule.revision = int(stored["revision"])
-            await _audit(connection, actor, "alert_rule.put", rule.id, {"after": body})
+            await note(connection, actor, "alert_rule.put", rule.id, {"after": body})
         return rule, before is None, None
 
     async def delete(self, identity: str, actor: str) -> bool:
@@ -86,7 +86,7 @@ class AlertRepository:
             cursor = await connection.execute("DELETE FROM alert_rule WHERE id = %s", (identity,))
             if not cursor.rowcount:
                 return False
-            await _audit(connection, actor, "alert_rule.delete", identity, {})
+            await note(connection, actor, "alert_rule.delete", identity, {})
         return True
 
     # Alerts
@@ -246,7 +246,7 @@ async def _tell(connection: Connection, identity: str, finding: Finding, now_us:
     await outbox.add(connection, TOPIC, subject, record)
 
 
-async def _audit(connection: Connection, actor: str, action: str, subject: str, detail: dict[str, Any]) -> None:
+async def note(connection: Connection, actor: str, action: str, subject: str, detail: dict[str, Any]) -> None:
     """The audit record of a change; its row in this schema's audit table comes through the stream like all others."""
     record = audit_pb2.AuditRecord(
         id=str(ULID()),

@@ -21,7 +21,7 @@ from chart.v1 import archive_pb2, archive_pb2_grpc
 LIMIT, CEILING = 1000, 10_000
 _HOUR_US = 3_600_000_000
 _CHUNK_BYTES = 256 * 1024
-_FORMATS = {archive_pb2.SNAPSHOT_FORMAT_CSV: export.CSV, archive_pb2.SNAPSHOT_FORMAT_PARQUET: export.PARQUET}
+FORMATS = {archive_pb2.SNAPSHOT_FORMAT_CSV: export.CSV, archive_pb2.SNAPSHOT_FORMAT_PARQUET: export.PARQUET}
 _RESOLUTIONS: dict[int, Resolution] = {
     archive_pb2.ROLLUP_RESOLUTION_MINUTE: "minute",
     archive_pb2.ROLLUP_RESOLUTION_HOUR: "hour",
@@ -121,7 +121,7 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
         self, request: archive_pb2.DownloadSnapshotRequest, context: Any
     ) -> AsyncIterator[archive_pb2.DownloadSnapshotResponse]:
         """A snapshot as a file, in pieces."""
-        kind = _FORMATS.get(request.format)
+        kind = FORMATS.get(request.format)
         if kind is None:
             raise invalid("format", "must be csv or parquet", "csv", "parquet")
         found = await self._found(request.id)
@@ -129,9 +129,9 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
         yield archive_pb2.DownloadSnapshotResponse(file_name=f"{name}.{kind}")
         file = export.Export(kind)
         async for page in self._snapshots.pages(found.id, request.metric):
-            for piece in _pieces(await asyncio.to_thread(file.write, page)):
+            for piece in pieces(await asyncio.to_thread(file.write, page)):
                 yield archive_pb2.DownloadSnapshotResponse(data=piece)
-        for piece in _pieces(await asyncio.to_thread(file.close)):
+        for piece in pieces(await asyncio.to_thread(file.close)):
             yield archive_pb2.DownloadSnapshotResponse(data=piece)
 
     async def _found(self, identity: str) -> Snapshot:
@@ -190,7 +190,8 @@ def _limit(asked: int) -> int:
     return asked or LIMIT
 
 
-def _pieces(data: bytes) -> list[bytes]:
+def pieces(data: bytes) -> list[bytes]:
+    """A file's bytes in pieces that messages can hold."""
     return [data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES)]
 
 

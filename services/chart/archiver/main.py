@@ -7,6 +7,7 @@ import sys
 from chart.archiver import rpc as archiver_rpc
 from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
+from chart.archiver.pair_repository import PairRepository
 from chart.archiver.repository import Repository
 from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.settings import ArchiverSettings
@@ -35,7 +36,15 @@ async def serve(settings: ArchiverSettings) -> None:
             )
             backplane = Backplane(repository, rollups, alerts, snapshots, clock, settings)
             relay = OutboxRelay(pool, broker, "archiver")
-            servicer = archiver_rpc.ArchiveServicer(repository, rollups, alerts, snapshots, backplane)
+            servicer = archiver_rpc.ArchiveServicer(
+                repository,
+                rollups,
+                alerts,
+                snapshots,
+                backplane,
+                PairRepository(pool),
+                settings.rollup_minute_retention_days,
+            )
 
             async def database_answers() -> None:
                 await database.reachable(pool)

@@ -15,9 +15,9 @@ from typing import Any
 import structlog
 from psycopg import sql
 
-from chart.archiver import minutes, windows
+from chart.archiver import bulk, minutes, windows
 from chart.archiver.times import day_of, moment, time_us
-from chart.common.database import Connection, Pool
+from chart.common.database import Pool
 
 # Any number, the same for all archivers: one at a time creates and drops partitions.
 _LOCK = 0x41524348
@@ -33,16 +33,6 @@ TIME_COLUMNS = {
     "rollup_minute": "at",
     "rollup_hour": "at",
 }
-_KEYS = {
-    "measurement": ("id", "measured_at"),
-    "estimate": ("source", "destination", "metric", "estimated_at"),
-    "link_load": ("link_id", "at"),
-    "link_rate": ("link_id", "issued_at"),
-    "grant_status": ("request_id", "node", "at", "stream_offset"),
-    "flow_grant": ("request_id", "at", "stream_offset"),
-    "audit": ("id", "at"),
-}
-_JSON_COLUMNS = frozenset({"detail", "body"})
 
 _log = structlog.get_logger("chart.archiver.repository")
 
@@ -114,14 +104,14 @@ class Repository:
         await self.ensure_partitions({(table, day_of(row[f"{TIME_COLUMNS[table]}_us"])) for table, row in stored})
         async with self._pool.connection() as connection, connection.transaction():
             for table, entries in sorted(by_table.items()):
-                await _insert(connection, table, entries)
+                await bulk.insert(connection, table, entries)
             if "link_load" in by_table and self._stores_minutes:
                 await minutes.mark(connection, by_table["link_load"])
             if "measurement" in by_table:
-                await _update_latest(connection, by_table["measurement"])
+                await bulk.update_latest(connection, by_table["measurement"])
                 await windows.mark(connection, by_table["measurement"])
             if "estimate" in by_table or gone:
-                await _update_latest_estimates(connection, by_table.get("estimate", []), gone)
+                await bulk.update_latest_estimates(connection, by_table.get("estimate", []), gone)
 
     async def ensure_partitions(self, wanted: Iterable[tuple[str, date]]) -> None:
         """Create the partitions of these tables and days that are missing."""
@@ -201,17 +191,34 @@ class Repository:
     # Reading
 
     async def measurements(
-        self, source: str, destination: str, metric: str, from_us: int, until_us: int, step_us: int, limit: int
+        self,
+        path: windows.Path,
+        from_us: int,
+        until_us: int,
+        step_us: int,
+        limit: int,
+        rolled: tuple[windows.Resolution, int] | None = None,
     ) -> tuple[list[Sample], str]:
-        """Results without failed runs in [from, until) and their unit; averaged into steps unless ``step_us`` is 0."""
+        """Results without failed runs in [from, until) and their unit; averaged into steps unless ``step_us`` is 0.
+
+        With ``rolled`` everything before its time is read from roll-ups, each counted where it begins.
+        """
         query = (
             "SELECT measured_at AS at, value AS mean, value AS low, value AS high, 1 AS weight, unit AS unit"
-            " FROM measurement WHERE source = %(a)s AND destination = %(b)s AND metric = %(metric)s AND error = ''"
-            " AND measured_at >= %(from)s AND measured_at < %(until)s"
+            " FROM measurement WHERE source = %(source)s AND destination = %(destination)s AND metric = %(metric)s"
+            " AND error = '' AND measured_at >= %(raw_from)s AND measured_at < %(until)s"
         )
-        return await self._samples(
-            query, {"a": source, "b": destination, "metric": metric}, from_us, until_us, step_us, limit
-        )
+        names = dict(zip(("source", "destination", "metric"), path, strict=True))
+        raw_from_us = from_us
+        if rolled is not None:
+            resolution, raw_from_us = rolled
+            query += (
+                " UNION ALL SELECT at, mean, minimum, maximum, count, unit"  # noqa: S608 - a table of this package
+                f" FROM rollup_{resolution} WHERE source = %(source)s AND destination = %(destination)s"
+                " AND metric = %(metric)s AND at >= %(from)s AND at < least(%(until)s, %(raw_from)s) AND count > 0"
+            )
+        parameters = {**names, "raw_from": moment(max(from_us, raw_from_us))}
+        return await self._samples(query, parameters, from_us, until_us, step_us, limit, "sum(weight)::bigint")
 
     async def link_loads(
         self, link: str, metric: str, from_us: int, until_us: int, step_us: int, limit: int
@@ -234,7 +241,14 @@ class Repository:
         return samples
 
     async def _samples(
-        self, query: str, names: Mapping[str, str], from_us: int, until_us: int, step_us: int, limit: int
+        self,
+        query: str,
+        names: Mapping[str, Any],
+        from_us: int,
+        until_us: int,
+        step_us: int,
+        limit: int,
+        weight: str = "count(*)",
     ) -> tuple[list[Sample], str]:
         parameters = {
             **names,
@@ -246,7 +260,7 @@ class Repository:
         if step_us:
             query = (
                 "SELECT date_bin(%(step)s, at, %(from)s) AS at, sum(mean * weight) / sum(weight) AS mean,"  # noqa: S608
-                f" min(low) AS low, max(high) AS high, count(*) AS weight, max(unit) AS unit FROM ({query}) AS raw"
+                f" min(low) AS low, max(high) AS high, {weight} AS weight, max(unit) AS unit FROM ({query}) AS raw"
                 " GROUP BY 1 ORDER BY 1 LIMIT %(limit)s"
             )
         else:
@@ -334,99 +348,6 @@ _LINK_COLUMNS = {
 
 def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-async def _insert(connection: Connection, table: str, entries: Sequence[Mapping[str, Any]]) -> None:
-    names = list(entries[0])
-    columns = [name.removesuffix("_us") if name.endswith("_us") else name for name in names]
-    conflict: sql.Composable = sql.SQL("DO NOTHING")
-    if table == "link_load":
-        changed = [column for column in columns if column not in _KEYS[table]]
-        conflict = sql.SQL("DO UPDATE SET {} WHERE excluded.samples > link_load.samples").format(
-            sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in changed)
-        )
-    statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT ({}) {}").format(
-        sql.Identifier(table),
-        sql.SQL(", ").join(map(sql.Identifier, columns)),
-        sql.SQL(", ").join(sql.SQL("%s::jsonb" if column in _JSON_COLUMNS else "%s") for column in columns),
-        sql.SQL(", ").join(map(sql.Identifier, _KEYS[table])),
-        conflict,
-    )
-    values = [
-        tuple(_time_or_none(entry[name]) if name.endswith("_us") else entry[name] for name in names)
-        for entry in entries
-    ]
-    async with connection.cursor() as cursor:
-        await cursor.executemany(statement, values)
-
-
-async def _update_latest(connection: Connection, entries: Sequence[Mapping[str, Any]]) -> None:
-    newest: dict[tuple[str, str, str], Mapping[str, Any]] = {}
-    for entry in entries:
-        key = (entry["source"], entry["destination"], entry["metric"])
-        if key not in newest or entry["measured_at_us"] >= newest[key]["measured_at_us"]:
-            newest[key] = entry
-    async with connection.cursor() as cursor:
-        # In one order for all archivers, so that two of them cannot wait for each other.
-        await cursor.executemany(
-            "INSERT INTO latest_measurement (source, destination, metric, id, sensor, value, unit, measured_at, error)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (source, destination, metric) DO UPDATE SET"
-            " id = excluded.id, sensor = excluded.sensor, value = excluded.value, unit = excluded.unit,"
-            " measured_at = excluded.measured_at, error = excluded.error"
-            " WHERE excluded.measured_at >= latest_measurement.measured_at",
-            [
-                (
-                    *key,
-                    entry["id"],
-                    entry["sensor"],
-                    entry["value"],
-                    entry["unit"],
-                    moment(entry["measured_at_us"]),
-                    entry["error"],
-                )
-                for key, entry in sorted(newest.items())
-            ],
-        )
-
-
-async def _update_latest_estimates(
-    connection: Connection, entries: Sequence[Mapping[str, Any]], gone: Sequence[Mapping[str, Any]]
-) -> None:
-    """What is estimated now. A record that is read again after a later one changes nothing: the later time wins."""
-    newest: dict[tuple[str, str, str], tuple[int, Mapping[str, Any] | None]] = {}
-    for entry, value in (*((one, one) for one in entries), *((one, None) for one in gone)):
-        key = (entry["source"], entry["destination"], entry["metric"])
-        if key not in newest or entry["estimated_at_us"] >= newest[key][0]:
-            newest[key] = (entry["estimated_at_us"], value)
-    async with connection.cursor() as cursor:
-        await cursor.executemany(
-            "INSERT INTO latest_estimate (source, destination, metric, value, unit, method, interval_low,"
-            " interval_high, estimated_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-            " ON CONFLICT (source, destination, metric) DO UPDATE SET value = excluded.value, unit = excluded.unit,"
-            " method = excluded.method, interval_low = excluded.interval_low, interval_high = excluded.interval_high,"
-            " estimated_at = excluded.estimated_at WHERE excluded.estimated_at >= latest_estimate.estimated_at",
-            [
-                (
-                    *key,
-                    value["value"],
-                    value["unit"],
-                    value["method"],
-                    value["interval_low"],
-                    value["interval_high"],
-                    moment(at_us),
-                )
-                for key, (at_us, value) in sorted(newest.items())
-                if value is not None
-            ],
-        )
-        await cursor.executemany(
-            "DELETE FROM latest_estimate WHERE source = %s AND destination = %s AND metric = %s AND estimated_at <= %s",
-            [(*key, moment(at_us)) for key, (at_us, value) in sorted(newest.items()) if value is None],
-        )
-
-
-def _time_or_none(at_us: int | None) -> datetime | None:
-    return None if at_us is None else moment(at_us)
 
 
 def _character(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from chart.archiver import service
@@ -10,10 +11,13 @@ from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
 from chart.archiver.backplane_rpc import BackplaneServicer
 from chart.archiver.messages import message_of
+from chart.archiver.pair_repository import PairRepository
+from chart.archiver.pair_rpc import PairServicer
 from chart.archiver.repository import Repository, Sample
 from chart.archiver.rollup_repository import RollupRepository
 from chart.archiver.service import Window
 from chart.archiver.snapshot_repository import SnapshotRepository
+from chart.archiver.windows import SECONDS
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import invalid
 from chart.v1 import archive_pb2, archive_pb2_grpc
@@ -24,7 +28,7 @@ _HOUR_US = 3_600_000_000
 _STATUS_HOLD_US = 60_000_000
 
 
-class ArchiveServicer(BackplaneServicer):
+class ArchiveServicer(PairServicer, BackplaneServicer):
     """Answers from the tables."""
 
     def __init__(
@@ -34,9 +38,14 @@ class ArchiveServicer(BackplaneServicer):
         alert_repository: AlertRepository,
         snapshots: SnapshotRepository,
         backplane: Backplane,
+        pair_repository: PairRepository,
+        minute_days: int,
     ) -> None:
-        super().__init__(rollups, alert_repository, snapshots, backplane)
+        BackplaneServicer.__init__(self, rollups, alert_repository, snapshots, backplane)
+        PairServicer.__init__(self, pair_repository)
         self._repository = repository
+        # Days that minutes of measurements are kept.
+        self._minute_days = minute_days
 
     async def QuerySeries(  # noqa: N802 - name of the interface definition
         self, request: archive_pb2.QuerySeriesRequest, context: Any
@@ -83,8 +92,14 @@ class ArchiveServicer(BackplaneServicer):
         if not window.step_us:
             count = await self._repository.count_measurements(*names, from_us, until_us)
             window = service.window_of(from_us, until_us, 0, request.max_points, raw_count=count)
+        rolled = service.rolled_from(window, time.time_ns() // 1000, self._minute_days)
+        if rolled is not None:
+            # Whole minutes or hours, as the roll-ups are.
+            unit_us = SECONDS[rolled[0]] * 1_000_000
+            from_us = from_us // unit_us * unit_us
+            window = replace(window, from_us=from_us)
         samples, unit = await self._repository.measurements(
-            *names, from_us, until_us, window.step_us, window.max_points
+            names, from_us, until_us, window.step_us, window.max_points, rolled
         )
         return window, samples, unit or service.unit_of(request.metric)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chart.archiver.repository import Sample
+from chart.archiver.windows import Resolution
 
 MAX_POINTS = 1000
 MAX_POINTS_CEILING = 10_000
@@ -16,6 +17,8 @@ _STEPS_US = [
 
 LINK_METRICS = ("sent_bps", "explicit_rate_bps", "legacy_bps", "queue_bytes", "dropped_packets", "available_bps")
 GRANT_METRICS = ("kernel_rate_bps", "sent_bps")
+_MINUTE_US, _HOUR_US = 60_000_000, 3_600_000_000
+_SETTLED_US = 2 * _HOUR_US
 # Loads are stored by second; a finer step would be all gaps.
 LINK_STEP_US = 1_000_000
 
@@ -81,6 +84,23 @@ def window_of(from_us: int, until_us: int, step_ms: int, max_points: int, *, raw
         least_us = -(-length_us // points)
         step_us = next((step for step in _STEPS_US if step >= least_us), least_us)
     return Window(from_us, until_us, step_us, points)
+
+
+def rolled_from(window: Window, now_us: int, minute_days: int) -> tuple[Resolution, int] | None:
+    """Roll-ups that a series of measurements is read from, and until when; None: from the measurements.
+
+    Steps of whole hours come from hours; steps of whole minutes come from minutes, as long as these are kept, when they
+    cover more than an hour. The last two hours always come from measurements: their roll-ups may still change.
+    """
+    until_us = (now_us - _SETTLED_US) // _HOUR_US * _HOUR_US
+    if until_us <= window.from_us or not window.step_us:
+        return None
+    if window.step_us % _HOUR_US == 0:
+        return "hour", until_us
+    kept_us = now_us - (minute_days - 1) * 24 * _HOUR_US
+    if window.step_us % _MINUTE_US == 0 and window.from_us > kept_us:
+        return "minute", until_us
+    return None
 
 
 def with_gaps(samples: Sequence[Sample], window: Window) -> list[Point]:

@@ -12,7 +12,7 @@ class ArchiverSettings(BaseServiceSettings):
 
     grpc_listen: str = "127.0.0.1:18104"
     http_listen: str = "127.0.0.1:18204"
-    archive_batch_rows: int = Field(default=1000, ge=1, le=20_000)
+    archive_batch_rows: int = Field(default=5000, ge=1, le=20_000)
     archive_batch_wait_s: float = Field(default=0.25, gt=0, le=10)
     # Between two looks at roll-ups, changes and alert rules that are due.
     rollup_period_s: float = Field(default=5.0, gt=0, le=60)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from chart.archiver.bulk import columns_of
 from chart.archiver.times import moment
 from chart.common.database import Connection
 
@@ -52,9 +53,9 @@ async def mark(connection: Connection, entries: Iterable[Mapping[str, Any]]) -> 
     measurements are there to be seen.
     """
     ordered = sorted(windows_of(entries), key=lambda window: (window.resolution, *window.path, window.at_us))
-    async with connection.cursor() as cursor:
-        await cursor.executemany(
-            "INSERT INTO rollup_pending (resolution, source, destination, metric, at) VALUES (%s, %s, %s, %s, %s)"
-            " ON CONFLICT (resolution, source, destination, metric, at) DO UPDATE SET at = excluded.at WHERE false",
-            [(one.resolution, *one.path, moment(one.at_us)) for one in ordered],
-        )
+    await connection.execute(
+        "INSERT INTO rollup_pending (resolution, source, destination, metric, at)"
+        " SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::timestamptz[])"
+        " ON CONFLICT (resolution, source, destination, metric, at) DO UPDATE SET at = excluded.at WHERE false",
+        columns_of([(one.resolution, *one.path, moment(one.at_us)) for one in ordered]),
+    )

@@ -25,6 +25,7 @@ from chart.gateway.routes import (
     nodes,
     observed,
     operations,
+    pair_groups,
     paths,
     policies,
     quotas,
@@ -79,7 +80,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     modules = (
         *(authorisations, identities, next_hops),
         *(rate_requests, callbacks, nodes, links, paths, policies, meshes, session_rules, tenants, quotas, tunnels),
-        *(history, observed, events, session, operations),
+        *(history, pair_groups, observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]
     for router in routers:

@@ -43,6 +43,8 @@ class Gateway:
     observed: Observed
     archive_read_at: float = float("-inf")
     archive_reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Subscriptions to groups of pairs that are open.
+    group_watchers: int = 0
 
 
 def _of(request: Request) -> Gateway:

@@ -280,15 +280,16 @@ class LiveState:
 
     def _measured_value(self, known: AnyMeasurement, now_us: int) -> network.MeasuredValue:
         return network.MeasuredValue(
-            value=known.value, at=timestamp(known.measured_at_us), stale=self._is_stale(known, now_us)
+            value=known.value, at=timestamp(known.measured_at_us), stale=self.is_stale(known, now_us)
         )
 
-    def _is_stale(self, known: AnyMeasurement, now_us: int) -> bool:
+    def is_stale(self, known: AnyMeasurement, now_us: int) -> bool:
+        """Whether a measurement is older than measurements may be."""
         return now_us - known.measured_at_us > self.staleness.measurement_us
 
     def measurement(self, known: AnyMeasurement, now_us: int) -> Any:
         """A measurement as REST shows it."""
-        return mapping.measurement(known, stale=self._is_stale(known, now_us))
+        return mapping.measurement(known, stale=self.is_stale(known, now_us))
 
     def find_measurements(self, source: str, destination: str, metric: str) -> Iterable[AnyMeasurement]:
         """Latest measurements, filtered; empty matches anything."""

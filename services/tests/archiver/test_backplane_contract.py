@@ -138,6 +138,38 @@ async def test_rollups_have_exact_quantiles_and_take_late_results_in(
     await eventually(minutes_have_it, 20)
 
 
+async def test_hourly_series_join_rollups_and_the_latest_results(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    hour_us = 3_600_000_000
+    now_us = time.time_ns() // 1000
+    first_us = now_us // hour_us * hour_us - 5 * hour_us
+    await publish(broker, "hourly", [(first_us + number * hour_us // 2 + 1, float(number)) for number in range(11)])
+
+    async def series(step_ms: int) -> list[archive_pb2.SeriesPoint] | None:
+        request = archive_pb2.QuerySeriesRequest(
+            kind=archive_pb2.SERIES_KIND_MEASUREMENT,
+            subject=f"{NAME},hourly",
+            metric="rtt_us",
+            # Within an hour: the answer begins with the whole hour.
+            from_us=first_us + hour_us // 4,
+            until_us=now_us,
+            step_ms=step_ms,
+        )
+        points = list((await archive.QuerySeries(request)).points)
+        return points if sum(point.count for point in points) >= (11 if now_us % hour_us > 1 else 10) else None
+
+    points = await eventually(lambda: series(3_600_000), 20)
+    assert points[0].at_us == first_us
+    for number, point in enumerate(points[:5]):
+        assert (point.value, point.minimum, point.maximum, point.count) == (
+            2 * number + 0.5,
+            2 * number,
+            2 * number + 1,
+            2,
+        )
+
+
 async def test_a_change_is_found_and_alerted_and_the_alert_is_resolved(
     archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
 ) -> None:
@@ -264,6 +296,70 @@ async def test_a_snapshot_has_what_was_measured_and_estimates_for_the_rest_and_c
     assert {row["destination"]: row["value"] for row in table if row["source"] == NAME}["guessed"] == 200.0
     lines = files[archive_pb2.SNAPSHOT_FORMAT_CSV].decode().splitlines()
     assert len(lines) == len(table) + 1
+
+
+async def test_a_group_of_pairs_has_series_and_history(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    hour_us = 3_600_000_000
+    first_us = time.time_ns() // 1000 // hour_us * hour_us - 3 * hour_us
+    for destination, base in (("ga", 100.0), ("gb", 300.0)):
+        await publish(
+            broker, destination, [(first_us + number * hour_us // 2 + 1, base + number) for number in range(4)]
+        )
+    group = archive_pb2.PairGroup(
+        id=f"{NAME}-group",
+        source_nodes=[NAME],
+        destination_nodes=["gb", "ga", "never-measured"],
+        owner="someone",
+    )
+    put = await archive.PutPairGroup(archive_pb2.PutPairGroupRequest(group=group))
+    assert put.created
+    assert put.group.destination_nodes == ["ga", "gb", "never-measured"]
+    again = await archive.PutPairGroup(
+        archive_pb2.PutPairGroupRequest(group=group, expected_revision=put.group.revision)
+    )
+    assert not again.created
+    with pytest.raises(RefusalError, match="read it again"), rpc.refusals():
+        await archive.PutPairGroup(archive_pb2.PutPairGroupRequest(group=group, expected_revision=put.group.revision))
+
+    async def asked(*, by_pair: bool) -> list[archive_pb2.PairSeries]:
+        request = archive_pb2.QueryPairsRequest(
+            group=group.id,
+            metric="rtt_us",
+            from_us=first_us,
+            until_us=first_us + 3 * hour_us,
+            step_ms=3_600_000,
+            by_pair=by_pair,
+        )
+        return [one async for one in archive.QueryPairs(request)]
+
+    async def whole() -> list[archive_pb2.PairSeries] | None:
+        found = await asked(by_pair=True)
+        return found if [sum(one.count) for one in found] == [4, 4] else None
+
+    one, other = await eventually(whole, 30)
+    assert (one.source_node, one.destination_node, one.unit) == (NAME, "ga", "us")
+    assert list(one.at_us) == [first_us, first_us + hour_us]
+    assert (list(one.mean), list(one.minimum), list(other.maximum)) == ([100.5, 102.5], [100, 102], [301, 303])
+    (together,) = await asked(by_pair=False)
+    assert (list(together.mean), list(together.p50), list(together.pairs)) == ([200.5, 202.5], [200.5, 202.5], [2, 2])
+    for resolution, rows in ((archive_pb2.HISTORY_RESOLUTION_MEASUREMENT, 8), (archive_pb2.HISTORY_RESOLUTION_HOUR, 4)):
+        request = archive_pb2.DownloadHistoryRequest(
+            group=group.id,
+            metric="rtt_us",
+            from_us=first_us,
+            until_us=first_us + 3 * hour_us,
+            resolution=resolution,
+            format=archive_pb2.SNAPSHOT_FORMAT_PARQUET,
+        )
+        parts = [part async for part in archive.DownloadHistory(request)]
+        table = pq.read_table(io.BytesIO(b"".join(part.data for part in parts))).to_pylist()
+        assert len(table) == rows
+        assert [row["destination"] for row in table] == sorted(row["destination"] for row in table)
+    await archive.DeletePairGroup(archive_pb2.DeletePairGroupRequest(id=group.id))
+    with pytest.raises(RefusalError, match="no group of pairs"), rpc.refusals():
+        await asked(by_pair=True)
 
 
 async def test_what_cannot_be_is_refused_with_the_reason(archive: archive_pb2_grpc.ArchiveAsyncStub) -> None:

@@ -85,3 +85,29 @@ def test_text_that_the_database_cannot_hold_is_made_fit() -> None:
 def test_a_record_without_identity_time_or_number_is_rejected(change: dict[str, object]) -> None:
     with pytest.raises(UnarchivableError):
         rows_of(record(**change))
+
+
+HOUR = 3600 * S
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "step_s", "resolution"),
+    [
+        (20, 3600, "hour"),
+        (400, 86_400, "hour"),
+        (20, 600, "minute"),
+        # Minutes of then are gone.
+        (40, 600, None),
+        (20, 90, None),
+        (0, 3600, None),
+        (20, 0, None),
+    ],
+)
+def test_long_series_come_from_rollups_that_are_kept(days_ago: int, step_s: int, resolution: str | None) -> None:
+    now_us = BEGIN_US + 5 * 60 * S
+    window = Window(now_us - days_ago * 24 * HOUR - HOUR, now_us, step_s * S, 1000)
+    found = service.rolled_from(window, now_us, minute_days=30)
+    assert (found and found[0]) == resolution
+    if found is not None:
+        assert found[1] % HOUR == 0
+        assert 2 * HOUR <= now_us - found[1] < 3 * HOUR

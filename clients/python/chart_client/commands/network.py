@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -192,11 +193,16 @@ def list_measurements(
     source: SourceOption = None,
     destination: DestinationOption = None,
     metric: MetricOption = None,
+    prometheus: Annotated[bool, typer.Option("--prometheus", help="As text that Prometheus reads.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the latest results of the sensors."""
+    if prometheus:
+        with session(server, token) as client:
+            sys.stdout.write(client.measurements.prometheus(source=source, destination=destination, metric=metric))
+        return
     show_all(
         server,
         token,

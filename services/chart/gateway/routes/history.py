@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from chart.common import names
 from chart.common.problems import ProblemError
-from chart.gateway import mapping
+from chart.gateway import exposition, mapping
 from chart.gateway.auth import AnyRole
 from chart.gateway.backends import problems
 from chart.gateway.context import Context, Gateway
@@ -77,6 +77,41 @@ async def measurements(
     )
     now_us = gateway.clock.now_us()
     return MeasurementPage(items=[gateway.live.measurement(item, now_us) for item in shown], next_cursor=next_cursor)
+
+
+@router.get(
+    "/measurements/prometheus",
+    tags=["history"],
+    summary="Latest measurements for Prometheus",
+    response_class=Response,
+    responses={200: {"description": "Text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def measurements_for_prometheus(
+    gateway: Context,
+    _principal: AnyRole,
+    source: NodeFilter = None,
+    destination: NodeFilter = None,
+    metric: Annotated[str | None, Query(pattern=r"^[a-z][a-z0-9_]{0,63}$", examples=["rtt_us"])] = None,
+) -> Response:
+    """A gauge `chart_measured_<metric>` for each pair; failed and stale results are left out. At most 100000 values."""
+    try:
+        await read_archive_if_old(gateway)
+    except ProblemError:
+        if not gateway.live.measurements:
+            raise
+    now_us = gateway.clock.now_us()
+    found = gateway.live.find_measurements(source or "", destination or "", metric or "")
+    good = [one for one in found if not one.error and not gateway.live.is_stale(one, now_us)]
+    if len(good) > exposition.MOST:
+        raise ProblemError(
+            422,
+            "Invalid request",
+            f"metric: {len(good)} values are too many for one answer ({exposition.MOST}).",
+            field="metric",
+            suggestions=["State metric, source or destination, and scrape several times."],
+            kind="invalid-value",
+        )
+    return Response(exposition.text(good), media_type=exposition.MEDIA_TYPE)
 
 
 @router.get("/series", tags=["history"], summary="History of one metric", responses=responses(404))

@@ -42,11 +42,11 @@ SnapshotId = Annotated[
 NodeName = Annotated[str, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
 From = Annotated[InputTimestamp | None, Query(alias="from")]
 Until = Annotated[InputTimestamp | None, Query()]
-_MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 _EARLIEST_YEAR, _LATEST_YEAR = 2000, 2099
 
 
-def _range(start: datetime | None, until: datetime | None) -> dict[str, int]:
+def time_range(start: datetime | None, until: datetime | None) -> dict[str, int]:
     """Microseconds of a range; 0 where none is stated."""
     for name, moment in (("from", start), ("until", until)):
         if moment is not None and not _EARLIEST_YEAR <= moment.year <= _LATEST_YEAR:
@@ -82,7 +82,7 @@ async def roll_ups(
         metric=metric,
         resolution=archive_pb2.RollupResolution.Value(f"ROLLUP_RESOLUTION_{resolution.upper()}"),
         limit=limit,
-        **_range(start, until),
+        **time_range(start, until),
     )
     with problems("archiver"):
         answer = await gateway.backends.archive.QueryRollups(request)
@@ -123,7 +123,7 @@ async def path_changes(
         destination_node=destination or "",
         metric=metric or "",
         limit=limit,
-        **_range(start, until),
+        **time_range(start, until),
     )
     with problems("archiver"):
         answer = await gateway.backends.archive.ListPathChanges(request)
@@ -215,4 +215,4 @@ async def download_snapshot(
             yield part.data
 
     headers = {"Content-Disposition": f'attachment; filename="{first.file_name}"'}
-    return StreamingResponse(data(), media_type=_MEDIA[file_format], headers=headers)
+    return StreamingResponse(data(), media_type=MEDIA[file_format], headers=headers)
