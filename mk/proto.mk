@@ -16,8 +16,9 @@ $(BUILD)/.proto-python: $(PROTO_FILES) $(VENV)/.requirements
 	    --python_out=services --grpc_python_out=services --mypy_out=quiet:services --mypy_grpc_out=quiet:services $(PROTO_FILES)
 	@touch $@
 
-# Stream messages only: the C agents do not speak gRPC.
-STREAM_PROTO_FILES := $(shell grep -L '^service ' $(PROTO_FILES))
+# Stream messages only: the C agents do not speak gRPC. Nor do they read messages with optional fields, which protoc-c does
+# not know (chart.platform-settings.v1).
+STREAM_PROTO_FILES := $(shell grep -L -e '^service ' -e '^  optional ' $(PROTO_FILES))
 
 $(BUILD)/.proto-c: $(PROTO_FILES) $(BUILD)/.packages
 	@mkdir -p $(BUILD)/gen

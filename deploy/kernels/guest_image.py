@@ -24,8 +24,8 @@ class ImageError(RuntimeError):
     """What is missing for the guest."""
 
 
-def make_image(kernel: Path, programs: list[Path], target: Path) -> None:
-    """Write the archive (cpio, compressed) for a kernel's folder."""
+def make_image(kernel: Path, programs: list[Path], target: Path, first: str = "guest-init") -> None:
+    """Write the archive (cpio, compressed) for a kernel's folder; ``first`` is process 1."""
     files: dict[str, tuple[int, bytes]] = {}
     found = [*programs, *(Path(required(name)) for name in HOST_PROGRAMS), Path(required("dash"))]
     for program in found:
@@ -34,7 +34,8 @@ def make_image(kernel: Path, programs: list[Path], target: Path) -> None:
         files[str(library).lstrip("/")] = (0o755, library.read_bytes())
     files["bin/dash"] = files.pop("usr/bin/dash")
     files["bin/busybox"] = (0o755, Path(required("busybox")).read_bytes())
-    files["init"] = (0o755, (HERE / "guest-init").read_bytes())
+    files["init"] = (0o755, (HERE / first).read_bytes())
+    files["guest-common"] = (0o644, (HERE / "guest-common").read_bytes())
     names = []
     for module in in_order(kernel, MODULES):
         name = module.name.split(".ko")[0] + ".ko"

@@ -14,51 +14,23 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from guest import NEWEST, OPTIONAL, Outcome, boot, chosen, say, understand
 from guest_image import ImageError, make_image
-from kernel_packages import Kernel, PackageError, PackageSource, kernel_image
+from kernel_packages import PackageError, PackageSource
+
+from report_file import replace_figures
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPPORTED = Path(__file__).with_name("supported.json")
-NEWEST = "newest"
-BOOT_LIMIT_S = 900
 # Payload of a full frame: 1448 of the 1514 octets that netem counts.
 PAYLOAD_SHARE = 1448 / 1514
 CONTROLS = ("cubic", "bbr", "chart")
-OPTIONAL = "in_band"
-
-
-@dataclass
-class Outcome:
-    """What one kernel's guest said."""
-
-    kernel: str
-    checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    figures: dict[str, float] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
-    finished: bool = False
-
-    @property
-    def works(self) -> bool:
-        """Everything but in-band signalling, which a kernel may lack if it says so."""
-        needed = [good for name, (good, _) in self.checks.items() if name != OPTIONAL]
-        return self.finished and bool(needed) and all(needed)
-
-    @property
-    def in_band(self) -> bool:
-        """Rates were agreed in band."""
-        return self.checks.get(OPTIONAL, (False, ""))[0]
-
-    def text(self, name: str) -> str:
-        """What the guest said of a name; empty: nothing."""
-        return next((line.partition(" ")[2] for line in self.texts if line.startswith(f"{name} ")), "")
 
 
 @dataclass(frozen=True)
@@ -92,66 +64,6 @@ class EmulatedPath:
             f"RUN_SECONDS={self.seconds}",
             f"ROUNDS={self.rounds}",
         ]
-
-
-def say(text: str) -> None:
-    """Progress."""
-    sys.stderr.write(f"kernels: {text}\n")
-    sys.stderr.flush()
-
-
-def chosen(known: list[Kernel], wanted: list[str]) -> list[Kernel]:
-    """The kernels that were asked for, each once; ``newest`` is the last one known."""
-    if not known:
-        raise PackageError("the package source has no kernels")
-    found: dict[Kernel, None] = {}
-    for name in wanted:
-        matching = [known[-1]] if name == NEWEST else [one for one in known if one.release == name]
-        if not matching:
-            raise PackageError(f"no kernel {name}: there are {', '.join(one.release for one in known)}")
-        found[matching[0]] = None
-    return list(found)
-
-
-def boot(folder: Path, image: Path, path: EmulatedPath, log: Path) -> str:
-    """Run a guest to its end; what it said on its console."""
-    kernel = kernel_image(folder)
-    words = ["console=ttyS0", "rdinit=/init", "panic=-1", "quiet", "mitigations=off", *path.command_line()]
-    command = [
-        # One processor: with more the emulator runs into breakpoints that the kernel patches its own code with.
-        *("qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "1"),
-        *("-m", "1024", "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none"),
-        *("-kernel", str(kernel), "-initrd", str(image), "-append", " ".join(words)),
-    ]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as out:
-        try:
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=BOOT_LIMIT_S, check=False)
-        except subprocess.TimeoutExpired:
-            say(f"the guest did not end within {BOOT_LIMIT_S} s: {log}")
-    return log.read_text(errors="replace")
-
-
-def understand(kernel: str, console: str) -> Outcome:
-    """The guest's lines that begin with "@@"."""
-    outcome = Outcome(kernel)
-    samples: dict[str, list[float]] = {}
-    for kind, rest in re.findall(r"^@@ (check|figure|sample|text|end) ?(.*?)\s*$", console, re.M):
-        if kind == "check":
-            name, good, detail = [*rest.split(" ", 2), ""][:3]
-            outcome.checks[name] = (good == "ok", detail)
-        elif kind == "figure":
-            name, value = rest.split(" ")
-            outcome.figures[name] = float(value)
-        elif kind == "sample":
-            name, value = rest.split(" ")
-            samples.setdefault(name, []).append(float(value))
-        elif kind == "text":
-            outcome.texts.append(rest)
-        else:
-            outcome.finished = True
-    outcome.figures.update({name: median(values) for name, values in samples.items()})
-    return outcome
 
 
 def figures_of(outcome: Outcome, path: EmulatedPath) -> list[dict[str, Any]]:
@@ -228,14 +140,14 @@ def run(options: argparse.Namespace) -> list[Outcome]:
     source.update()
     kernels = chosen(source.kernels(), re.split(r"[,\s]+", options.kernels.strip()))
     outcomes = []
-    report: dict[str, Any] = {"command": "make kernel-test", "figures": [], "reasons": {}}
+    report: dict[str, Any] = {"figures": [], "reasons": {}}
     for kernel in kernels:
         say(f"{kernel.release}: package {kernel.package_version}")
         unpacked = source.unpack(kernel)
         image = folder / f"{kernel.release}.cpio.gz"
         make_image(unpacked, [options.build / "dataplane" / "chart-agent"], image)
         outcome = understand(
-            kernel.release, boot(unpacked, image, path, options.report.parent / f"{kernel.release}.log")
+            kernel.release, boot(unpacked, image, path.command_line(), options.report.parent / f"{kernel.release}.log")
         )
         print_outcome(outcome)
         outcomes.append(outcome)
@@ -243,7 +155,7 @@ def run(options: argparse.Namespace) -> list[Outcome]:
         report["reasons"].update(
             {f"{name}/kernel={kernel.release}": detail for name, (good, detail) in outcome.checks.items() if not good}
         )
-        options.report.write_text(json.dumps(report, indent=2) + "\n")
+        replace_figures(options.report, "make kernel-test", lambda name: "/kernel=" in name, report)
     return outcomes
 
 

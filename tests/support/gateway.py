@@ -26,11 +26,13 @@ from chart.gateway.settings import GatewaySettings
 from chart.registry import meshes, node_ends, session_rules
 from chart.registry import service as registry_service
 from chart.registry import tenants as registry_tenants
+from chart.registry.platform_settings import platform_settings
 from chart.reservations.decisions import validation
 from chart.reservations.store import allowances
 from chart.v1 import (
     archive_pb2,
     archive_pb2_grpc,
+    platform_settings_pb2,
     registry_pb2,
     registry_pb2_grpc,
     reservations_pb2,
@@ -55,7 +57,11 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
     broker: LocalBroker
     tables: dict[str, dict[str, tuple[Any, int]]] = field(
         default_factory=lambda: {
-            table: {} for table in ("node", "link", "policy", "configuration", "session rule", "sensing mesh", "tenant")
+            table: {}
+            for table in (
+                *("node", "link", "policy", "configuration", "session rule", "sensing mesh", "tenant"),
+                "platform settings",
+            )
         }
     )
 
@@ -160,6 +166,16 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
         nodes = [row[0] for row in self.tables["node"].values()]
         plans = [meshes.plan(mesh, nodes, [], {node.id for node in nodes}).shown for mesh in known]
         return registry_pb2.ListSensingMeshesResponse(meshes=known, plans=plans)
+
+    async def PutPlatformSettings(self, request: Any, context: Any) -> Any:  # noqa: N802
+        stated = platform_settings(request.settings)
+        settings, _, _ = self._put("platform settings", stated, request.expected_revision)
+        return registry_pb2.PutPlatformSettingsResponse(settings=settings)
+
+    async def GetPlatformSettings(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if not self.tables["platform settings"]:
+            self._put("platform settings", platform_settings(platform_settings_pb2.PlatformSettings()), 0)
+        return registry_pb2.GetPlatformSettingsResponse(settings=self.tables["platform settings"]["platform"][0])
 
     async def PutTenant(self, request: Any, context: Any) -> Any:  # noqa: N802
         stated = registry_tenants.tenant(request.tenant)

@@ -26,6 +26,7 @@ from chart_client.commands import (
     request,
     sensing,
     session_rule,
+    settings,
     stated,
     tenant,
     trust,
@@ -84,6 +85,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     network.node.add_typer(node_ends.end, name="end")
     app.add_typer(session_rule.app, name="session-rule")
     app.add_typer(tenant.app, name="tenant")
+    app.add_typer(settings.app, name="settings")
     app.add_typer(tunnels.app, name="tunnels")
     app.add_typer(receipt.app, name="receipt")
     app.add_typer(admission.quota, name="quota")

@@ -30,6 +30,7 @@ from chart_client.models import (
 )
 from chart_client.observed import Audit, Authorisations, Flows, InBandFlows, NodeKeys
 from chart_client.pair_groups import PairGroups
+from chart_client.platform_settings import PlatformSettingsResource
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
 from chart_client.registry.plan import Registered
 from chart_client.resource import Resource, path_of, time_of
@@ -243,6 +244,7 @@ class Client:
         self.registered = Registered(self._transport)
         self.session_rules = SessionRules(self._transport)
         self.tenants = Tenants(self._transport)
+        self.platform_settings = PlatformSettingsResource(self._transport)
         self.sensing_configurations = SensingConfigurations(self._transport)
         self.meshes = Meshes(self._transport)
         self.pair_groups = PairGroups(self._transport)

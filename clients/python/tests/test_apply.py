@@ -97,16 +97,20 @@ def test_an_export_is_what_apply_takes(gateway: Running, form: tuple[str, ...], 
         client.nodes.put("berlin", addresses=["10.0.1.1/32"], map_position={"x": 0.25, "y": 1.0}, tags={"off": "no"})
         client.nodes.put("madrid", addresses=["10.0.2.1/32"], edges=[{"interface": "eth2", "aggregate_bps": 10**7}])
         client.policies.put("madrid", enforcement="off", max_guaranteed_bps=0, customer_weights={"gold": 3})
+        limits = {"robot": {"configurations": 5, "probe_share": 0.5}}
+        client.platform_settings.put(probe_share=0.005, inference_active_pairs=0, application_limits=limits)
     exported = chart("export", *form)
     assert exported.exit_code == 0
     assert document.read([("export", exported.stdout)]).items.keys() == {
         "nodes",
         "links",
         "policies",
+        "platform-settings",
         "sensing-configurations",
     }
+    assert "robot" in exported.stdout
     same = chart("apply", "-f", "-", "--prune", "--dry-run", stdin=exported.stdout)
-    assert (same.exit_code, same.stdout) == (0, "11 unchanged\n")
+    assert (same.exit_code, same.stdout) == (0, "12 unchanged\n")
     target = tmp_path / "export.yaml"
     assert chart("export", "--kind", "nodes", "-o", str(target)).exit_code == 0
     assert document.read([("export", target.read_text())]).items.keys() == {"nodes"}

@@ -335,6 +335,29 @@ def test_session_rules(gateway: Running) -> None:
     assert chart("session-rule", "show", "calls").exit_code == 1
 
 
+def test_settings_of_the_platform(gateway: Running) -> None:
+    made = as_json(
+        "settings", "set", "oversubscription=2", "authority-free-available-bps=5M", "inference_active_pairs=0"
+    )
+    assert (made["oversubscription"], made["authority_free_available_bps"]) == (2, 5_000_000)
+    limited = as_json("settings", "limit", "robot", "--configurations", "5")
+    assert limited["application_limits"]["robot"]["configurations"] == 5
+    assert as_json("settings", "limit", "robot", "--probe-share", "0.5")["application_limits"]["robot"] == {
+        **{"configurations": 5, "probe_share": 0.5},
+        **dict.fromkeys(("priority", "period_ms", "one_shots_per_minute")),
+    }
+    shown = chart("settings", "show").stdout
+    assert "configurations 5, probe_share 0.5" in shown
+    assert "snapshot_period_s             as started" in shown
+    assert as_json("settings", "limit", "robot", "--remove")["application_limits"] == {}
+    assert as_json("settings", "set", "oversubscription=unset")["oversubscription"] is None
+    for wrong in (["set", "oversubscribe=2"], ["set", "probe_share=much"], ["limit", "robot"]):
+        assert chart("settings", *wrong).exit_code == 2
+    refused = chart("settings", "set", "oversubscription=0.5")
+    assert refused.exit_code == 1
+    assert "oversubscription" in refused.output
+
+
 def test_tenants(gateway: Running) -> None:
     words = ("--own", "prefix=10.4.1.9/16", "--own", "node=alpha,protocol=tcp,ports=8000-8099", "--member", "shop")
     made = as_json("tenant", "set", "shop", *words, "--namespace", "shop")

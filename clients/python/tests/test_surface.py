@@ -143,6 +143,9 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.tenants.get("x"),
     lambda chart: chart.tenants.put("x"),
     lambda chart: chart.tenants.delete("x"),
+    lambda chart: list(chart.platform_settings.list()),
+    lambda chart: chart.platform_settings.get(),
+    lambda chart: chart.platform_settings.put(oversubscription=2.0),
     lambda chart: list(chart.sensing_configurations.list()),
     lambda chart: chart.sensing_configurations.get("x"),
     lambda chart: chart.sensing_configurations.put("x"),
@@ -311,6 +314,9 @@ tenant list
 tenant show x
 tenant set x --own node=alpha
 tenant delete x
+settings show
+settings set oversubscription=2
+settings limit x --priority 3
 events --count 1
 """
 

@@ -19,10 +19,13 @@ from chart.archiver.snapshot_repository import Snapshot, SnapshotRepository
 from chart.archiver.times import day_of
 from chart.archiver.windows import SECONDS, Path
 from chart.common.clock import Clock
+from chart.common.platform_settings import PlatformView
 from chart.common.retries import until_done
 
 BACK_OFF_S = (0.5, 15.0)
 FORGET_EVERY_S = 3600.0
+# How often it is looked whether a snapshot is due; the period may change meanwhile.
+LOOK_FOR_SNAPSHOT_S = 5.0
 RECHECK_US = 2 * 3_600_000_000
 SCHEDULE = "schedule"
 
@@ -49,13 +52,16 @@ class Backplane:
         snapshots: SnapshotRepository,
         clock: Clock,
         settings: ArchiverSettings,
+        platform: PlatformView | None = None,
     ) -> None:
+        """``settings``: what this process was started with; what operators set for the platform goes before."""
         self._tables = tables
         self._rollups = rollups
         self._alerts = alert_repository
         self._snapshots = snapshots
         self._clock = clock
         self._settings = settings
+        self._platform = platform or PlatformView()
         # Paths with minutes that were computed since they were judged last; bounded by the paths there are.
         self._news: dict[Path, None] = {}
 
@@ -67,9 +73,8 @@ class Backplane:
             ("change", settings.change_period_s, self.find_changes),
             ("alert", settings.alert_period_s, self.look_for_alerts),
             ("forget", FORGET_EVERY_S, self.forget),
+            ("snapshot", LOOK_FOR_SNAPSHOT_S, self.scheduled_snapshot),
         ]
-        if settings.snapshot_period_s:
-            loops.append(("snapshot", min(60.0, settings.snapshot_period_s), self.scheduled_snapshot))
         async with asyncio.TaskGroup() as group:
             for name, period_s, work in loops:
                 group.create_task(self._keep(name, period_s, work), name=f"backplane {name}")
@@ -139,9 +144,11 @@ class Backplane:
         return told
 
     async def scheduled_snapshot(self) -> Snapshot | None:
-        """Take a snapshot when the last one is older than the period."""
-        now_us = self._clock.now_us()
-        return await self.snapshot(SCHEDULE, unless_since_us=now_us - round(self._settings.snapshot_period_s * 1e6))
+        """Take a snapshot when the last one is older than the period that holds now; with a period of 0 none."""
+        period_s = self._platform.applied(self._settings).snapshot_period_s
+        if not period_s:
+            return None
+        return await self.snapshot(SCHEDULE, unless_since_us=self._clock.now_us() - round(period_s * 1e6))
 
     async def snapshot(self, reason: str, *, unless_since_us: int = 0) -> Snapshot | None:
         """Take a snapshot."""

@@ -17,6 +17,7 @@ from chart.common import database, rpc, runtime, telemetry
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
+from chart.common.platform_settings import PlatformView
 from chart.common.streams import connect
 
 
@@ -34,7 +35,8 @@ async def serve(settings: ArchiverSettings) -> None:
                 AlertRepository(pool),
                 SnapshotRepository(pool),
             )
-            backplane = Backplane(repository, rollups, alerts, snapshots, clock, settings)
+            platform = PlatformView()
+            backplane = Backplane(repository, rollups, alerts, snapshots, clock, settings, platform)
             relay = OutboxRelay(pool, broker, "archiver")
             servicer = archiver_rpc.ArchiveServicer(
                 repository,
@@ -54,7 +56,8 @@ async def serve(settings: ArchiverSettings) -> None:
                 HealthServer(settings.http_listen, {"database": database_answers, "archiving": archiver.check}),
             ):
                 await runtime.run_together(
-                    archiver.run_facts(), archiver.run_loads(), archiver.run_retention(), backplane.run(), relay.run()
+                    *(archiver.run_facts(), archiver.run_loads(), archiver.run_retention(), backplane.run()),
+                    *(relay.run(), platform.run(broker)),
                 )
     finally:
         await broker.close()

@@ -21,6 +21,7 @@ from chart.authority.tls import PEER_CERTIFICATE
 from chart.authority.trust import Trust, not_authenticated
 from chart.common.clock import Clock
 from chart.common.database import Pool
+from chart.common.platform_settings import PlatformView
 from chart.common.problems import ProblemError
 from chart.common.tokens import IssuerAwayError, Principal, TokenError, TokenVerifier
 
@@ -64,6 +65,8 @@ class Authority:
     reports: Buckets
     rights: BrokerRights
     owners: Owners = field(default_factory=Owners)
+    # What operators set for the whole platform; goes before the settings.
+    platform: PlatformView = field(default_factory=PlatformView)
     # The cluster that it runs in, if any.
     kubernetes: Kubernetes | None = None
 

@@ -151,6 +151,7 @@ async def serve(
                         streams.follow_topology(authority.pool, broker, authority.clock),
                         streams.follow_accounts(authority.pool, broker, authority.clock),
                         authority.owners.follow(broker),
+                        streams.follow_platform(authority.pool, authority.platform, broker),
                         *_publications(authority),
                     )
                 finally:

@@ -17,9 +17,10 @@ import structlog
 from google.protobuf.message import Message
 
 from chart.authority import accounts, next_hop_repository, repository, service
-from chart.common import audit
+from chart.common import audit, runtime
 from chart.common.clock import Clock
 from chart.common.database import Pool
+from chart.common.platform_settings import PlatformView
 from chart.common.retries import for_ever
 from chart.common.streams import Broker, StreamError
 from chart.v1 import grant_status_pb2, rate_request_pb2, topology_pb2
@@ -129,6 +130,29 @@ async def _follow_topology(pool: Pool, broker: Broker, clock: Clock) -> None:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         await state.close()
+
+
+async def follow_platform(pool: Pool, platform: PlatformView, broker: Broker) -> None:
+    """Follow what operators set for the whole platform until cancelled; elements that wait for news learn of it."""
+    changed = asyncio.Event()
+    platform.changed(changed.set)
+
+    async def tell() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            try:
+                # Each replica writes one of its own: those who wait ask again once it knows the change.
+                async with pool.connection() as connection, connection.transaction():
+                    await repository.next_revision(connection)
+            except AWAY:
+                changed.set()
+                raise
+
+    def told(error: Exception, in_s: float) -> None:
+        _log.warning("elements do not learn of the platform settings yet", reason=str(error), again_in_s=in_s)
+
+    await runtime.run_together(platform.run(broker), for_ever(tell, AWAY, told, RETRY_S))
 
 
 async def follow_accounts(pool: Pool, broker: Broker, clock: Clock) -> None:

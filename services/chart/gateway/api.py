@@ -27,6 +27,7 @@ from chart.gateway.routes import (
     operations,
     pair_groups,
     paths,
+    platform_settings,
     policies,
     quotas,
     rate_requests,
@@ -79,7 +80,8 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, meshes, session_rules, tenants, quotas, tunnels),
+        *(rate_requests, callbacks, nodes, links, paths, policies, platform_settings, meshes),
+        *(session_rules, tenants, quotas, tunnels),
         *(history, pair_groups, observed, events, session, operations),
     )
     routers = [*(module.router for module in modules), *([session.development] if settings.development else [])]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 from google.protobuf.message import Message
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from chart.common.clock import Clock
 from chart.common.retries import for_ever
 from chart.common.streams import Broker
 from chart.gateway.events import EventHub
-from chart.gateway.live import COMPACTED, PASSING, Change, LiveState
+from chart.gateway.live import COMPACTED, NODE_STATE, PASSING, Change, LiveState
+from chart.v1.node_state_pb2 import NodeState
 
 RETRY_S = 2.0
 
 UNUSABLE = Counter("chart_gateway_unusable_records_total", "Records skipped because they make no sense.", ["topic"])
+FAULTS = Gauge(
+    "chart_gateway_node_faults", "What a node's agent could not do, as it reports: edges, links, rules.", ["node"]
+)
 
 _log = structlog.get_logger("chart.gateway")
 
@@ -96,8 +101,20 @@ class Followers:
     def _apply(self, topic: str, key: str, value: Message | None) -> list[Change]:
         """Take in a record; one that makes no sense is logged and skipped, or it would stop all that come after it."""
         try:
-            return self._live.apply(topic, key, value, self._clock.now_us())
+            changed = self._live.apply(topic, key, value, self._clock.now_us())
+            if topic == NODE_STATE:
+                _note_faults(key, value)
+            return changed
         except (ValueError, OverflowError) as error:
             UNUSABLE.labels(topic).inc()
             _log.warning("skipped a record that makes no sense", topic=topic, key=key, error=str(error))
             return []
+
+
+def _note_faults(node: str, state: Message | None) -> None:
+    """Export how many faults a node reports; of one that is gone nothing."""
+    if isinstance(state, NodeState):
+        FAULTS.labels(node).set(len(state.faults))
+    else:
+        with contextlib.suppress(KeyError):
+            FAULTS.remove(node)

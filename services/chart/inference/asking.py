@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import grpc
 import structlog
@@ -24,7 +24,8 @@ _log = structlog.get_logger("chart.inference.asking")
 class Asker:
     """What the pods were asked for."""
 
-    def __init__(self, settings: InferenceSettings) -> None:
+    def __init__(self, settings: Callable[[], InferenceSettings]) -> None:
+        """``settings``: those of the moment."""
         self._settings = settings
         # Our configurations at the registry by id, and until when they hold; None: not read yet.
         self._ours: dict[str, int] | None = None
@@ -32,13 +33,14 @@ class Asker:
 
     async def ask(self, wanted: Iterable[service.Wanted], nodes: Mapping[str, topology_pb2.Node], now_us: int) -> None:
         """Have pairs measured that can be, and take away what is over. A registry that is away is tried next time."""
-        channel = rpc.channel(self._settings.registry_target)
+        settings = self._settings()
+        channel = rpc.channel(settings.registry_target)
         stub = registry_pb2_grpc.RegistryStub(channel)
         try:
             await self._clear(stub, now_us)
             put: set[str] = set()
             for one in wanted:
-                configuration = configuration_of(one, nodes, self._settings, now_us)
+                configuration = configuration_of(one, nodes, settings, now_us)
                 # One run of a sensor serves all its metrics.
                 if configuration is not None and configuration.id not in put:
                     put.add(configuration.id)

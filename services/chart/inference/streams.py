@@ -15,6 +15,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.common import runtime
 from chart.common.clock import Clock, SystemClock
+from chart.common.platform_settings import PlatformView
 from chart.common.streams import Broker, CompactedState, StreamError
 from chart.inference import service
 from chart.inference.asking import Asker
@@ -55,13 +56,18 @@ class InferenceService:
         self._clock = clock or SystemClock()
         self._states: dict[str, CompactedState] = {}
         self._changed: set[str] = set()
-        self._asker = Asker(settings)
+        # What operators set for the platform goes before what this process was started with.
+        self.platform = PlatformView()
+        self._asker = Asker(self._now)
         self._read = False
         # Label values of the contradictions that are exported.
         self._contradicting: set[tuple[str, str]] = set()
         self.book = service.Book(settings.inference_nodes, settings.inference_metrics)
         self.metrics: dict[str, service.Metric] = {}
         self.told: dict[str, estimate_pb2.Estimate] = {}
+
+    def _now(self) -> InferenceSettings:
+        return self.platform.applied(self._settings)
 
     @property
     def ready(self) -> bool:
@@ -80,7 +86,9 @@ class InferenceService:
             self.book.note(key, cast(topology_pb2.TopologyEntity, value))
         self.told = {key: cast(estimate_pb2.Estimate, value) for key, value in self._states[ESTIMATE].items()}
         _log.info("state is read", nodes=len(self.book.nodes), estimates=len(self.told))
-        await runtime.run_together(self._follow_topology(), self._follow_measurements(), self._keep_fresh())
+        await runtime.run_together(
+            self._follow_topology(), self._follow_measurements(), self._keep_fresh(), self.platform.run(self._broker)
+        )
 
     async def _follow_topology(self) -> None:
         async for key, value in self._states[TOPOLOGY].subscribe_changes(with_current=True):
@@ -117,7 +125,7 @@ class InferenceService:
         while True:
             begun = self._clock.monotonic()
             await self.refresh()
-            if self._settings.inference_active_pairs:
+            if self._now().inference_active_pairs:
                 await self.ask()
             spent = self._clock.monotonic() - begun
             await self._clock.sleep(max(self._settings.inference_period_s - spent, 0.1))
@@ -211,12 +219,12 @@ class InferenceService:
         metric = self.metrics.get(name)
         if metric is None:
             return []
-        return service.next_pairs(metric, count, self._settings.inference_fraction, self._asker.asked)
+        return service.next_pairs(metric, count, self._now().inference_fraction, self._asker.asked)
 
     async def ask(self) -> None:
         """Have the next pairs of every metric measured."""
         now_us = self._clock.now_us()
         self._asker.forget(now_us)
-        count = self._settings.inference_active_pairs
+        count = self._now().inference_active_pairs
         wanted = [one for name in sorted(self.metrics) for one in self.next_pairs(name, count)]
         await self._asker.ask(wanted, self.book.nodes, now_us)

@@ -15,11 +15,12 @@ import structlog
 
 from chart.common import database
 from chart.common.database import Connection
+from chart.common.platform_settings import PlatformView
 from chart.common.records import StreamError
 from chart.common.streams import Broker
 from chart.registry import repository
 from chart.registry.meshes import UNKNOWN_CAPACITY_BPS
-from chart.registry.probe_leases import VALID_US, WINDOW_US, Lease, LeaseBook, budget_of
+from chart.registry.probe_leases import PROBE_SHARE, VALID_US, WINDOW_US, Lease, LeaseBook, budget_of
 from chart.registry.repository import LINK
 from chart.v1.probe_lease_pb2 import ProbeLease, ProbeLeases
 
@@ -39,10 +40,13 @@ Wanted = Mapping[str, Mapping[str, int]]
 class LeaseGiver:
     """Leases to all pods that report; ``wanted``: what each could use of each link, bytes a minute."""
 
-    def __init__(self, pool: database.Pool, broker: Broker, wanted: Callable[[], Wanted]) -> None:
+    def __init__(
+        self, pool: database.Pool, broker: Broker, wanted: Callable[[], Wanted], platform: PlatformView
+    ) -> None:
         self._pool = pool
         self._broker = broker
         self._wanted = wanted
+        self._platform = platform
 
     async def run(self) -> None:
         """Give leases whenever no other replica does, for ever."""
@@ -64,13 +68,14 @@ class LeaseGiver:
         if row is None or not row["held"]:
             return
         book = LeaseBook()
-        take_over(book, await self._newest(), await self._capacities(connection), time.time_ns() // 1000)
+        known_bps = await self._capacities(connection)
+        take_over(book, await self._newest(), known_bps, time.time_ns() // 1000, self._share)
         told: dict[str, tuple[dict[str, Lease], float]] = {}
         while True:
             # The lock is this connection's: without it nothing is given.
             capacities_bps = await self._capacities(connection)
             now_us = time.time_ns() // 1000
-            made = book.lease(self._wanted(), capacities_bps, now_us)
+            made = book.lease(self._wanted(), capacities_bps, now_us, self._share)
             for node, leases in made.items():
                 before, at_s = told.get(node, (None, 0.0))
                 if leases == before and time.monotonic() - at_s < RENEW_S:
@@ -79,6 +84,12 @@ class LeaseGiver:
                 told[node] = (leases, time.monotonic())
             told = {node: one for node, one in told.items() if node in made}
             await asyncio.sleep(LOOK_EVERY_S)
+
+    @property
+    def _share(self) -> float:
+        """Part of each link that probes may take; pods without another setting know the same default."""
+        now = self._platform.now
+        return now.probe_share if now.HasField("probe_share") else PROBE_SHARE
 
     async def _newest(self) -> dict[str, ProbeLeases]:
         state = await self._broker.compacted(TOPIC)
@@ -105,7 +116,11 @@ def record(node: str, leases: Mapping[str, Lease], valid_until_us: int) -> Probe
 
 
 def take_over(
-    book: LeaseBook, newest: Mapping[str, ProbeLeases], capacities_bps: Mapping[str, int], now_us: int
+    book: LeaseBook,
+    newest: Mapping[str, ProbeLeases],
+    capacities_bps: Mapping[str, int],
+    now_us: int,
+    share: float = PROBE_SHARE,
 ) -> None:
     """Go on with the leases that another process gave last, if any may still count. Pure but for ``book``."""
     counting = {node: one for node, one in newest.items() if one.leases and one.valid_until_us + WINDOW_US > now_us}
@@ -118,6 +133,6 @@ def take_over(
             given[lease.link_id] = given.get(lease.link_id, 0) + lease.minute_bytes
     last_us = max(one.valid_until_us for one in counting.values())
     for link, capacity_bps in capacities_bps.items():
-        rest_bytes = budget_of(capacity_bps) - given.get(link, 0)
+        rest_bytes = budget_of(capacity_bps, share) - given.get(link, 0)
         if rest_bytes > 0:
             book.taken_over(_UNKNOWN, link, rest_bytes, last_us)

@@ -12,6 +12,7 @@ import structlog
 from chart.common import database, rpc, runtime, telemetry
 from chart.common.health import HealthServer
 from chart.common.outbox import OutboxRelay
+from chart.common.platform_settings import PlatformView
 from chart.common.retries import for_ever, until_done
 from chart.common.streams import Broker, StreamError, connect
 from chart.registry import capacities, streams
@@ -86,11 +87,13 @@ async def serve(settings: RegistrySettings) -> None:
             checks = {"database": lambda: database.reachable(pool)}
             async with rpc.serve([registration], settings) as server, HealthServer(settings.http_listen, checks):
                 relay = OutboxRelay(pool, broker, "registry")
-                giver = LeaseGiver(pool, broker, servicer.planner.wanted)
+                platform = PlatformView()
+                giver = LeaseGiver(pool, broker, servicer.planner.wanted, platform)
                 sweep = _sweep(servicer, settings.registry_keep_over_s)
                 await runtime.run_together(
                     *(relay.run(), _reconcile(pool, broker), _follow_capacities(servicer, broker)),
                     *(_follow_pods(servicer, broker), servicer.planner.run(), giver.run(), sweep, server.wait()),
+                    platform.run(broker),
                 )
         finally:
             await broker.close()

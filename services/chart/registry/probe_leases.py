@@ -34,9 +34,16 @@ class LeaseBook:
         self._held: dict[str, dict[str, list[tuple[int, int]]]] = {}
 
     def lease(
-        self, wanted: Mapping[str, Mapping[str, int]], capacities_bps: Mapping[str, int], now_us: int
+        self,
+        wanted: Mapping[str, Mapping[str, int]],
+        capacities_bps: Mapping[str, int],
+        now_us: int,
+        share: float = PROBE_SHARE,
     ) -> dict[str, dict[str, Lease]]:
-        """Leases by node and link for what nodes want (bytes a minute by node and link); valid for `VALID_US`."""
+        """Leases by node and link for what nodes want (bytes a minute by node and link); valid for `VALID_US`.
+
+        ``share``: what probes may take of a link's capacity, 0..1.
+        """
         by_link: dict[str, dict[str, int]] = {}
         for node, links in wanted.items():
             for link, size_bytes in links.items():
@@ -44,7 +51,7 @@ class LeaseBook:
                     by_link.setdefault(link, {})[node] = size_bytes
         made: dict[str, dict[str, Lease]] = {node: {} for node in wanted}
         for link, wishes in by_link.items():
-            budget_bytes = budget_of(capacities_bps[link])
+            budget_bytes = budget_of(capacities_bps[link], share)
             fair_bytes = budget_bytes // len(wishes)
             for node, size_bytes in self._lease_link(link, wishes, budget_bytes, now_us).items():
                 made[node][link] = Lease(size_bytes, fair_bytes)
@@ -86,9 +93,9 @@ class LeaseBook:
                 del self._held[link]
 
 
-def budget_of(capacity_bps: int) -> int:
+def budget_of(capacity_bps: int, share: float = PROBE_SHARE) -> int:
     """Bytes a minute of a link that are leased."""
-    return int(capacity_bps / 8 * 60 * PROBE_SHARE * LEASED_SHARE)
+    return int(capacity_bps / 8 * 60 * share * LEASED_SHARE)
 
 
 def fair(wishes: Mapping[str, int], budget_bytes: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from chart.common.database import Connection
 from chart.v1 import (
+    platform_settings_pb2,
     policy_pb2,
     sensing_configuration_pb2,
     sensing_mesh_pb2,
@@ -37,6 +38,9 @@ class Kind(Generic[M]):
 NODE: Kind[topology_pb2.Node] = Kind("node", "node", topology_pb2.Node, lambda _: {})
 LINK: Kind[topology_pb2.Link] = Kind(
     "link", "link", topology_pb2.Link, lambda link: {"from_node": link.from_node, "to_node": link.to_node}
+)
+PLATFORM_SETTINGS: Kind[platform_settings_pb2.PlatformSettings] = Kind(
+    "platform settings", "platform_settings", platform_settings_pb2.PlatformSettings, lambda _: {}
 )
 POLICY: Kind[policy_pb2.Policy] = Kind("policy", "policy", policy_pb2.Policy, lambda _: {})
 SENSING_CONFIGURATION: Kind[sensing_configuration_pb2.SensingConfiguration] = Kind(

@@ -11,11 +11,14 @@ from google.protobuf.message import Message
 
 from chart.common import audit, rpc
 from chart.common.database import Connection, Pool
+from chart.common.platform_settings import KEY
 from chart.common.rpc_errors import not_found
 from chart.registry import mesh_planner, meshes, node_ends, repository, service, session_rules, streams, tenants
+from chart.registry.platform_settings import platform_settings
 from chart.registry.repository import (
     LINK,
     NODE,
+    PLATFORM_SETTINGS,
     POLICY,
     SENSING_CONFIGURATION,
     SENSING_MESH,
@@ -25,6 +28,7 @@ from chart.registry.repository import (
     Stored,
 )
 from chart.v1 import registry_pb2, registry_pb2_grpc
+from chart.v1.platform_settings_pb2 import PlatformSettings
 from chart.v1.policy_pb2 import Policy
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.sensing_mesh_pb2 import SensingMesh
@@ -58,9 +62,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     async def ensure_built_in(self, first_enforcement: str, *, development: bool = True, measures: bool = True) -> None:
         """Make what exists from the start and is not there: the policy "default" with the mode that this installation
-        begins in, the tenant "default", which owns everything in development alone, the built-in session rules, and
-        the mesh of all nodes.
+        begins in, the settings of the platform, of which none is set, the tenant "default", which owns everything in
+        development alone, the built-in session rules, and the mesh of all nodes.
         """
+        await self._ensure(PLATFORM_SETTINGS, PlatformSettings(id=KEY))
         await self._ensure(POLICY, service.default_policy(first_enforcement))
         await self._ensure(TENANT, tenants.default_tenant(everything=development))
         for rule in session_rules.BUILT_IN:
@@ -157,6 +162,22 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     ) -> registry_pb2.ListPoliciesResponse:
         """Every policy."""
         return registry_pb2.ListPoliciesResponse(policies=[_numbered(row) for row in await self._list(POLICY)])
+
+    async def PutPlatformSettings(  # noqa: N802
+        self, request: registry_pb2.PutPlatformSettingsRequest, context: Any
+    ) -> registry_pb2.PutPlatformSettingsResponse:
+        """Change what holds for the whole platform."""
+        settings = platform_settings(request.settings)
+        actor = rpc.actor(context)
+        stored, _ = await self._put(PLATFORM_SETTINGS, KEY, settings, request.expected_revision, {}, actor)
+        return registry_pb2.PutPlatformSettingsResponse(settings=_numbered(stored))
+
+    async def GetPlatformSettings(  # noqa: N802
+        self, request: registry_pb2.GetPlatformSettingsRequest, context: Any
+    ) -> registry_pb2.GetPlatformSettingsResponse:
+        """What is set for the whole platform."""
+        (stored,) = await self._list(PLATFORM_SETTINGS)
+        return registry_pb2.GetPlatformSettingsResponse(settings=_numbered(stored))
 
     async def PutSensingConfiguration(  # noqa: N802
         self, request: registry_pb2.PutSensingConfigurationRequest, context: Any
@@ -366,7 +387,7 @@ def _json(stored: Stored[M] | None) -> dict[str, Any] | None:
     }
 
 
-P = TypeVar("P", Policy, SensingConfiguration, SensingMesh, SessionRule, Tenant)
+P = TypeVar("P", PlatformSettings, Policy, SensingConfiguration, SensingMesh, SessionRule, Tenant)
 
 
 def _numbered(stored: Stored[P]) -> P:

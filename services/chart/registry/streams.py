@@ -12,10 +12,22 @@ from google.protobuf.message import Message
 
 from chart.common import outbox
 from chart.common.database import Connection, Pool
+from chart.common.platform_settings import TOPIC as SETTINGS
 from chart.common.streams import Broker
 from chart.registry import repository
-from chart.registry.repository import LINK, NODE, POLICY, SENSING_CONFIGURATION, SESSION_RULE, TENANT, Kind, Stored
+from chart.registry.repository import (
+    LINK,
+    NODE,
+    PLATFORM_SETTINGS,
+    POLICY,
+    SENSING_CONFIGURATION,
+    SESSION_RULE,
+    TENANT,
+    Kind,
+    Stored,
+)
 from chart.v1 import (
+    platform_settings_pb2,
     policy_pb2,
     sensing_configuration_pb2,
     sensing_mesh_pb2,
@@ -34,6 +46,7 @@ TENANTS = "chart.tenant.v1"
 CONTENTS: dict[str, tuple[Kind[Any], ...]] = {
     TOPOLOGY: (NODE, LINK),
     POLICIES: (POLICY,),
+    SETTINGS: (PLATFORM_SETTINGS,),
     SENSING_CONFIGURATIONS: (SENSING_CONFIGURATION,),
     SESSION_RULES: (SESSION_RULE,),
     TENANTS: (TENANT,),
@@ -56,6 +69,7 @@ def value_of(message: Message, revision: int) -> Message:
     assert isinstance(
         message,
         (
+            platform_settings_pb2.PlatformSettings,
             policy_pb2.Policy,
             sensing_configuration_pb2.SensingConfiguration,
             sensing_mesh_pb2.SensingMesh,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 from chart.sensor_pod.budget import WINDOW_US, ByteBudget
 from chart.sensor_pod.model import PERIOD_FLOOR_MS, Configuration
+from chart.v1.platform_settings_pb2 import ApplicationLimitsByOwner
 
 # Name of the limits of whoever has none of its own.
 ANYONE = "*"
@@ -76,6 +77,14 @@ def limits_from_json(text: str) -> dict[str, Limits]:
     return found
 
 
+def limits_of(stated: ApplicationLimitsByOwner) -> dict[str, Limits]:
+    """Limits by application, of what operators set for the platform."""
+    return {
+        owner: Limits(**{field.name: value for field, value in limits.ListFields()})
+        for owner, limits in stated.owners.items()
+    }
+
+
 class Applications:
     """Who has what, and what more each may have."""
 
@@ -83,6 +92,10 @@ class Applications:
         self._limits = limits or {}
         self._configurations: Counter[str] = Counter()
         self._one_shots: dict[str, deque[int]] = {}
+
+    def replace(self, limits: dict[str, Limits]) -> None:
+        """Other limits from now on; what is configured already stays."""
+        self._limits = limits
 
     def of(self, owner: str) -> Limits:
         """The limits of an application."""

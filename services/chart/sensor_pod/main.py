@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import ipaddress
 import subprocess
@@ -17,12 +18,13 @@ from chart.common.broker_certificate import BrokerCertificate
 from chart.common.clock import SystemClock
 from chart.common.health import HealthServer
 from chart.common.node_identity import NodeIdentity
+from chart.common.platform_settings import PlatformView
 from chart.common.record_sign import RecordSigner
 from chart.common.rpc_tls import RpcFiles
 from chart.common.streams import connect
 from chart.sensor_pod import metrics
 from chart.sensor_pod import rpc as pod_rpc
-from chart.sensor_pod.applications import Applications, is_account, limits_from_json
+from chart.sensor_pod.applications import Applications, is_account, limits_from_json, limits_of
 from chart.sensor_pod.drivers import RESPONDER, Drivers
 from chart.sensor_pod.pod import Pod
 from chart.sensor_pod.publisher import Publisher
@@ -62,7 +64,11 @@ async def serve(settings: PodSettings) -> None:
         default_capacity_bps=settings.default_capacity_bps,
         applications=Applications(limits_from_json(settings.application_limits)),
     )
+    platform = PlatformView(settings.state_dir / "platform-settings.pb")
+    _apply_platform(settings, platform, pod)
     streams = ControlStreams(broker, pod, clock)
+    platform.changed(functools.partial(_apply_platform, settings, platform, pod))
+    platform.changed(streams.limits_changed)
 
     async def sensors_are_there() -> None:
         if not drivers.sensors():
@@ -88,9 +94,11 @@ async def serve(settings: PodSettings) -> None:
                 publisher.run(),
                 publisher.keep_bounded(),
                 streams.run_configurations(),
+                streams.run_refused(),
                 streams.run_topology(),
                 streams.run_state(),
                 streams.run_leases(),
+                platform.run(broker),
                 _keep_gauges(pod, clock),
                 certificate.replaced(),
                 *(one.run() for one in (identity, signer) if one is not None),
@@ -100,6 +108,14 @@ async def serve(settings: PodSettings) -> None:
         await broker.close()
         if calls is not None:
             await calls.close()
+
+
+def _apply_platform(settings: PodSettings, platform: PlatformView, pod: Pod) -> None:
+    """What operators set for the platform, or else what the pod was started with."""
+    now = platform.now
+    started = limits_from_json(settings.application_limits)
+    limits = limits_of(now.application_limits) if now.HasField("application_limits") else started
+    pod.set_limits(platform.applied(settings).probe_share, limits)
 
 
 def guard_of(settings: PodSettings, calls: AuthorityCalls | None) -> rpc.Guard | None:

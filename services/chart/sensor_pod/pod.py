@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -19,7 +19,7 @@ from chart.common import probe_costs
 from chart.common.clock import Clock
 from chart.common.shortest_paths import Paths
 from chart.sensor_pod import composition, metrics, service
-from chart.sensor_pod.applications import Applications, LimitExceededError
+from chart.sensor_pod.applications import Applications, LimitExceededError, Limits
 from chart.sensor_pod.budget import ByteBudget
 from chart.sensor_pod.drivers import Drivers, SensorError
 from chart.sensor_pod.group import Cost, Run
@@ -163,6 +163,14 @@ class Pod:
         started_us = self._last_starts_us.get(configuration.key.text())
         last_us = now_us - max(0, wall_us - started_us) if started_us is not None else None
         self.scheduler.put(configuration, now_us, until_us=until_us, last_started_us=last_us)
+        self._wake()
+
+    def set_limits(self, probe_share: float, limits: Mapping[str, Limits]) -> None:
+        """Other limits from now on: part of each link that probes may take, and what applications may have. What runs
+        or is configured already stays.
+        """
+        self.scheduler.budget.share = probe_share
+        self.scheduler.applications.replace(dict(limits))
         self._wake()
 
     def set_topology(self, links: Iterable[topology_pb2.Link], nodes: int = 1) -> None:

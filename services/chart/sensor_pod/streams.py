@@ -43,6 +43,23 @@ class ControlStreams:
         self._broker = broker
         self._pod = pod
         self._clock = clock
+        # Configurations beyond their applications' limits, by id: other limits may let them in.
+        self._refused: dict[str, sensing_configuration_pb2.SensingConfiguration] = {}
+        self._limits_changed = asyncio.Event()
+
+    def limits_changed(self) -> None:
+        """Applications have other limits from now on."""
+        self._limits_changed.set()
+
+    async def run_refused(self) -> None:
+        """Offer what was beyond its limits again whenever these changed, until cancelled."""
+        while True:
+            await self._limits_changed.wait()
+            self._limits_changed.clear()
+            for identity in list(self._refused):
+                # Taken away or changed meanwhile.
+                if (waiting := self._refused.get(identity)) is not None:
+                    await self._apply_configuration(identity, waiting)
 
     async def run_configurations(self) -> None:
         """Follow configurations of this node until cancelled."""
@@ -105,6 +122,7 @@ class ControlStreams:
             await changes.aclose()
 
     async def _apply_configuration(self, identity: str, value: Message | None) -> None:
+        self._refused.pop(identity, None)
         if not isinstance(value, sensing_configuration_pb2.SensingConfiguration) or value.source_node != self._pod.node:
             # A tombstone, or it moved to another node.
             if self._pod.origin(identity) == "stream":
@@ -115,6 +133,7 @@ class ControlStreams:
         except InvalidConfigurationError as error:
             _log.error("a configuration cannot be run", configuration=identity, reason=str(error))
         except LimitExceededError as error:
+            self._refused[identity] = value
             _log.warning(
                 "a configuration is beyond its application's limits", configuration=identity, reason=str(error)
             )

@@ -309,16 +309,22 @@ class TunnelControl:
             shown.history.extend(self.history)
         return shown
 
-    def _reason(self, now_us: int, silence_us: int) -> str:
+    def down(self, now_us: int, silence_us: int) -> str:
+        """Why a tunnel that operators set carries nothing that anybody knows of; "": it does, or nothing is set."""
         if self.settings is None:
-            return "nobody stated anything of this tunnel: it is only watched"
+            return ""
         if self.report is None:
             return "the tunnel has not reported yet: does chart-tunnel run, and does it reach the streams?"
         if now_us - self.seen_us > silence_us:
             return f"the tunnel has been silent for {(now_us - self.seen_us) // 1_000_000} s"
         if not self.report.period_us:
             return f"the tunnel's destination reports nothing: {self.report.last_error or 'no connection'}"
-        return self.target.reason
+        return ""
+
+    def _reason(self, now_us: int, silence_us: int) -> str:
+        if self.settings is None:
+            return "nobody stated anything of this tunnel: it is only watched"
+        return self.down(now_us, silence_us) or self.target.reason
 
 
 def _law(settings: TunnelSettings) -> TunnelSettings:

@@ -41,6 +41,11 @@ UNSENT = Counter("chart_tunnels_command_failures_total", "Commands that the brok
 TUNNELS = Gauge("chart_tunnels_known_tunnels", "Tunnels that this replica works for or that something is stated of")
 RATE = Gauge("chart_tunnels_rate_bits_per_second", "What a tunnel carried in its last period", ["tunnel"])
 TARGET = Gauge("chart_tunnels_target_bits_per_second", "B* of a tunnel, 0: none", ["tunnel"])
+DOWN = Gauge(
+    "chart_tunnels_down_ratio",
+    "1: a tunnel that operators set is not reported to this replica, or has no peer",
+    ["tunnel"],
+)
 CONNECTIONS = Gauge("chart_tunnels_connections", "m as commanded", ["tunnel"])
 CHANGES = Counter("chart_tunnels_connection_changes_total", "Connections opened and closed by command", ["tunnel"])
 GUARDED = Counter("chart_tunnels_guarded_periods_total", "Periods in which the guard kept m", ["tunnel"])
@@ -65,6 +70,9 @@ class Tunnels:
         self._stated = False
         self._publishing: dict[str, asyncio.Task[None]] = {}
         self.tunnels: dict[str, TunnelControl] = {}
+        # Tunnels that carry nothing, and those that are exported.
+        self._down: set[str] = set()
+        self._exported: set[str] = set()
 
     @property
     def ready(self) -> bool:
@@ -93,7 +101,24 @@ class Tunnels:
                 await self.read_settings()
             except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
                 _log.warning("what is stated of tunnels cannot be read; the last known holds", reason=str(error))
+            self._note_down()
             await self._clock.sleep(self._settings.tunnel_settings_period_s)
+
+    def _note_down(self) -> None:
+        """Export which tunnels carry nothing, and say so once."""
+        now_us = self._clock.now_us()
+        for name, control in self.tunnels.items():
+            reason = control.down(now_us, self._settings.tunnel_silence_us)
+            DOWN.labels(tunnel=name).set(bool(reason))
+            if reason and name not in self._down:
+                _log.warning("a tunnel carries nothing", tunnel=name, reason=reason)
+            elif name in self._down and not reason:
+                _log.info("a tunnel carries again", tunnel=name)
+            (self._down.add if reason else self._down.discard)(name)
+        for name in self._exported - self.tunnels.keys():
+            DOWN.remove(name)
+            self._down.discard(name)
+        self._exported = set(self.tunnels)
 
     async def read_settings(self) -> None:
         """Read everything that is stated."""

@@ -17,7 +17,7 @@ from ulid import ULID
 from chart.common import rpc
 from chart.common.rpc_errors import RefusalError
 from chart.common.streams_kafka import KafkaBroker
-from chart.v1 import alert_pb2, archive_pb2, archive_pb2_grpc, estimate_pb2, measurement_pb2
+from chart.v1 import alert_pb2, archive_pb2, archive_pb2_grpc, estimate_pb2, measurement_pb2, platform_settings_pb2
 from support.kafka import KafkaServer
 from support.postgres import PostgresServer
 from support.processes import ServerProcess, free_ports
@@ -372,3 +372,18 @@ async def test_what_cannot_be_is_refused_with_the_reason(archive: archive_pb2_gr
         await archive.QueryRollups(
             archive_pb2.QueryRollupsRequest(source_node="a", destination_node="b", metric="rtt_us")
         )
+
+
+async def test_operators_have_snapshots_taken_by_themselves_without_a_restart(
+    archive: archive_pb2_grpc.ArchiveAsyncStub, broker: KafkaBroker
+) -> None:
+    """This archiver was started with a period of 0: it takes none."""
+    wanted = platform_settings_pb2.PlatformSettings(id="platform", snapshot_period_s=1)
+    await broker.publish("chart.platform-settings.v1", "platform", wanted)
+
+    async def scheduled() -> bool:
+        answer = await archive.ListSnapshots(archive_pb2.ListSnapshotsRequest())
+        return any(one.reason == "schedule" for one in answer.snapshots)
+
+    await eventually(scheduled, 20)
+    await broker.publish("chart.platform-settings.v1", "platform", None)

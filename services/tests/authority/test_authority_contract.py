@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 
 from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart.common import qos
+from chart.v1.platform_settings_pb2 import PlatformSettings
 from chart.v1.tenant_pb2 import Tenant, TenantEnd
 from chart.v1.topology_pb2 import Node, TopologyEntity
 from support.authority import OtherAuthority, Place, csr, empty, new_key, running, settings_of, store
@@ -197,7 +198,13 @@ async def test_authorisations_by_policy_and_long_poll(place: Place) -> None:
     empty = (await node.get("/v1/authorisations")).json()
     assert (empty["full"], empty["authorisations"]) == (True, [])
     assert empty["unauthorised"]["action"] == "free"
+    assert place.broker is not None
     waiting = asyncio.create_task(node.get(f"/v1/authorisations?since={empty['revision']}&wait_s=10"))
+    strict = PlatformSettings(id="platform", authority_unauthorised="drop", authority_free_available_bps=0)
+    await place.broker.publish("chart.platform-settings.v1", "platform", strict)
+    told = (await waiting).json()
+    assert told["unauthorised"] == {"action": "drop", "available_bps": 0}
+    waiting = asyncio.create_task(node.get(f"/v1/authorisations?since={told['revision']}&wait_s=10"))
     made = await alice.post("/v1/authorisations", json={"max_guaranteed_bps": 5_000_000, "duration_s": 3600})
     assert made.status_code == 201, made.text
     told = (await waiting).json()

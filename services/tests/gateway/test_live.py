@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prometheus_client import REGISTRY
+
 from chart.common.clock import FakeClock
 from chart.common.streams import LocalBroker
 from chart.gateway.events import NAMES, EventHub, Filter, written
@@ -118,6 +120,11 @@ async def test_followers_read_what_was_there_without_events_and_skip_nonsense() 
         nonsense = rate_request_pb2.RateRequest(id="bad", created_at_us=2**62)
         await broker.publish("chart.rate-request.v1", "bad", nonsense)
         await broker.publish("chart.rate-request.v1", "good", rate_request_pb2.RateRequest(id="good", owner="o"))
+        faulty = node_state_pb2.NodeState(node="n", faults=["the edge eth9 is not policed: no such interface"])
+        await broker.publish("chart.node-state.v1", "n", faulty)
+        await eventually(lambda: REGISTRY.get_sample_value("chart_gateway_node_faults", {"node": "n"}) == 1)
+        await broker.publish("chart.node-state.v1", "n", None)
+        await eventually(lambda: REGISTRY.get_sample_value("chart_gateway_node_faults", {"node": "n"}) is None)
         await broker.publish("chart.policy.v1", "old", None)
         await eventually(lambda: not state.policies and "good" in state.requests)
         text = written(stream._queue, together=False)

@@ -30,6 +30,7 @@ from chart.v1 import (
     sensing_configuration_pb2,
     topology_pb2,
 )
+from chart.v1.platform_settings_pb2 import PlatformSettings
 from support.waiting import eventually
 
 NODES = ("alpha", "bravo", "charlie", "delta")
@@ -360,7 +361,8 @@ async def test_what_was_asked_for_is_taken_away_when_it_is_over() -> None:
     settings = BaseServiceSettings(grpc_listen="127.0.0.1:0", _env_file=None)  # type: ignore[call-arg]
     async with rpc.serve([("chart.v1.Registry", add, registry)], settings) as server:
         more = {"inference_active_valid_s": 10.0, "registry_target": f"127.0.0.1:{server.port}"}
-        asker = Asker(Bench(**more).settings)
+        settings_now = Bench(**more).settings
+        asker = Asker(lambda: settings_now)
         pairs = [wanted("alpha", "bravo"), wanted("alpha", "bravo", "rtt_min_us"), wanted("mute", "alpha")]
         await asker.ask(pairs, nodes, 1000)
         assert set(registry.taken) == {"theirs", "inference-alpha-bravo-ping"}, "what an earlier life left is gone"
@@ -375,6 +377,33 @@ async def test_what_was_asked_for_is_taken_away_when_it_is_over() -> None:
     # A registry that is away is no error.
     await asker.ask([wanted("alpha", "bravo")], nodes, 40_000_000)
     assert not asker.asked
+
+
+async def test_operators_switch_asking_on_and_off_while_it_runs() -> None:
+    registry = Registry()  # type: ignore[abstract]  # what a servicer leaves out answers UNIMPLEMENTED
+    add = registry_pb2_grpc.add_RegistryServicer_to_server
+    settings = BaseServiceSettings(grpc_listen="127.0.0.1:0", _env_file=None)  # type: ignore[call-arg]
+    async with rpc.serve([("chart.v1.Registry", add, registry)], settings) as server:
+        bench = Bench(registry_target=f"127.0.0.1:{server.port}")
+        await bench.line()
+        await bench.measure("alpha", "bravo", 2000.0)
+        async with bench.running() as inference:
+
+            async def estimated() -> bool:
+                await bench.clock.advance(0.3)
+                return bool(inference.metrics)
+
+            await eventually(estimated)
+            assert not registry.taken
+            wish = PlatformSettings(id="platform", inference_active_pairs=1, inference_active_priority=77)
+            await bench.broker.publish("chart.platform-settings.v1", "platform", wish)
+
+            async def asked() -> bool:
+                await bench.clock.advance(0.3)
+                return bool(registry.taken)
+
+            await eventually(asked)
+            assert {one.priority for one in registry.taken.values()} == {77}
 
 
 async def test_nothing_is_asked_for_by_default() -> None:

@@ -23,6 +23,7 @@ from chart.registry.main import serve
 from chart.registry.settings import RegistrySettings
 from chart.v1 import (
     node_state_pb2,
+    platform_settings_pb2,
     policy_pb2,
     registry_pb2,
     registry_pb2_grpc,
@@ -394,3 +395,20 @@ async def test_a_database_that_is_away_is_said_and_found_again(registry: Registr
 
     await eventually(accepted, 30)
     await eventually(lambda: "charlie" in registry.topology, 30)
+
+
+async def test_platform_settings_are_there_from_the_start_kept_and_published(registry: Registry) -> None:
+    stream = await registry.broker.compacted("chart.platform-settings.v1")
+    first = (await registry.stub.GetPlatformSettings(registry_pb2.GetPlatformSettingsRequest())).settings
+    await eventually(lambda: stream.get("platform") == first)
+    assert not first.HasField("oversubscription")
+    wanted = platform_settings_pb2.PlatformSettings(oversubscription=2, inference_active_pairs=0)
+    call = registry_pb2.PutPlatformSettingsRequest(settings=wanted, expected_revision=first.revision)
+    changed = (await registry.stub.PutPlatformSettings(call)).settings
+    assert (changed.oversubscription, changed.HasField("inference_active_pairs")) == (2, True)
+    await eventually(lambda: stream.get("platform") == changed)
+    assert (await registry.stub.GetPlatformSettings(registry_pb2.GetPlatformSettingsRequest())).settings == changed
+    call.settings.oversubscription = 5
+    with pytest.raises(RefusalError) as late, rpc.refusals():
+        await registry.stub.PutPlatformSettings(call)
+    assert late.value.status is grpc.StatusCode.ABORTED

@@ -7,8 +7,9 @@ import ipaddress
 
 from chart.common.ownership import End
 from chart.common.streams import LocalBroker
-from chart.reservations.edges.network_view import POLICY, TENANT, TOPOLOGY, NetworkView
-from chart.v1 import policy_pb2, tenant_pb2, topology_pb2
+from chart.reservations.decisions.in_band import LeaseRule, rule_of
+from chart.reservations.edges.network_view import POLICY, SETTINGS, TENANT, TOPOLOGY, NetworkView
+from chart.v1 import platform_settings_pb2, policy_pb2, tenant_pb2, topology_pb2
 from support.waiting import eventually
 
 LINK = "a:to-b"
@@ -94,4 +95,29 @@ async def test_what_is_whose_follows_tenants_and_nodes() -> None:
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
+        await broker.close()
+
+
+async def test_links_follow_the_oversubscription_that_operators_set() -> None:
+    broker = LocalBroker()
+    for node in ("a", "b"):
+        await broker.publish(TOPOLOGY, node, topology_pb2.TopologyEntity(node=topology_pb2.Node(id=node)))
+    await state(broker, 100)
+    view = NetworkView(3.0)
+    await view.open(broker)
+    following = asyncio.create_task(view.follow(SETTINGS))
+    try:
+        assert view.network.links[LINK].oversubscription == 3
+        wanted = platform_settings_pb2.PlatformSettings(id="platform", oversubscription=1, lease_greatest_share=0.05)
+        await broker.publish(SETTINGS, "platform", wanted)
+        await eventually(lambda: view.network.links[LINK].oversubscription == 1)
+        started = LeaseRule(idle_share=0.1, greatest_share=0.5, length_us=9)
+        now = rule_of(started, view.platform)
+        assert (now.idle_share, now.greatest_share, now.length_us) == (0.05, 0.05, 9)
+        await broker.publish(SETTINGS, "platform", platform_settings_pb2.PlatformSettings(id="platform"))
+        await eventually(lambda: view.network.links[LINK].oversubscription == 3)
+        assert rule_of(started, view.platform) == started
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
         await broker.close()

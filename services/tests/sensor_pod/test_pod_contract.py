@@ -16,6 +16,7 @@ from chart.common.rpc_tls import RpcFiles, node_credentials
 from chart.common.settings import BaseServiceSettings
 from chart.common.streams_kafka import KafkaBroker
 from chart.v1 import measurement_pb2, sensing_configuration_pb2, sensor_pod_pb2, sensor_pod_pb2_grpc
+from chart.v1.platform_settings_pb2 import PlatformSettings
 from support import authority
 from support.authority import Place
 from support.kafka import KafkaServer
@@ -133,6 +134,40 @@ async def test_configurations_come_from_the_stream_and_tombstones_end_them(
     await eventually(there, 30)
     await broker.publish(CONFIGURATIONS, identity, None)
     await eventually(gone, 30)
+
+
+async def test_limits_that_operators_set_hold_at_once_and_over_a_restart(
+    pod: PodProcess, broker: KafkaBroker, stub: sensor_pod_pb2_grpc.SensorPodAsyncStub, tmp_path: Path
+) -> None:
+    robot = ping(pod, f"{pod.node}-robot")
+    robot.owner = "robot"
+    settings = PlatformSettings(id="platform")
+    settings.application_limits.owners["robot"].configurations = 0
+    await broker.publish("chart.platform-settings.v1", "platform", settings)
+    kept = tmp_path / "platform-settings.pb"
+    await eventually(kept.exists, 30)
+
+    async def refused() -> bool:
+        try:
+            with rpc.refusals():
+                await stub.Configure(sensor_pod_pb2.ConfigureRequest(configuration=robot))
+        except rpc.RefusalError as error:
+            return "has its 0 configurations" in error.refusal.detail
+        return False
+
+    assert await refused()
+    pod.kill()
+    pod.start()
+    assert await refused(), "from its own file, whatever the broker does"
+    identity = robot.id
+    await broker.publish(CONFIGURATIONS, identity, robot)
+    await broker.publish("chart.platform-settings.v1", "platform", PlatformSettings(id="platform"))
+
+    async def runs() -> bool:
+        return identity in [entry.id for entry in (await stub.List(sensor_pod_pb2.ListRequest())).configurations]
+
+    await eventually(runs, 30)
+    await broker.publish(CONFIGURATIONS, identity, None)
 
 
 async def test_one_shots_share_runs_and_history_and_stream_show_the_result(

@@ -310,3 +310,16 @@ def test_a_tunnels_name_is_its_origins_while_that_is_heard() -> None:
     assert not control.of_another(report(2, 1e6, 1), seen_us + 1, silence_us)
     # It moved to another node: the one before is heard no more.
     assert not control.of_another(other, seen_us + silence_us, silence_us)
+
+
+def test_a_tunnel_that_carries_nothing_says_why_and_one_that_nobody_set_does_not() -> None:
+    control = TunnelControl("gold")
+    later_us = NOW_US + PERIOD_US
+    assert control.down(later_us, LEASE_US) == ""
+    control.use(settings())
+    assert "has not reported yet" in control.down(later_us, LEASE_US)
+    take(control, report(1, 6 * MEGA, 5))
+    assert control.down(later_us, LEASE_US) == ""
+    assert "silent for" in control.down(later_us + 2 * LEASE_US, LEASE_US)
+    take(control, TunnelReport(tunnel="gold", session=1, last_error="connection refused"))
+    assert control.down(NOW_US, LEASE_US) == "the tunnel's destination reports nothing: connection refused"

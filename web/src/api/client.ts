@@ -13,6 +13,7 @@ import type {
   NodeBody,
   Peer,
   PeerBody,
+  PlatformSettingsBody,
   PolicyBody,
   Problem,
   QuotaBody,
@@ -218,6 +219,15 @@ export const api = {
     unwrap(
       client.PUT("/v1/policies/{id}", {
         params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  platformSettings: () =>
+    unwrap(client.GET("/v1/platform-settings/{id}", { params: { path: { id: "platform" } } })),
+  putPlatformSettings: (body: PlatformSettingsBody, revision: number) =>
+    unwrap(
+      client.PUT("/v1/platform-settings/{id}", {
+        params: { path: { id: "platform" }, header: { "If-Match": `"${revision}"` } },
         body,
       }),
     ),

@@ -782,6 +782,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/platform-settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List settings of the platform
+         * @description The one item, `platform`.
+         */
+        get: operations["list_settings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/platform-settings/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Settings of the platform
+         * @description What operators set; null is what the services were started with.
+         */
+        get: operations["get_settings"];
+        /**
+         * Set the platform
+         * @description Replaces all of them: what is null or left out is from now on what the services were started with. Services and
+         *     sensor pods follow within seconds, without a restart, and keep it over every restart.
+         */
+        put: operations["put_settings"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sensing-meshes": {
         parameters: {
             query?: never;
@@ -2081,6 +2126,34 @@ export interface components {
         Alerts: {
             /** Items */
             items: components["schemas"]["Alert"][];
+        };
+        /**
+         * ApplicationLimits
+         * @description What an owner's sensing configurations and single runs may take of each sensor pod; null: no limit of its own.
+         */
+        ApplicationLimits: {
+            /**
+             * Configurations
+             * @description Configurations on one pod.
+             */
+            configurations?: number | null;
+            /**
+             * Priority
+             * @description Highest priority.
+             */
+            priority?: number | null;
+            /**
+             * Period Ms
+             * @description Shortest period.
+             */
+            period_ms?: number | null;
+            /** One Shots Per Minute */
+            one_shots_per_minute?: number | null;
+            /**
+             * Probe Share
+             * @description Part of each link's probing budget.
+             */
+            probe_share?: number | null;
         };
         /**
          * ApplicationUse
@@ -4005,6 +4078,139 @@ export interface components {
         Peers: {
             /** Items */
             items: components["schemas"]["Peer"][];
+        };
+        /**
+         * PlatformSettings
+         * @description What is set, with its revision; null: what the services were started with.
+         */
+        PlatformSettings: {
+            /**
+             * Id
+             * @description `platform`.
+             */
+            id: string;
+            /**
+             * Revision
+             * @description Grows with every change; also the ETag.
+             */
+            revision: number;
+            /** Oversubscription */
+            oversubscription: number | null;
+            /** Lease Idle Share */
+            lease_idle_share: number | null;
+            /** Lease Greatest Share */
+            lease_greatest_share: number | null;
+            /** Snapshot Period S */
+            snapshot_period_s: number | null;
+            /** Probe Share */
+            probe_share: number | null;
+            /** Application Limits */
+            application_limits: {
+                [key: string]: components["schemas"]["ApplicationLimits"];
+            } | null;
+            /** Inference Fraction */
+            inference_fraction: number | null;
+            /** Inference Active Pairs */
+            inference_active_pairs: number | null;
+            /** Inference Active Valid S */
+            inference_active_valid_s: number | null;
+            /** Inference Active Priority */
+            inference_active_priority: number | null;
+            /** Authority Unauthorised */
+            authority_unauthorised: string | null;
+            /** Authority Free Available Bps */
+            authority_free_available_bps: number | null;
+        };
+        /**
+         * PlatformSettingsBody
+         * @description Settings of the whole platform. What is null or left out is what the services were started with; the default of
+         *     each is in its description.
+         * @example {
+         *       "application_limits": {
+         *         "*": {
+         *           "configurations": 100,
+         *           "priority": 10
+         *         }
+         *       },
+         *       "probe_share": 0.005
+         *     }
+         */
+        PlatformSettingsBody: {
+            /**
+             * Oversubscription
+             * @description Maximum and guaranteed rates together, in multiples of the admission limit of a link (4).
+             */
+            oversubscription?: number | null;
+            /**
+             * Lease Idle Share
+             * @description Share of the admission limit that a link leases for in-band requests while nobody draws (0.1).
+             */
+            lease_idle_share?: number | null;
+            /**
+             * Lease Greatest Share
+             * @description Share of the admission limit that a link leases for in-band requests at most (0.5).
+             */
+            lease_greatest_share?: number | null;
+            /**
+             * Snapshot Period S
+             * @description Between two snapshots of all pairs (14400); 0: none by themselves.
+             */
+            snapshot_period_s?: number | null;
+            /**
+             * Probe Share
+             * @description Part of each link's capacity that probes may take, all sensor pods together (0.01).
+             */
+            probe_share?: number | null;
+            /**
+             * Application Limits
+             * @description Limits of sensing by owner, `*`: of all others; {}: none.
+             */
+            application_limits?: {
+                [key: string]: components["schemas"]["ApplicationLimits"];
+            } | null;
+            /**
+             * Inference Fraction
+             * @description Share of the pairs that shall be measured in the end (0.13).
+             */
+            inference_fraction?: number | null;
+            /**
+             * Inference Active Pairs
+             * @description Pairs that inference has measured in each period (0: none).
+             */
+            inference_active_pairs?: number | null;
+            /**
+             * Inference Active Valid S
+             * @description Time that such a pair has to be measured (120).
+             */
+            inference_active_valid_s?: number | null;
+            /**
+             * Inference Active Priority
+             * @description Its priority (10).
+             */
+            inference_active_priority?: number | null;
+            /**
+             * Authority Unauthorised
+             * @description What nodes do with in-band requests without an authorisation: drop, or an available rate (free).
+             */
+            authority_unauthorised?: ("drop" | "free") | null;
+            /**
+             * Authority Free Available Bps
+             * @description Available rate that these are granted (10000000).
+             */
+            authority_free_available_bps?: number | null;
+        };
+        /**
+         * PlatformSettingsPage
+         * @description The one item.
+         */
+        PlatformSettingsPage: {
+            /**
+             * Next Cursor
+             * @description Pass as `cursor` to read the next page; null: that was the last one.
+             */
+            next_cursor?: string | null;
+            /** Items */
+            items: components["schemas"]["PlatformSettings"][];
         };
         /**
          * Policy
@@ -11700,6 +11906,295 @@ export interface operations {
             };
             /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_settings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlatformSettingsPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_settings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description There is one for the whole platform. */
+                id: "platform";
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlatformSettings"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_settings: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Change only if the resource still has this entity tag; `*`: only if it exists. */
+                "If-Match"?: string | null;
+            };
+            path: {
+                /** @description There is one for the whole platform. */
+                id: "platform";
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlatformSettingsBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlatformSettings"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict: not enough capacity, no path, resource in use, or Idempotency-Key used for another body. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The revision of the resource differs from If-Match. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is larger than 1 MB. */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

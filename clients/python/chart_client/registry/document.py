@@ -174,7 +174,7 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
         return value
     if kind == "flag" and isinstance(value, bool):
         return value
-    if kind == "share" and (whole or isinstance(value, float)):
+    if kind in ("share", "number") and (whole or isinstance(value, float)):
         return float(value)
     if kind == "texts" and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return value
@@ -183,7 +183,7 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
     if kind == "edges" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
         rate = "aggregate_bps"
         return [{**one, rate: typed("rate", one[rate], optional=False)} if rate in one else one for one in value]
-    if (kind == "ends" and isinstance(value, list)) or (kind == "proxied" and isinstance(value, dict)):
+    if (kind == "ends" and isinstance(value, list)) or (kind in ("proxied", "limits") and isinstance(value, dict)):
         return value
     words = {
         "edges": "a list of edges",
@@ -192,6 +192,7 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
         "texts": "a list of texts",
         "flag": "true or false",
         "share": "a number",
+        "limits": "limits by owner",
         "integer": "a whole number",
     }
     raise ValueError(f"{value!r} is not {words.get(kind, f'a {kind}')}")

@@ -18,6 +18,8 @@ FieldType = Literal[
     "integer",
     "rate",
     "share",
+    "number",
+    "limits",
     "flag",
     "texts",
     "text map",
@@ -118,6 +120,21 @@ def _policy(item: Item) -> Item:
     return item
 
 
+def _platform(item: Item) -> Item:
+    if item["id"] != "platform":
+        raise FieldError("id", f"the settings of the platform have the id platform, not {item['id']!r}")
+    limits = item["application_limits"]
+    if limits is None:
+        return item
+    for owner, one in limits.items():
+        wrong = next((name for name in one if name not in _LIMITS), None) if isinstance(one, dict) else ""
+        if wrong is not None:
+            words = f"{owner}: has no field {wrong!r}" if wrong else f"{owner}: must be fields"
+            raise FieldError("application_limits", f"{words}: {', '.join(_LIMITS)}")
+    complete = {owner: {name: one.get(name) for name in _LIMITS} for owner, one in limits.items()}
+    return {**item, "application_limits": complete}
+
+
 def _node_of_policy(item: Item) -> Iterator[Reference]:
     if item["id"] != "default":
         yield "id", "nodes", item["id"]
@@ -158,6 +175,16 @@ def _hop(item: Item) -> Item:
 
 
 TAGS = Field("text map", {})
+_LIMITS = ("configurations", "priority", "period_ms", "one_shots_per_minute", "probe_share")
+_NUMBERS_OF_PLATFORM = (
+    "oversubscription",
+    "lease_idle_share",
+    "lease_greatest_share",
+    "snapshot_period_s",
+    "probe_share",
+    "inference_fraction",
+    "inference_active_valid_s",
+)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -201,6 +228,20 @@ KINDS: tuple[Kind, ...] = (
         stored=_policy,
         references=_node_of_policy,
         permanent=frozenset({"default"}),
+    ),
+    Kind(
+        "platform-settings",
+        "platform settings",
+        {
+            **{name: Field("number", None) for name in _NUMBERS_OF_PLATFORM},
+            "inference_active_pairs": Field("integer", None),
+            "inference_active_priority": Field("integer", None),
+            "authority_unauthorised": Field("text", None),
+            "authority_free_available_bps": Field("rate", None),
+            "application_limits": Field("limits", None),
+        },
+        stored=_platform,
+        permanent=frozenset({"platform"}),
     ),
     Kind(
         "sensing-configurations",

@@ -72,7 +72,7 @@ async def get_authorisations(authority: Context, who: Anyone, since: Since = 0, 
         revision, forgotten = await repository.revision(connection)
         full = since == 0 or since < forgotten or since > revision
         rows = await repository.authorisations(connection, 0 if full else since, None if everything else who.subject)
-    settings = authority.settings
+    settings = authority.platform.applied(authority.settings)
     return Authorisations(
         revision=revision,
         full=full,

@@ -8,12 +8,13 @@ the larger one before it is over. It is cut short where a reservation that start
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chart.common import leases
 from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, free_bps
 from chart.reservations.decisions.ledger import Ledger, LinkCommitment
 from chart.reservations.decisions.network import NetworkLink
+from chart.v1.platform_settings_pb2 import PlatformSettings
 
 # A lease shorter than this is not worth telling.
 SHORTEST_US = 2_000_000
@@ -32,6 +33,13 @@ class LeaseRule:
     # A commitment that is not renewed ends after this (idle guaranteed flows live longer, by policy).
     lifetime_us: int = 3_000_000
     clock_error_us: int = 1_000_000
+
+
+def rule_of(started: LeaseRule, platform: PlatformSettings) -> LeaseRule:
+    """The rule that a service was started with, with the shares that operators set; never more idle than at most."""
+    idle = platform.lease_idle_share if platform.HasField("lease_idle_share") else started.idle_share
+    greatest = platform.lease_greatest_share if platform.HasField("lease_greatest_share") else started.greatest_share
+    return replace(started, idle_share=min(idle, greatest), greatest_share=greatest)
 
 
 @dataclass(frozen=True)

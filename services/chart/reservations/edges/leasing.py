@@ -43,15 +43,20 @@ class LeaseWork:
     def __init__(
         self, broker: Broker, pool: Pool, view: NetworkView, rule: LeaseRule, group: str, clock: Clock
     ) -> None:
+        """``rule``: what this process was started with; shares that operators set for the platform go before."""
         self._broker = broker
         self._pool = pool
         self._view = view
-        self._rule = rule
+        self._started = rule
         self._group = group
         self._clock = clock
         # What is drawn on a link, by its newest report, and when that came.
         self._drawn: dict[str, tuple[int, int]] = {}
         self._leases: dict[str, Lease | None] = {}
+
+    @property
+    def _rule(self) -> LeaseRule:
+        return in_band.rule_of(self._started, self._view.platform)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
 
+from chart.common import platform_settings
 from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
-from chart.v1 import estimate_pb2, node_state_pb2, policy_pb2, tenant_pb2, topology_pb2
+from chart.v1 import estimate_pb2, node_state_pb2, platform_settings_pb2, policy_pb2, tenant_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
 POLICY = "chart.policy.v1"
 ESTIMATE = "chart.estimate.v1"
 NODE_STATE = "chart.node-state.v1"
 TENANT = "chart.tenant.v1"
-TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE, TENANT)
+SETTINGS = platform_settings.TOPIC
+TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE, TENANT, SETTINGS)
 CAPACITY_METRIC = "capacity_bps"
 # Agents that say one of these can draw on a lease.
 IN_BAND_CAPABILITIES = frozenset({"signal", "in-band"})
@@ -25,7 +27,10 @@ SETTLE_S = 0.2
 
 
 class NetworkView:
-    """Topology, policy, measured capacities and the state of interfaces."""
+    """Topology, policy, measured capacities, the state of interfaces and the platform's settings.
+
+    ``oversubscription``: what this process was started with.
+    """
 
     def __init__(self, oversubscription: float = DEFAULT_OVERSUBSCRIPTION) -> None:
         self._states: dict[str, CompactedState] = {}
@@ -91,6 +96,18 @@ class NetworkView:
             self._changed.clear()
 
     @property
+    def platform(self) -> platform_settings_pb2.PlatformSettings:
+        """What operators set for the whole platform; nothing before the streams are read."""
+        state = self._states.get(SETTINGS)
+        found = state.get(platform_settings.KEY) if state is not None else None
+        return cast("platform_settings_pb2.PlatformSettings | None", found) or platform_settings_pb2.PlatformSettings()
+
+    @property
+    def _multiple(self) -> float:
+        platform = self.platform
+        return platform.oversubscription if platform.HasField("oversubscription") else self._oversubscription
+
+    @property
     def network(self) -> Network:
         """The network of this moment."""
         if self._network is None:
@@ -107,7 +124,7 @@ class NetworkView:
                 for interface in state.interfaces
                 if interface.link_id and not interface.up
             }
-            self._network = network_of(entities, measured, down, self._oversubscription)
+            self._network = network_of(entities, measured, down, self._multiple)
             for link_id, link in self._network.links.items():
                 if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
                     self._most[link_id] = link
@@ -148,4 +165,6 @@ def _print_of(value: object) -> object:
         return tuple(sorted((one.link_id, one.up) for one in value.interfaces))
     if isinstance(value, estimate_pb2.Estimate):
         return int(value.value)
+    if isinstance(value, platform_settings_pb2.PlatformSettings):
+        return value.oversubscription if value.HasField("oversubscription") else None
     return value

@@ -16,6 +16,7 @@ import { Release } from "../requests/Release";
 import { isOpen, stateOf } from "../requests/state";
 import { Edges } from "./Edges";
 import { Enforcement } from "./Enforcement";
+import { PlatformSettings } from "./PlatformSettings";
 import { RuleForm } from "./RuleForm";
 import { SessionRules } from "./SessionRules";
 
@@ -91,6 +92,7 @@ export function QosPage() {
       <Enforcement />
       <SessionRules />
       <Edges />
+      <PlatformSettings />
       <Fetched query={requests} what="the rules">
         {({ items }) => (
           <DataTable
