@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -168,7 +169,8 @@ bool control_serve(struct control *control, int index) {
     return client->used < CONTROL_LINE_BYTES - 1 ? true : hang_up(client);
 }
 
-char *control_ask(const char *path) {
+char *control_ask(const char *path, const char *line) {
+    const struct timeval limit = {.tv_sec = 2};
     char *buffer = malloc(CONTROL_ANSWER_BYTES);
     size_t used = 0;
     int descriptor = buffer ? connect_to(path) : -ENOMEM;
@@ -177,7 +179,9 @@ char *control_ask(const char *path) {
         free(buffer);
         return NULL;
     }
-    bool asked = send_line(descriptor, "{\"command\":\"get\"}");
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    bool asked = send_line(descriptor, line);
     while (asked && used < CONTROL_ANSWER_BYTES - 1 && !(used && buffer[used - 1] == '\n')) {
         ssize_t got = recv(descriptor, buffer + used, CONTROL_ANSWER_BYTES - 1 - used, 0);
         if (got <= 0)

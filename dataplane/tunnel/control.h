@@ -4,6 +4,7 @@
  *   {"command": "set", "connections": M, "lease_ms": N}     origin; lease 0 or absent: for good
  *       "limit_bps": B                                      with connections; payload let out at most, absent: all
  *   {"command": "set", "weights": {"NAME": N, ...}}         origin; both forms may be joined
+ *   {"command": "application", ...}                         see application_control.h
  *   {"command": "quit"}
  * Answers: {"ok": true, ...} or {"ok": false, "error": "sentence"}. */
 #ifndef ITM_CONTROL_H
@@ -45,9 +46,11 @@ void control_close(struct control *control);
 int control_accept(struct control *control);
 /* Serves a client that is readable; false when it is gone. */
 bool control_serve(struct control *control, int client);
-/* A client: asks for the state of a running tunnel; the caller frees the line. NULL after a sentence on standard error.
- */
-char *control_ask(const char *path);
+#define CONTROL_GET "{\"command\":\"get\"}"
+
+/* A client: sends a running tunnel a line and returns its answer, which the caller frees. NULL after a sentence on
+ * standard error; a tunnel that does not answer is waited for two seconds. */
+char *control_ask(const char *path, const char *line);
 /* Whether the command's member of this name is this string. */
 bool control_names(const cJSON *command, const char *member, const char *value);
 

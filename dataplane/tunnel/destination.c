@@ -8,13 +8,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "application_control.h"
+#include "applications.h"
 #include "control.h"
 #include "ends.h"
-#include "event.h"
 #include "exporter.h"
 #include "inlets.h"
 #include "lib/notify/notify.h"
-#include "loader.h"
 #include "loop.h"
 #include "privileges.h"
 #include "resequencer.h"
@@ -31,7 +31,8 @@ struct destination {
     struct exporter *exporter;
     struct tls *tls;
     struct inlets inlets;
-    struct itm_dispatcher dispatcher; /* applications that look at packets before they leave */
+    struct applications applications; /* that look at packets before they leave */
+    uint64_t lost_told_packets;
     struct resequencer resequencer;
     uint64_t period_us, period_start_us;
     uint64_t bytes_before, packets_before; /* counted when the period, the session began */
@@ -67,7 +68,7 @@ static void add_state(void *context, cJSON *answer) {
     cJSON *gauges = cJSON_AddObjectToObject(answer, "gauges");
     state_add(gauges, "connections_established", inlets_count(&destination->inlets));
     state_add(gauges, "held_packets", resequencer->held);
-    state_add_applications(answer, &destination->dispatcher);
+    application_add_state(answer, &destination->applications);
     cJSON_AddStringToObject(answer, "last_error", destination->inlets.last_error);
 }
 
@@ -79,29 +80,55 @@ static const char *not_ready(void *context) {
 static void answer(void *context, const cJSON *command, cJSON *answered, const char **ret_error) {
     if (control_names(command, "command", "get"))
         add_state(context, answered);
+    else if (control_names(command, "command", "application"))
+        application_answer(&((struct destination *)context)->applications, command, loop_now_us(), ret_error);
     else if (control_names(command, "command", "quit"))
         loop_end();
     else
-        *ret_error = "command must be get or quit";
+        *ret_error = "command must be get, application or quit";
 }
 
-/* Whether an application drops it; a path to divert to there is none here. */
-static bool dropped(struct destination *destination, const uint8_t *packet, size_t bytes) {
-    struct offload offload;
-    if (!destination->dispatcher.count)
-        return false;
-    offload_read_device(packet, &offload);
-    return itm_packet(&destination->dispatcher, ITM_HOOK_EGRESS, packet + OFFLOAD_DEVICE_BYTES,
-                      bytes - OFFLOAD_DEVICE_BYTES, offload_none(&offload) ? NULL : &offload, destination->now_us)
-               .verdict == ITM_DROP;
+/* To the device, the device's header before the packet. */
+static void put_out(struct destination *destination, const uint8_t *bytes, size_t count) {
+    if (write(destination->tun, bytes, count) != (ssize_t)count)
+        destination->device_failures++;
+}
+
+static void go_paced(void *context, const uint8_t *packet, size_t bytes, const struct offload *offload) {
+    static uint8_t buffer[OFFLOAD_DEVICE_BYTES + FRAME_PAYLOAD_MAX];
+    const struct offload nothing = {0};
+    offload_write_device(offload ? offload : &nothing, buffer);
+    memcpy(buffer + OFFLOAD_DEVICE_BYTES, packet, bytes);
+    put_out(context, buffer, OFFLOAD_DEVICE_BYTES + bytes);
+}
+
+/* Asks applications about the packets that wait for it. There is no other path here: what is diverted goes on. */
+static void let_out(struct destination *destination) {
+    struct applications *applications = &destination->applications;
+    struct applications_batch *batch = &applications->batch;
+    if (!batch->count)
+        return;
+    applications_decide(applications, ITM_DEPARTURE, destination->now_us);
+    for (uint32_t i = 0; i < batch->count; i++)
+        if (batch->actions[i].verdict == ITM_PASS || batch->actions[i].verdict == ITM_DIVERT)
+            put_out(destination, applications_slot(applications, i) - OFFLOAD_DEVICE_BYTES,
+                    OFFLOAD_DEVICE_BYTES + batch->bytes[i]);
+    batch->count = 0;
 }
 
 static void deliver(void *context, const uint8_t *packet, size_t bytes) {
     struct destination *destination = context;
-    if (dropped(destination, packet, bytes))
+    struct applications *applications = &destination->applications;
+    struct offload offload;
+    if (!applications->batch.count && !applications_want(applications, ITM_DEPARTURE)) {
+        put_out(destination, packet, bytes);
         return;
-    if (write(destination->tun, packet, bytes) != (ssize_t)bytes)
-        destination->device_failures++;
+    }
+    if (applications->batch.count == EXCHANGE_PACKETS)
+        let_out(destination);
+    memcpy(applications_slot(applications, applications->batch.count) - OFFLOAD_DEVICE_BYTES, packet, bytes);
+    offload_read_device(packet, &offload);
+    applications_put(applications, bytes - OFFLOAD_DEVICE_BYTES, &offload);
 }
 
 static void take_packet(void *context, uint64_t sequence, const uint8_t *bytes, size_t count) {
@@ -144,7 +171,12 @@ static void end_period(struct destination *destination) {
 
 static uint64_t next_time_us(struct destination *destination) {
     uint64_t next_us = resequencer_tick(&destination->resequencer, destination->now_us);
-    uint64_t tick_us = itm_tick(&destination->dispatcher, destination->now_us);
+    let_out(destination);
+    if (destination->resequencer.skipped > destination->lost_told_packets)
+        applications_lost(&destination->applications,
+                          destination->resequencer.skipped - destination->lost_told_packets);
+    destination->lost_told_packets = destination->resequencer.skipped;
+    uint64_t tick_us = applications_tick(&destination->applications, destination->now_us, go_paced, destination);
     next_us = tick_us < next_us ? tick_us : next_us;
     if (destination->inlets.has_session) {
         if (destination->now_us - destination->period_start_us >= destination->period_us)
@@ -209,8 +241,6 @@ static int start(struct destination *destination) {
     int error = resequencer_init(&destination->resequencer, options->resequence_packets, options->resequence_us,
                                  deliver, destination);
     if (!error)
-        error = loader_register(options, &destination->dispatcher, destination->started_us);
-    if (!error)
         error = inlets_open(&destination->inlets, options, destination->tls, destination->epoll, TAG_LISTENER,
                             TAG_CONNECTION, &handler);
     if (!error)
@@ -226,7 +256,9 @@ static int start(struct destination *destination) {
         destination->tun < 0 ? destination->tun : loop_watch(destination->epoll, destination->tun, EPOLLIN, TAG_TUN);
     if (!error)
         error = privileges_drop(options->user, false);
-    return error ? error : privileges_become(options->user, false);
+    if (!error)
+        error = privileges_become(options->user, false);
+    return error ? error : application_load_options(&destination->applications, options, loop_now_us());
 }
 
 int destination_run(const struct options *options) {
@@ -237,7 +269,7 @@ int destination_run(const struct options *options) {
     destination->epoll = destination->tun = destination->inlets.listener = -1;
     control_init(&destination->control);
     destination->started_us = loop_now_us();
-    itm_dispatcher_init(&destination->dispatcher);
+    applications_init(&destination->applications);
     int error = start(destination);
     if (error < 0)
         fprintf(stderr, "chart-tunnel: the destination cannot start: %s\n", strerror(-error));
@@ -247,7 +279,7 @@ int destination_run(const struct options *options) {
     inlets_close(&destination->inlets);
     tls_close(destination->tls);
     resequencer_free(&destination->resequencer);
-    loader_close();
+    applications_close(&destination->applications);
     if (destination->tun >= 0)
         close(destination->tun);
     if (destination->epoll >= 0)

@@ -32,7 +32,7 @@ static struct itm_action process(void *state, const struct itm_event *event, uin
 static void class_update(void *state, const struct itm_event *event, uint32_t class_id) {
     struct elastic *elastic = state;
     (void)class_id;
-    if (event->kind != ITM_EVENT_PERIODIC || !event->elapsed_us)
+    if (event->kind != ITM_TIMER || !event->elapsed_us)
         return;
     elastic_backlog(elastic, elastic->backlogged, event->now_us);
     elastic->offered_bytes = elastic->offered_bytes_now;
@@ -47,7 +47,7 @@ static void class_update(void *state, const struct itm_event *event, uint32_t cl
 
 static void controller_update(void *state, const struct itm_event *event) {
     struct elastic *elastic = state;
-    if (event->kind == ITM_EVENT_PERIODIC)
+    if (event->kind == ITM_TIMER)
         elasticity_period(&elastic->elasticity, event->now_us);
 }
 
@@ -93,7 +93,7 @@ struct itm_application elastic_application(struct elastic *elastic) {
     return (struct itm_application){
         .name = ELASTIC_NAME,
         .state = elastic,
-        .hooks = 1U << ITM_HOOK_INGRESS,
+        .events = 1U << ITM_ARRIVAL,
         .period_us = elastic->options->period_us,
         .classify = classify,
         .log = log_event,

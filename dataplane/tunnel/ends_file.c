@@ -106,11 +106,39 @@ static void add_origin(struct reading *reading, const cJSON *object) {
     add_streams(reading);
 }
 
+/* A text shorter than `bytes` that may be empty or absent. */
+static void copy_text(struct reading *reading, const cJSON *object, const char *name, char *ret, size_t bytes) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    const char *text = item ? cJSON_GetStringValue(item) : "";
+    if (!text || strlen(text) >= bytes)
+        fail(reading, "the %s of an application of %.63s cannot be", name, reading->end->tunnel);
+    else
+        memcpy(ret, text, strlen(text) + 1);
+}
+
+static void read_application(struct reading *reading, const cJSON *object) {
+    struct end *end = reading->end;
+    if (end->application_count == APPLICATIONS_MAX) {
+        fail(reading, "the end of %.63s has more than %d applications", end->tunnel, APPLICATIONS_MAX);
+        return;
+    }
+    struct end_application *application = &end->applications[end->application_count++];
+    copy_text(reading, object, "name", application->name, sizeof(application->name));
+    copy_text(reading, object, "file", application->file, sizeof(application->file));
+    copy_text(reading, object, "argument", application->argument, sizeof(application->argument));
+    application->limit_ms = number_of(reading, object, "limit_ms", GUARD_LIMIT_MOST_US / 1000);
+    application->off = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, "off"));
+    /* A file of the applications' directory: the registry does not choose among all files of the node. */
+    if (!application->name[0] || !application->file[0] || application->file[0] == '.' || strchr(application->file, '/'))
+        fail(reading, "an application of %.63s wants a name, and a file without a folder", end->tunnel);
+}
+
 static void read_end(struct reading *reading, const cJSON *object) {
     const char *tunnel = text_of(reading, object, "tunnel"), *peer_node = text_of(reading, object, "peer_node");
     const char *address = text_of(reading, object, "address"), *role = text_of(reading, object, "role");
     unsigned port = number_of(reading, object, "port", 65535);
     bool origin = strcmp(role, "origin") == 0;
+    const cJSON *item;
     if (!origin && strcmp(role, "destination") != 0)
         fail(reading, "the role of an end is origin or destination, not %.40s", role);
     /* The name stands in that of its control socket. */
@@ -131,6 +159,9 @@ static void read_end(struct reading *reading, const cJSON *object) {
     if (!reading->error)
         reading->end->control = reading->end->arguments[reading->end->count - 1];
     add_tls(reading, peer_node);
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(object, "applications")) {
+        read_application(reading, item);
+    }
     if (origin)
         add_origin(reading, object);
 }
@@ -187,6 +218,17 @@ bool end_same(const struct end *one, const struct end *other) {
     bool same = one->count == other->count;
     for (size_t i = 0; same && i < one->count; i++)
         same = strcmp(one->arguments[i], other->arguments[i]) == 0;
+    return same;
+}
+
+bool end_same_applications(const struct end *one, const struct end *other) {
+    bool same = one->application_count == other->application_count;
+    for (size_t i = 0; same && i < one->application_count; i++) {
+        const struct end_application *first = &one->applications[i], *second = &other->applications[i];
+        same = strcmp(first->name, second->name) == 0 && strcmp(first->file, second->file) == 0 &&
+               strcmp(first->argument, second->argument) == 0 && first->limit_ms == second->limit_ms &&
+               first->off == second->off;
+    }
     return same;
 }
 

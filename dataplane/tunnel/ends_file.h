@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "applications.h"
 #include "options.h"
 
 #define ENDS_MAX 16
@@ -24,11 +25,20 @@ struct ends_node {
     size_t broker_setting_count;
 };
 
+/* A traffic controller that the end is to have; not part of the command line, so that a change restarts nothing. */
+struct end_application {
+    char name[EXCHANGE_NAME_BYTES], file[ENDS_NAME_BYTES], argument[EXCHANGE_TEXT_BYTES];
+    unsigned limit_ms;
+    bool off;
+};
+
 struct end {
     char tunnel[ENDS_NAME_BYTES];
     char *control;                       /* one of the arguments */
     char *arguments[ENDS_ARGUMENTS + 1]; /* NULL at the end */
     size_t count;
+    struct end_application applications[APPLICATIONS_MAX];
+    size_t application_count;
 };
 
 struct ends {
@@ -42,6 +52,8 @@ void ends_free(struct ends *ends);
 void end_free(struct end *end);
 /* Whether both have the same command line. */
 bool end_same(const struct end *one, const struct end *other);
+/* Whether both are to have the same applications. */
+bool end_same_applications(const struct end *one, const struct end *other);
 /* NULL: there is none of that tunnel. */
 struct end *ends_find(struct ends *ends, const char *tunnel);
 

@@ -1,6 +1,9 @@
 /* chart-tunnel: both ends of an elastic tunnel. Guirguis et al., Providing Soft Bandwidth Guarantees Using Elastic
  * TCP-based Tunnels (BUCS-TR-2003-028). */
+#include <string.h>
+
 #include "ends.h"
+#include "host.h"
 #include "loop.h"
 #include "node.h"
 #include "options.h"
@@ -8,6 +11,8 @@
 
 int main(int count, char **arguments) {
     static struct options options;
+    if (count == 4 && strcmp(arguments[1], HOST_ROLE) == 0)
+        return host_run(arguments[2], arguments[3]);
     int status = options_read(count, arguments, &options);
     if (status)
         return status == 1 ? 0 : status;

@@ -22,6 +22,7 @@
 #include "exporter.h"
 #include "lib/notify/notify.h"
 #include "loop.h"
+#include "node_applications.h"
 #include "privileges.h"
 #include "state.h"
 
@@ -34,6 +35,8 @@
 #define PAUSE_FIRST_US 1000000U
 #define PAUSE_MOST_US 60000000U
 #define RAN_WELL_US 60000000U
+/* An end has its control socket after about as long. */
+#define SETTLE_US 100000U
 /* An end that is told to end has so long for it. */
 #define END_LIMIT_US 5000000U
 
@@ -43,6 +46,7 @@ struct child {
     pid_t pid;      /* 0: it does not run */
     bool ending;
     uint64_t started_us, start_at_us, kill_at_us, pause_us;
+    struct node_applications applications;
 };
 
 struct node {
@@ -143,6 +147,7 @@ static void follow_file(struct node *node) {
 static void start(struct child *child, uint64_t now_us) {
     child->started_us = now_us;
     child->ending = false;
+    node_applications_changed(&child->applications);
     child->pid = fork();
     if (child->pid == 0) {
         signal(SIGPIPE, SIG_DFL);
@@ -211,6 +216,16 @@ static int put(struct child *child, const struct end *wanted) {
     return 0;
 }
 
+/* Its applications change while it runs. */
+static void follow_applications(struct node *node, struct child *child, const struct end *wanted, uint64_t now_us) {
+    if (!end_same_applications(wanted, &child->end)) {
+        memcpy(child->end.applications, wanted->applications, sizeof(wanted->applications));
+        child->end.application_count = wanted->application_count;
+        node_applications_changed(&child->applications);
+    }
+    node_applications_follow(&child->applications, &child->end, node->options->application_dir, now_us);
+}
+
 static void follow_child(struct node *node, struct child *child, uint64_t now_us) {
     struct end *wanted = ends_find(&node->wanted, child->end.tunnel);
     bool same = wanted && end_same(wanted, &child->end);
@@ -221,6 +236,8 @@ static void follow_child(struct node *node, struct child *child, uint64_t now_us
         child->pause_us = 0;
     } else if (!child->pid && now_us >= child->start_at_us) {
         start(child, now_us);
+    } else if (child->pid && now_us - child->started_us > SETTLE_US) {
+        follow_applications(node, child, wanted, now_us);
     }
 }
 

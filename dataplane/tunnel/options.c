@@ -10,6 +10,7 @@
 
 #include "elasticity.h"
 #include "frame.h"
+#include "node_applications.h"
 #include "privileges.h"
 #include "tun.h"
 
@@ -37,6 +38,7 @@ enum {
     OPT_TLS_NAME,
     OPT_NO_OFFLOAD,
     OPT_APPLICATION,
+    OPT_APPLICATION_DIR,
     OPT_BROKER,
     OPT_BROKER_SETTING,
     OPT_TUNNEL,
@@ -76,6 +78,7 @@ static const struct option TABLE[] = {
     {"tls-name", required_argument, NULL, OPT_TLS_NAME},
     {"no-offload", no_argument, NULL, OPT_NO_OFFLOAD},
     {"application", required_argument, NULL, OPT_APPLICATION},
+    {"application-dir", required_argument, NULL, OPT_APPLICATION_DIR},
     {"broker", required_argument, NULL, OPT_BROKER},
     {"broker-setting", required_argument, NULL, OPT_BROKER_SETTING},
     {"tunnel", required_argument, NULL, OPT_TUNNEL},
@@ -236,6 +239,7 @@ static bool read_text(int option, const char *value, struct options *options) {
         {OPT_AUTHORITY, &options->authority},
         {OPT_AUTHORITY_CA, &options->authority_ca},
         {OPT_STATE_DIR, &options->state_dir},
+        {OPT_APPLICATION_DIR, &options->application_dir},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         if (places[i].option == option) {
@@ -369,6 +373,7 @@ int options_read(int count, char **arguments, struct options *ret) {
         .resequence_packets = 4096,
         .resequence_us = 1000000,
         .offload = true,
+        .application_dir = NODE_APPLICATIONS_DIRECTORY,
     };
     char message[256];
     bool role_named = false;

@@ -58,6 +58,7 @@ struct options {
     size_t route_count;
     /* The authority's replicas and what their certificate is checked with; where the agent keeps the node's own. */
     const char *authority, *authority_ca, *state_dir;
+    const char *application_dir; /* where a node keeps traffic controllers */
     const char *broker_settings[OPTION_LIST], *applications[OPTION_LIST];
     size_t broker_setting_count, application_count;
 };

@@ -51,6 +51,7 @@ const char OPTIONS_USAGE[] =
     "node: runs all ends that the registry states for this node, and follows every change\n"
     "  --state-dir DIRECTORY        of chart-agent, which keeps the ends and the node's certificate there\n"
     "  --authority-ca FILE          what certificates of nodes are checked with\n"
+    "  --application-dir DIRECTORY  where the node keeps traffic controllers, default /usr/lib/chart/applications\n"
     "  --metrics ADDRESS:PORT       of the node: ends that are stated, run and failed\n"
     "  --authority URL, --broker HOST:PORT, --broker-setting NAME=VALUE, --user NAME (default nobody)\n"
     "                               handed on to the ends\n";

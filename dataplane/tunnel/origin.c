@@ -11,9 +11,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "application_control.h"
 #include "ends.h"
 #include "lib/notify/notify.h"
-#include "loader.h"
 #include "loop.h"
 #include "privileges.h"
 #include "tun.h"
@@ -22,29 +22,74 @@
 #define READ_BURST 64
 #define STREAMS_FLUSH_MS 500
 
-/* An application that diverts chooses the customer whose queue the packet waits in. */
-static void take_packet(struct origin *origin, const uint8_t *packet, size_t bytes, const struct offload *offload,
-                        uint64_t now_us) {
-    struct itm_action action = itm_packet(&origin->dispatcher, ITM_HOOK_INGRESS, packet, bytes, offload, now_us);
-    if (action.verdict == ITM_DIVERT)
-        elastic_divert(&origin->elastic, action.path, packet, bytes, offload);
+/* Into the tunnel. */
+static void take_packet(void *context, const uint8_t *packet, size_t bytes, const struct offload *offload) {
+    struct origin *origin = context;
+    const struct itm_event event = {
+        .kind = ITM_ARRIVAL,
+        .now_us = origin->now_us,
+        .packet = packet,
+        .packet_bytes = bytes,
+        .offload = offload,
+    };
+    (void)itm_packet(&origin->dispatcher, &event);
 }
 
-static void read_packets(struct origin *origin, uint64_t now_us) {
+/* Reads one packet, the device's header first: 1, 0 when there is none, -EBADMSG for one that is dropped alone because
+ * the far end would refuse it. */
+static int read_packet(struct origin *origin, uint8_t *buffer, size_t *ret_bytes, struct offload *ret_offload) {
+    ssize_t got = read(origin->tun, buffer, OFFLOAD_DEVICE_BYTES + FRAME_PAYLOAD_MAX);
+    if (got <= OFFLOAD_DEVICE_BYTES)
+        return 0;
+    *ret_bytes = (size_t)got - OFFLOAD_DEVICE_BYTES;
+    offload_read_device(buffer, ret_offload);
+    if (offload_check(ret_offload, *ret_bytes) == 0)
+        return 1;
+    origin->elastic.unclassified_packets++;
+    return -EBADMSG;
+}
+
+static const struct offload *left_undone(const struct offload *offload) {
+    return offload_none(offload) ? NULL : offload;
+}
+
+/* A burst into the memory that applications read. What one diverts waits in the queue of the customer it chose. */
+static void read_batch(struct origin *origin) {
+    struct applications *applications = &origin->applications;
+    struct applications_batch *batch = &applications->batch;
+    struct offload offload;
+    size_t bytes;
+    int got = 1;
+    for (batch->count = 0; got && batch->count < EXCHANGE_PACKETS;) {
+        got =
+            read_packet(origin, applications_slot(applications, batch->count) - OFFLOAD_DEVICE_BYTES, &bytes, &offload);
+        if (got > 0)
+            applications_put(applications, bytes, &offload);
+    }
+    applications_decide(applications, ITM_ARRIVAL, origin->now_us);
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const uint8_t *packet = applications_slot(applications, i);
+        if (batch->actions[i].verdict == ITM_PASS)
+            take_packet(origin, packet, batch->bytes[i], left_undone(&batch->offloads[i]));
+        else if (batch->actions[i].verdict == ITM_DIVERT)
+            elastic_divert(&origin->elastic, batch->actions[i].value, packet, batch->bytes[i],
+                           left_undone(&batch->offloads[i]));
+    }
+}
+
+static void read_packets(struct origin *origin) {
     static uint8_t buffer[OFFLOAD_DEVICE_BYTES + FRAME_PAYLOAD_MAX];
-    for (int i = 0; i < READ_BURST; i++) {
-        struct offload offload;
-        ssize_t got = read(origin->tun, buffer, sizeof(buffer));
-        if (got <= OFFLOAD_DEVICE_BYTES)
-            return;
-        size_t bytes = (size_t)got - OFFLOAD_DEVICE_BYTES;
-        offload_read_device(buffer, &offload);
-        /* What the far end would refuse is dropped here, alone. */
-        if (offload_check(&offload, bytes) < 0) {
-            origin->elastic.unclassified_packets++;
-            continue;
-        }
-        take_packet(origin, buffer + OFFLOAD_DEVICE_BYTES, bytes, offload_none(&offload) ? NULL : &offload, now_us);
+    struct offload offload;
+    size_t bytes;
+    int got = 1;
+    if (applications_want(&origin->applications, ITM_ARRIVAL)) {
+        read_batch(origin);
+        return;
+    }
+    for (int i = 0; got && i < READ_BURST; i++) {
+        got = read_packet(origin, buffer, &bytes, &offload);
+        if (got > 0)
+            take_packet(origin, buffer + OFFLOAD_DEVICE_BYTES, bytes, left_undone(&offload));
     }
 }
 
@@ -53,7 +98,7 @@ static void serve(struct origin *origin, const struct epoll_event *event, uint64
     if (TAG_OF(data) == TAG_CONNECTION)
         pool_event(&origin->pool, INDEX_OF(data), event->events, now_us);
     else if (TAG_OF(data) == TAG_TUN)
-        read_packets(origin, now_us);
+        read_packets(origin);
     else if (TAG_OF(data) == TAG_EXPORTER)
         exporter_run(origin->exporter);
     else if (TAG_OF(data) == TAG_STREAMS)
@@ -70,8 +115,10 @@ static int run(struct origin *origin) {
     struct epoll_event events[LOOP_EVENTS];
     notify_ready();
     while (!loop_ended()) {
-        uint64_t now_us = loop_now_us();
+        uint64_t now_us = origin->now_us = loop_now_us();
         uint64_t next_us = itm_tick(&origin->dispatcher, now_us);
+        origin_look(origin, now_us);
+        next_us = earlier(next_us, applications_tick(&origin->applications, now_us, take_packet, origin));
         next_us = earlier(next_us, pool_update(&origin->pool, origin->elastic.elasticity.connections, now_us));
         pool_pump(&origin->pool, now_us);
         elastic_backlog(&origin->elastic, pool_backlogged(&origin->pool), now_us);
@@ -85,7 +132,7 @@ static int run(struct origin *origin) {
             perror("chart-tunnel: epoll_wait");
             return 1;
         }
-        now_us = loop_now_us();
+        now_us = origin->now_us = loop_now_us();
         notify_alive_at(now_us);
         for (int i = 0; i < count; i++)
             serve(origin, &events[i], now_us);
@@ -115,11 +162,9 @@ static int start_pool(struct origin *origin) {
     return 0;
 }
 
-/* Applications from files come before the tunnel, which takes whatever is left. */
-static int start_applications(struct origin *origin) {
+static int start_tunnel(struct origin *origin) {
     struct itm_application application = elastic_application(&origin->elastic);
-    int error = loader_register(origin->options, &origin->dispatcher, origin->started_us);
-    return error ? error : itm_register(&origin->dispatcher, &application, origin->started_us);
+    return itm_register(&origin->dispatcher, &application, origin->started_us);
 }
 
 static int start_outside(struct origin *origin) {
@@ -164,12 +209,14 @@ static int start(struct origin *origin) {
     if (!error)
         error = start_pool(origin);
     if (!error)
-        error = start_applications(origin);
+        error = start_tunnel(origin);
     if (!error)
         error = start_outside(origin);
     if (!error)
         error = start_device(origin);
-    return error ? error : start_streams(origin);
+    if (!error)
+        error = start_streams(origin);
+    return error ? error : application_load_options(&origin->applications, options, loop_now_us());
 }
 
 int origin_run(const struct options *options) {
@@ -180,6 +227,7 @@ int origin_run(const struct options *options) {
     origin->epoll = origin->tun = -1;
     control_init(&origin->control);
     origin->started_us = loop_now_us();
+    applications_init(&origin->applications);
     itm_dispatcher_init(&origin->dispatcher);
     int error = start(origin);
     if (error < 0)
@@ -191,7 +239,7 @@ int origin_run(const struct options *options) {
     pool_free(&origin->pool);
     tls_close(origin->tls);
     elastic_free(&origin->elastic);
-    loader_close();
+    applications_close(&origin->applications);
     if (origin->tun >= 0)
         close(origin->tun);
     if (origin->epoll >= 0)

@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "applications.h"
 #include "control.h"
 #include "elastic.h"
 #include "event.h"
@@ -12,16 +13,23 @@
 #include "pool.h"
 #include "streams.h"
 
+/* What applications were told of already. */
+struct origin_seen {
+    uint64_t report_at_us, skipped_packets, dropped_packets, retransmitted_segments, sent_bytes;
+};
+
 struct origin {
     const struct options *options;
     int epoll, tun;
-    uint64_t started_us;
+    uint64_t started_us, now_us;
     struct control control;
     struct exporter *exporter;
     struct tls *tls;
     struct streams *streams; /* NULL: without a broker */
     struct orders orders;
-    struct itm_dispatcher dispatcher;
+    struct applications applications; /* from files: asked before the tunnel */
+    struct itm_dispatcher dispatcher; /* the tunnel */
+    struct origin_seen seen;
     struct elastic elastic;
     struct pool pool;
     uint64_t reported_at_us, measured_at_us; /* of the last record, of the destination's report in it */
@@ -35,6 +43,11 @@ void origin_answer(void *context, const cJSON *command, cJSON *answered, const c
 void origin_apply_weights(struct origin *origin);
 /* m with its lease, and what the tunnel carries at most (bits of frames per second, 0: no limit). */
 void origin_elastic(struct origin *origin, uint32_t connections, uint64_t lease_us, uint64_t limit_bps);
+/* origin_inputs.c: keeps what applications learn of the system right, and raises feedback when the destination
+ * reported. */
+void origin_look(struct origin *origin, uint64_t now_us);
+/* Share of segments that TCP had to send again, 0 to 1; 0 when nothing was sent. */
+double origin_loss_ratio(uint64_t retransmitted_segments, uint64_t sent_bytes, uint32_t mss_bytes);
 /* origin_report.c: a record per report of the destination; also when none comes. Returns when it wants to be called
  * again at the latest. */
 uint64_t origin_report(struct origin *origin, uint64_t now_us);

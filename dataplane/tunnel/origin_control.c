@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "application_control.h"
 #include "loop.h"
 #include "origin.h"
 
@@ -63,24 +64,13 @@ static void answer_set(struct origin *origin, const cJSON *command, const char *
                        limit ? (uint64_t)limit->valuedouble : 0);
 }
 
-static void answer_application(struct origin *origin, const cJSON *command, const char **ret_error) {
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(command, "name");
-    const cJSON *on = cJSON_GetObjectItemCaseSensitive(command, "on");
-    if (!cJSON_IsString(name) || !cJSON_IsBool(on))
-        *ret_error = "application wants a name and on, true or false";
-    else if (strcmp(name->valuestring, ELASTIC_NAME) == 0)
-        *ret_error = "the elastic tunnel itself cannot be switched off: end the program";
-    else if (itm_switch(&origin->dispatcher, name->valuestring, cJSON_IsTrue(on), loop_now_us()) < 0)
-        *ret_error = "there is no application of that name; get lists them";
-}
-
 void origin_answer(void *context, const cJSON *command, cJSON *answered, const char **ret_error) {
     if (control_names(command, "command", "get"))
         origin_add_state(context, answered);
     else if (control_names(command, "command", "set"))
         answer_set(context, command, ret_error);
     else if (control_names(command, "command", "application"))
-        answer_application(context, command, ret_error);
+        application_answer(&((struct origin *)context)->applications, command, loop_now_us(), ret_error);
     else if (control_names(command, "command", "quit"))
         loop_end();
     else

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "application_control.h"
 #include "loop.h"
 #include "origin.h"
 #include "state.h"
@@ -158,7 +159,8 @@ void origin_add_state(void *context, cJSON *answer) {
     state_add(answer, "limit_bps", origin->pool.shaper.rate_bps);
     add_connections(answer, origin, now_us);
     add_classes(answer, origin);
-    state_add_applications(answer, &origin->dispatcher);
+    state_add_verdicts(cJSON_AddObjectToObject(answer, "arrivals"), itm_counters(&origin->dispatcher, ELASTIC_NAME));
+    application_add_state(answer, &origin->applications);
     cJSON_AddItemToObject(answer, "windows", windows_of(&origin->pool));
     add_report(answer, &origin->pool, now_us);
     add_counters(answer, origin);

@@ -9,21 +9,15 @@ void state_add(cJSON *object, const char *name, uint64_t value) {
     cJSON_AddNumberToObject(object, name, (double)value);
 }
 
-void state_add_applications(cJSON *answer, const struct itm_dispatcher *dispatcher) {
-    cJSON *applications = cJSON_AddArrayToObject(answer, "applications");
-    for (size_t i = 0; i < dispatcher->count; i++) {
-        const struct itm_registration *registration = &dispatcher->registrations[i];
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "name", registration->application.name);
-        cJSON_AddBoolToObject(object, "on", !registration->off);
-        state_add(object, "packets", registration->counters.packets);
-        state_add(object, "passed", registration->counters.passed);
-        state_add(object, "taken", registration->counters.taken);
-        state_add(object, "dropped", registration->counters.dropped);
-        state_add(object, "diverted", registration->counters.diverted);
-        state_add(object, "periods", registration->counters.periods);
-        cJSON_AddItemToArray(applications, object);
-    }
+void state_add_verdicts(cJSON *object, const struct itm_counters *counters) {
+    static const char *const NAMES[ITM_VERDICTS] = {
+        [ITM_PASS] = "passed",     [ITM_TAKE] = "taken",  [ITM_DROP] = "dropped",
+        [ITM_DIVERT] = "diverted", [ITM_MARK] = "marked", [ITM_PACE] = "paced",
+    };
+    state_add(object, "packets", counters->packets);
+    for (size_t i = 0; i < ITM_VERDICTS; i++)
+        state_add(object, NAMES[i], counters->verdicts[i]);
+    state_add(object, "events", counters->events);
 }
 
 static void write_kind(const cJSON *metrics, const char *suffix, const char *type, FILE *out) {
@@ -73,7 +67,7 @@ void state_write_metrics(const cJSON *state, FILE *out) {
 }
 
 int state_print(const char *control, bool json) {
-    char *line = control_ask(control);
+    char *line = control_ask(control, CONTROL_GET);
     if (!line)
         return 1;
     cJSON *state = cJSON_Parse(line);

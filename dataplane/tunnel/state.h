@@ -10,8 +10,8 @@
 #include "event.h"
 
 void state_add(cJSON *object, const char *name, uint64_t value);
-/* `applications`: who is registered, and what became of the packets that each was asked about. */
-void state_add_applications(cJSON *object, const struct itm_dispatcher *dispatcher);
+/* What became of the packets that an application was asked about, and how many events without one it had. */
+void state_add_verdicts(cJSON *object, const struct itm_counters *counters);
 /* Prometheus' text format: `counters`, `gauges`, and what `classes` have, each with its class as a label. */
 void state_write_metrics(const cJSON *state, FILE *out);
 /* Asks a running tunnel over its control socket and prints its state as JSON or metrics. Exit status. */

@@ -36,8 +36,9 @@ FORGED_OF_EACH_KIND = 200
 SEED = 20
 SETTLED_S, SETTLED_LIMIT_S = 0.3, 10.0
 UNAUTHORISED_S = 1.0
-# Nodes report their part in a flow every two seconds.
-EXPLAINED_FLOW_S, EXPLAINED_LIMIT_S = 12.0, 10.0
+# Nodes report their part in a flow every two seconds; the flow ends when it is explained. That took two busy cores 40 s
+# under mutual TLS: beside a flow at full rate services wait seconds for each other.
+EXPLAINED_FLOW_S, EXPLAINED_LIMIT_S = 95.0, 90.0
 SECURITY_LIMIT_S = 10.0
 
 

@@ -94,17 +94,40 @@ def test_an_application_from_a_file_comes_before_the_tunnel(lab: Lab) -> None:
         flood(lab, stack, 6001, 100)
         until(lambda: classes(tunnel)["long"]["sent_packets"] > 20, "the flow in the queue of the long ones")
         assert classes(tunnel)["short"]["sent_packets"] >= 20
-        applications = {one["name"]: one for one in tunnel.get()["applications"]}
-        assert applications["template"]["diverted"] > 20
-        assert applications["elastic-tunnel"]["taken"] == 0
-        tunnel_command(tunnel, command="application", name="template", on=False)
-        until(lambda: {one["name"]: one for one in tunnel.get()["applications"]}["elastic-tunnel"]["taken"], "packets")
+        [application] = tunnel.get()["applications"]
+        assert (application["name"], application["state"]) == ("itm-template", "on")
+        assert application["diverted"] > 20
+        assert tunnel.get()["arrivals"]["taken"] == 0
+        # A threshold that nothing reaches: new parameters while it runs.
+        tunnel_command(tunnel, command="application", action="configure", name="itm-template", argument="1000000000")
+        short = classes(tunnel)["short"]["sent_packets"]
+        until(lambda: classes(tunnel)["short"]["sent_packets"] > short + 20, "the flow in the queue of the short ones")
+        tunnel_command(tunnel, command="application", action="off", name="itm-template")
+        until(lambda: tunnel.get()["arrivals"]["taken"], "packets that no application saw")
         with pytest.raises(LabError, match="no application of that name"):
-            tunnel_command(tunnel, command="application", name="nobody", on=True)
+            tunnel_command(tunnel, command="application", action="on", name="nobody")
+
+
+def test_applications_act_at_both_ends_and_one_that_crashes_is_taken_out(lab: Lab) -> None:
+    faulty = str(program("dataplane/itm-faulty.so"))
+    options = ["--application", f"{faulty}=mark=0xb8", "--period-ms", "100"]
+    with ExitStack() as stack:
+        tunnel = stack.enter_context(Tunnel(lab, "alpha", "bravo", destination_options=options))
+        flood(lab, stack, 6001, 200)
+        until(lambda: tunnel.get("destination")["applications"][0]["marked"] > 20, "marked packets")
+        load = {"command": "application", "name": "bad", "file": faulty, "argument": "crash=20"}
+        tunnel_command(tunnel, action="load", **load)
+        until(lambda: tunnel.get()["applications"][0]["state"] == "failed", "the crash")
+        assert tunnel.get()["applications"][0]["fault"] == "its process ended: signal 11 (Segmentation fault)"
+        delivered = tunnel.get("destination")["counters"]["delivered_packets"]
+        until(lambda: tunnel.get("destination")["counters"]["delivered_packets"] > delivered + 20, "packets after it")
+
+
+def test_a_file_that_is_missing_ends_the_start(lab: Lab) -> None:
     missing = command("origin", "--destination", "192.0.2.1:1", "--control", "/run/chart-test-app.sock")
     told = lab.exec("alpha", [*missing, "--application", "/nowhere.so"], check=False)
     assert told.returncode == 1
-    assert "application /nowhere.so" in told.stderr
+    assert "application nowhere: it did not start: /nowhere.so" in told.stderr
 
 
 def tunnel_command(tunnel: Tunnel, **members: object) -> None:

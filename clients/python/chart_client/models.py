@@ -268,6 +268,16 @@ class TunnelEndClass(Model):
     selector: str = "any"
 
 
+class TunnelEndApplication(Model):
+    """A traffic controller at an end of a tunnel; ``on`` false: loaded, and asked nothing."""
+
+    name: str
+    file: str
+    argument: str = ""
+    limit_ms: int = 20
+    on: bool = True
+
+
 class TunnelEnd(Model):
     """One end of an elastic tunnel on a node; classes, period, congestion control and prefixes are the origin's."""
 
@@ -281,6 +291,7 @@ class TunnelEnd(Model):
     period_ms: int | None = None
     congestion: str | None = None
     prefixes: list[str] = []
+    applications: list[TunnelEndApplication] = []
 
 
 class ProxiedTraffic(Model):

@@ -25,6 +25,22 @@ static void add_classes(cJSON *object, const Chart__V1__TunnelEnd *from) {
     }
 }
 
+static void add_applications(cJSON *object, const Chart__V1__TunnelEnd *from) {
+    cJSON *list = cJSON_AddArrayToObject(object, "applications");
+
+    for (size_t i = 0; i < from->n_applications; i++) {
+        const Chart__V1__TunnelEndApplication *one = from->applications[i];
+        cJSON *application = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(application, "name", one->name);
+        cJSON_AddStringToObject(application, "file", one->file);
+        cJSON_AddStringToObject(application, "argument", one->argument);
+        cJSON_AddNumberToObject(application, "limit_ms", one->limit_ms);
+        cJSON_AddBoolToObject(application, "off", one->off);
+        cJSON_AddItemToArray(list, application);
+    }
+}
+
 static cJSON *end_of(const Chart__V1__TunnelEnd *from) {
     bool origin = from->role == CHART__V1__TUNNEL_ROLE__TUNNEL_ROLE_ORIGIN;
     cJSON *end = cJSON_CreateObject();
@@ -35,6 +51,7 @@ static cJSON *end_of(const Chart__V1__TunnelEnd *from) {
     cJSON_AddStringToObject(end, "address", from->address);
     cJSON_AddNumberToObject(end, "port", from->port);
     cJSON_AddStringToObject(end, "peer_node", from->peer_node);
+    add_applications(end, from);
     if (!origin)
         return end;
     cJSON_AddNumberToObject(end, "period_ms", from->period_ms);

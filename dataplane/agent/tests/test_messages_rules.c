@@ -257,6 +257,8 @@ static void test_a_node_knows_its_ends(void **state) {
     static const char ENDS[] =
         "{\"node\":\"alpha\",\"tunnel_ends\":[{\"tunnel\":\"a-b\",\"role\":\"origin\",\"interface\":\"itm0\","
         "\"address\":\"10.0.0.2\",\"port\":7400,\"peer_node\":\"bravo\",\"period_ms\":500,\"congestion\":\"reno\","
+        "\"applications\":[{\"name\":\"pacing\",\"file\":\"aimd.so\",\"argument\":\"5,1,1\",\"limit_ms\":20,\"off\":"
+        "true}],"
         "\"classes\":[{\"name\":\"gold\",\"weight\":3,\"selector\":\"dscp=46\"}],\"prefixes\":[\"192.0.2.0/24\"]}],"
         "\"proxied_traffic\":{\"interfaces\":[\"eth1\"],\"prefixes\":[],\"mode\":\"new-ports\"}}";
     static const char NONE[] = "{\"node\":\"alpha\",\"tunnel_ends\":[],"
@@ -264,6 +266,8 @@ static void test_a_node_knows_its_ends(void **state) {
     Chart__V1__TopologyEntity entity = CHART__V1__TOPOLOGY_ENTITY__INIT;
     Chart__V1__Node node = CHART__V1__NODE__INIT;
     Chart__V1__TunnelEndClass class = CHART__V1__TUNNEL_END_CLASS__INIT, *classes[] = {&class};
+    Chart__V1__TunnelEndApplication application = CHART__V1__TUNNEL_END_APPLICATION__INIT,
+                                    *applications[] = {&application};
     Chart__V1__TunnelEnd end = CHART__V1__TUNNEL_END__INIT, *ends[] = {&end};
     Chart__V1__ProxiedTraffic proxied = CHART__V1__PROXIED_TRAFFIC__INIT;
     char *prefixes[] = {"192.0.2.0/24"}, *interfaces[] = {"eth1"};
@@ -273,6 +277,9 @@ static void test_a_node_knows_its_ends(void **state) {
     end.tunnel = "a-b", end.role = CHART__V1__TUNNEL_ROLE__TUNNEL_ROLE_ORIGIN, end.interface = "itm0";
     end.address = "10.0.0.2", end.port = 7400, end.peer_node = "bravo", end.period_ms = 500, end.congestion = "reno";
     end.n_classes = end.n_prefixes = 1, end.classes = classes, end.prefixes = prefixes;
+    application.name = "pacing", application.file = "aimd.so", application.argument = "5,1,1";
+    application.limit_ms = 20, application.off = true;
+    end.n_applications = 1, end.applications = applications;
     proxied.n_interfaces = 1, proxied.interfaces = interfaces;
     proxied.mode = CHART__V1__PROXY_MODE__PROXY_MODE_NEW_PORTS;
     node.id = "alpha", node.n_tunnel_ends = 1, node.tunnel_ends = ends, node.proxied_traffic = &proxied;

@@ -34,7 +34,7 @@ static struct itm_action process(void *state, const struct itm_event *event, uin
 static void class_update(void *state, const struct itm_event *event, uint32_t class_id) {
     struct template_state *own = state;
     (void)class_id;
-    if (event->kind != ITM_EVENT_PERIODIC)
+    if (event->kind != ITM_TIMER)
         return;
     for (size_t i = 0; i < TEMPLATE_CLASSES; i++) {
         struct template_class *flow = &own->classes[i];
@@ -48,11 +48,23 @@ static void class_update(void *state, const struct itm_event *event, uint32_t cl
 /* 5. How do the controller's own parameters follow the state of the system? */
 static void controller_update(void *state, const struct itm_event *event) {
     struct template_state *own = state;
-    if (event->kind != ITM_EVENT_PERIODIC)
+    if (event->kind != ITM_TIMER)
         return;
     own->long_flows = 0;
     for (size_t i = 0; i < TEMPLATE_CLASSES; i++)
         own->long_flows += own->classes[i].path;
+}
+
+/* New parameters while it runs: the threshold. */
+static int configure(void *state, const char *argument) {
+    struct template_state *own = state;
+    char *end;
+    errno = 0;
+    unsigned long long threshold_bytes = strtoull(argument, &end, 10);
+    if (end == argument || *end || errno)
+        return -EINVAL;
+    own->threshold_bytes = threshold_bytes;
+    return 0;
 }
 
 struct itm_application template_application(struct template_state *state, uint64_t threshold_bytes,
@@ -62,23 +74,23 @@ struct itm_application template_application(struct template_state *state, uint64
     return (struct itm_application){
         .name = "template",
         .state = state,
-        .hooks = 1U << ITM_HOOK_INGRESS,
+        .events = 1U << ITM_ARRIVAL,
         .period_us = period_us,
         .classify = classify,
         .log = log_event,
         .process = process,
         .class_update = class_update,
         .controller_update = controller_update,
+        .configure = configure,
     };
 }
 
-/* What chart-tunnel --application FILE=THRESHOLD_BYTES calls (loader.h). */
+/* What chart-tunnel calls (loader.h). */
 int itm_application_open(const char *argument, struct itm_application *ret) {
     static struct template_state state;
-    char *end;
-    unsigned long long threshold_bytes = strtoull(argument, &end, 10);
-    if (end == argument || *end)
-        return -EINVAL;
-    *ret = template_application(&state, threshold_bytes, TEMPLATE_PERIOD_US);
-    return 0;
+    struct itm_application application = template_application(&state, 0, TEMPLATE_PERIOD_US);
+    int error = configure(&state, argument);
+    if (!error)
+        *ret = application;
+    return error;
 }

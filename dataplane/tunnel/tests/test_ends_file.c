@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "ends_applications.h"
 #include "ends_file.h"
 
 #define ORIGIN                                                                                                         \
@@ -18,6 +19,11 @@
 #define DESTINATION                                                                                                    \
     "{\"tunnel\":\"east-west\",\"role\":\"destination\",\"interface\":\"itm1\",\"address\":\"fd00::1\","               \
     "\"port\":7401,\"peer_node\":\"east.example.net\"}"
+
+#define PACING "{\"name\":\"pacing\",\"file\":\"aimd.so\",\"argument\":\"5,1,1\",\"limit_ms\":20,\"off\":false}"
+#define WITH(applications)                                                                                             \
+    "{\"node\":\"west\",\"tunnel_ends\":[{\"tunnel\":\"east-west\",\"role\":\"destination\",\"interface\":\"itm1\","   \
+    "\"address\":\"fd00::1\",\"port\":7401,\"peer_node\":\"east\",\"applications\":[" applications "]}]}"
 
 static const char *const SETTINGS[] = {"security.protocol=ssl"};
 static const struct ends_node NODE = {
@@ -85,6 +91,74 @@ static void test_a_change_is_seen(void **state) {
     ends_free(&ends);
 }
 
+static void test_applications_are_no_part_of_the_command_line(void **state) {
+    struct ends ends, others;
+    char fault[ENDS_FAULT_BYTES];
+    (void)state;
+    assert_int_equal(ends_read(WITH(PACING), &NODE, &ends, fault), 0);
+    assert_int_equal(ends_read(WITH(""), &NODE, &others, fault), 0);
+    assert_int_equal(ends.ends[0].application_count, 1);
+    assert_string_equal(ends.ends[0].applications[0].file, "aimd.so");
+    assert_int_equal(ends.ends[0].applications[0].limit_ms, 20);
+    assert_true(end_same(&ends.ends[0], &others.ends[0]));
+    assert_true(end_same_applications(&ends.ends[0], &ends.ends[0]));
+    assert_false(end_same_applications(&ends.ends[0], &others.ends[0]));
+    ends_free(&ends);
+    ends_free(&others);
+    assert_int_equal(ends_read(WITH("{\"name\":\"a\",\"file\":\"../a.so\",\"limit_ms\":20}"), &NODE, &ends, fault),
+                     -EINVAL);
+    assert_non_null(strstr(fault, "a file without a folder"));
+}
+
+/* The commands for an end that is to have PACING and has `state`, as `action name` with blanks between. */
+static const char *planned(const char *wanted, const char *state) {
+    static char words[256];
+    char fault[ENDS_FAULT_BYTES];
+    struct ends ends;
+    cJSON *parsed = cJSON_Parse(state), *command;
+    assert_int_equal(ends_read(wanted, &NODE, &ends, fault), 0);
+    cJSON *plan = ends_applications_plan(&ends.ends[0], "/usr/lib/chart/applications", parsed);
+    assert_non_null(plan);
+    words[0] = '\0';
+    cJSON_ArrayForEach(command, plan) {
+        const cJSON *action = cJSON_GetObjectItem(command, "action"), *name = cJSON_GetObjectItem(command, "name");
+        size_t used = strlen(words);
+        snprintf(words + used, sizeof(words) - used, "%s %s;", action->valuestring, name->valuestring);
+    }
+    cJSON_Delete(plan);
+    cJSON_Delete(parsed);
+    ends_free(&ends);
+    return words;
+}
+
+#define HAS(state, file, argument, limit)                                                                              \
+    "{\"applications\":[{\"name\":\"pacing\",\"state\":\"" state                                                       \
+    "\",\"replacing\":false,\"file\":\"/usr/lib/chart/applications/" file "\",\"argument\":\"" argument                \
+    "\",\"limit_us\":" limit "}]}"
+
+static void test_an_end_gets_the_applications_that_it_is_to_have(void **state) {
+    static const struct {
+        const char *wanted, *has, *commands;
+    } CASES[] = {
+        {WITH(""), "{\"applications\":[]}", ""},
+        {WITH(PACING), "{\"applications\":[]}", "load pacing;"},
+        {WITH(PACING), HAS("on", "aimd.so", "5,1,1", "20000"), ""},
+        {WITH(PACING), HAS("starting", "old.so", "5,1,1", "20000"), ""},
+        {WITH(PACING), HAS("on", "old.so", "5,1,1", "20000"), "replace pacing;"},
+        {WITH(PACING), HAS("on", "aimd.so", "5,1,1", "30000"), "replace pacing;"},
+        {WITH(PACING), HAS("on", "aimd.so", "6,1,1", "20000"), "configure pacing;"},
+        {WITH(PACING), HAS("off", "aimd.so", "5,1,1", "20000"), "on pacing;"},
+        /* One that failed is left alone until something about it changes. */
+        {WITH(PACING), HAS("failed", "aimd.so", "5,1,1", "20000"), ""},
+        {WITH(PACING), HAS("failed", "aimd.so", "6,1,1", "20000"), "replace pacing;"},
+        {WITH(""), HAS("on", "aimd.so", "5,1,1", "20000"), "unload pacing;"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
+        assert_string_equal(planned(CASES[i].wanted, CASES[i].has), CASES[i].commands);
+    assert_null(ends_applications_plan(NULL, "/", NULL));
+}
+
 static void test_what_is_wrong_is_said(void **state) {
     static const struct {
         const char *text, *words;
@@ -117,6 +191,8 @@ static void test_what_is_wrong_is_said(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_applications_are_no_part_of_the_command_line),
+        cmocka_unit_test(test_an_end_gets_the_applications_that_it_is_to_have),
         cmocka_unit_test(test_every_end_gets_its_command_line),
         cmocka_unit_test(test_a_change_is_seen),
         cmocka_unit_test(test_what_is_wrong_is_said),

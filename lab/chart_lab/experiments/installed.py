@@ -128,13 +128,14 @@ class Installation:
 
 
 @contextlib.contextmanager
-def installation(report: Report) -> Iterator[Installation]:
-    """A platform of the experiment's own, whether or not another one runs; gone afterwards.
+def installation(report: Report, **more: Any) -> Iterator[Installation]:
+    """A platform of the experiment's own, whether or not another one runs; gone afterwards. ``more``: what its settings
+    shall say besides.
 
     Raises LabError with what to do when it does not come up.
     """
     directory = Path(tempfile.mkdtemp(prefix="chart-installed-"))
-    platform = Platform(settings_in(directory))
+    platform = Platform(settings_in(directory, **more))
     try:
         with _in_sentences():
             report("the platform comes up", 0.0)

@@ -155,7 +155,10 @@ def flood(options: argparse.Namespace) -> None:
 
 
 def count(options: argparse.Namespace) -> None:
-    """Receives numbered packets until the input ends; a packet is reordered when a later number came before it."""
+    """Receives numbered packets until the input ends; a packet is reordered when a later number came before it.
+
+    A line of input asks for the counts and the longest pause between two arrivals since the last line.
+    """
     selector = selectors.DefaultSelector()
     family, where = address(options.listen)
     receiver = socket.socket(family, socket.SOCK_DGRAM)
@@ -163,8 +166,19 @@ def count(options: argparse.Namespace) -> None:
     receiver.bind(where)
     receiver.setblocking(False)
     seen = {"received": 0, "reordered": 0, "highest": -1}
+    pause = {"since_s": time.monotonic(), "longest_ms": 0.0}
+
+    def look() -> None:
+        now_s = time.monotonic()
+        pause["longest_ms"] = max(pause["longest_ms"], (now_s - pause["since_s"]) * 1000)
+        pause["since_s"] = now_s
+
+    def answer() -> None:
+        print(json.dumps({**seen, "longest_pause_ms": pause["longest_ms"]}), flush=True)
+        pause["longest_ms"] = 0.0
 
     def receive() -> None:
+        look()
         while True:
             try:
                 number = int.from_bytes(receiver.recv(65536)[:NUMBER_BYTES], "big")
@@ -175,7 +189,7 @@ def count(options: argparse.Namespace) -> None:
             seen["highest"] = max(number, seen["highest"])
 
     selector.register(receiver, selectors.EVENT_READ, receive)
-    is_open = on_input(selector, lambda line: print(json.dumps(seen), flush=True))
+    is_open = on_input(selector, lambda _: answer())
     print("ready", flush=True)
     while is_open():
         for key, _ in selector.select():

@@ -113,6 +113,10 @@ class Tunnel:
         """Changes connections (with lease_ms) or weights at the origin. Raises LabError when it refuses."""
         linkem.command(self.socket("origin"), command="set", **members)
 
+    def command(self, role: str, **members: object) -> dict[str, Any]:
+        """Any command to an end. Raises LabError when it refuses."""
+        return linkem.command(self.socket(role), **members)
+
     def kill(self, role: str) -> None:
         """Ends one end without warning (SIGKILL)."""
         process = self.processes.pop(role)

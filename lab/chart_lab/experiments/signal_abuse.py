@@ -38,6 +38,7 @@ READ_AGAIN_S = 0.5
 REFUSED = (
     *("truncated", "not_ip", "bad_header", "bad_option", "bad_signal_length", "duplicate", "fragment", "bad_version"),
     *("bad_reserved", "bad_status", "not_shim", "bad_shim", "unknown_epoch", "too_old", "replayed", "bad_tag"),
+    "over_budget",
 )
 # Sequences that the flow did not come to.
 FRESH_FROM = 1 << 20
@@ -173,14 +174,16 @@ print(number)
 """
 
 
-def inject(lab: Lab, packets: Sequence[bytes], node: str = "alpha", interface: str = "to-mid") -> int:
-    """Sends packets into a node's link; returns how many. Raises LabError when that fails.
+def inject(
+    lab: Lab, packets: Sequence[bytes], node: str = "alpha", interface: str = "to-mid", per_s: float = PACKETS_PER_S
+) -> int:
+    """Sends packets into a node's link, so many a second; returns how many. Raises LabError when that fails.
 
     They go past the node's own programs: to those they would be packets of the flow, for which it would renew every
     128 packets with signals of its own, and rightly accepted ones.
     """
     data = b"".join(len(packet).to_bytes(2, "big") + packet for packet in packets)
-    command = ["/usr/bin/python3", "-c", INJECT, interface, str(PACKETS_PER_S)]
+    command = ["/usr/bin/python3", "-c", INJECT, interface, str(per_s)]
     result = subprocess.run(lab.command_line(node, command), input=data, capture_output=True, timeout=300, check=False)
     if result.returncode != 0:
         raise LabError(f"the forgeries could not be sent: {result.stderr.decode()[-300:]}")

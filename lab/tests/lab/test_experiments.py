@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chart_lab import experiments
-from chart_lab.experiments import fair_share, framework, grid_report, noise, throughput_grid, traffic
+from chart_lab.experiments import fair_share, framework, grid_report, itm_api, noise, throughput_grid, traffic
 from chart_lab.experiments.framework import Figure, Outcome, Settings
 from chart_lab.experiments.grid_report import Cell, CellResult
 
@@ -137,7 +137,19 @@ def test_files_of_a_result(tmp_path: Path) -> None:
 
 def test_registered_experiments_have_their_own_names() -> None:
     assert all(name == experiment.name for name, experiment in experiments.REGISTRY.items())
-    promised = {"throughput-grid", "fair-share", "inference-accuracy", "itm-step", "sensing-overhead"}
+    promised = {"throughput-grid", "fair-share", "inference-accuracy", "itm-step", "itm-api", "sensing-overhead"}
     promised |= {"signal-cost", "signal-abuse", "signal-timing", "signal-cells"}
     assert experiments.REGISTRY.keys() >= promised | {f"itm-{number}" for number in range(1, 8)}
     assert all(experiment.description for experiment in experiments.REGISTRY.values())
+
+
+def test_applications_are_judged_by_their_worst_run() -> None:
+    def of(lost: int, pause_ms: float) -> itm_api.Run:
+        pauses_ms = dict.fromkeys(itm_api.FAULTS, 5.0) | {"slow=1000": pause_ms}
+        return itm_api.Run(20, lost, 0, 4.0, pauses_ms, 900)
+
+    figures = {figure.name: figure for figure in itm_api.figures([of(0, 24.0), of(1, 51.0)])}
+    assert figures["replaced_under_load_lost"].met() is False
+    outage = figures["crashed_application_outage_ms"]
+    assert (outage.value, outage.peer, outage.met()) == (51.0, 4.0, False)
+    assert {figure.name: figure for figure in itm_api.figures([of(0, 24.0)])}["replaced_under_load_lost"].met() is True

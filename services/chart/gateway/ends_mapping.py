@@ -31,6 +31,12 @@ def end_message(end: ends.TunnelEnd) -> topology_pb2.TunnelEnd:
         period_ms=end.period_ms or 0,
         congestion=end.congestion or "",
         prefixes=end.prefixes,
+        applications=[
+            topology_pb2.TunnelEndApplication(
+                name=one.name, file=one.file, argument=one.argument, limit_ms=one.limit_ms, off=not one.on
+            )
+            for one in end.applications
+        ],
     )
 
 
@@ -49,6 +55,12 @@ def end(message: topology_pb2.TunnelEnd) -> ends.TunnelEnd:
         period_ms=message.period_ms or None,
         congestion=cast(ends.Congestion, message.congestion) if message.congestion else None,
         prefixes=list(message.prefixes),
+        applications=[
+            ends.TunnelEndApplication(
+                name=one.name, file=one.file, argument=one.argument, limit_ms=one.limit_ms, on=not one.off
+            )
+            for one in message.applications
+        ],
     )
 
 

@@ -11,7 +11,15 @@ import re
 from chart.common.rpc_errors import invalid
 from chart.registry.service import check_label, check_node
 from chart.v1 import registry_pb2
-from chart.v1.topology_pb2 import Node, ProxiedTraffic, ProxyMode, TunnelEnd, TunnelEndClass, TunnelRole
+from chart.v1.topology_pb2 import (
+    Node,
+    ProxiedTraffic,
+    ProxyMode,
+    TunnelEnd,
+    TunnelEndApplication,
+    TunnelEndClass,
+    TunnelRole,
+)
 
 # As chart-tunnel and chart-proxy take them.
 MAX_ENDS = 16
@@ -21,11 +29,16 @@ MAX_WEIGHT = 10_000
 MIN_PERIOD_MS, MAX_PERIOD_MS, DEFAULT_PERIOD_MS = 10, 60_000, 1000
 MAX_PORT = 65_535
 CONGESTION = ("cubic", "reno")
+MAX_APPLICATIONS = 8
+MAX_ARGUMENT_BYTES = 1023
+DEFAULT_LIMIT_MS, MAX_LIMIT_MS = 20, 40
 MAX_PROXIED_INTERFACES = 16
 MAX_PROXIED_PREFIXES = 32
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}")
 _CLASS_NAME = re.compile(r"[^\s=:]{1,23}")
+_APPLICATION_NAME = re.compile(r"[A-Za-z0-9_.-]{1,31}")
+_APPLICATION_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.+-]{0,251}\.so")
 _MAX_SELECTOR = 255
 _NUMBERS = {"dscp": 63, "sport": MAX_PORT, "dport": MAX_PORT, "protocol": 255}
 
@@ -83,6 +96,7 @@ def _store_end(end: TunnelEnd, at: str, node: str) -> None:
     check_node(f"{at}.peer_node", end.peer_node)
     if end.peer_node == node:
         raise invalid(f"{at}.peer_node", "must be another node: a tunnel has its ends on two")
+    _store_applications(end, f"{at}.applications")
     if end.role == TunnelRole.TUNNEL_ROLE_ORIGIN:
         _store_origin(end, at)
         return
@@ -110,6 +124,28 @@ def _store_origin(end: TunnelEnd, at: str) -> None:
         if ipaddress.ip_address(end.address) in ipaddress.ip_network(prefix):
             words = f"{prefix} holds the destination's own address: the tunnel would lead into itself"
             raise invalid(f"{at}.prefixes[{index}]", words)
+
+
+def _store_applications(end: TunnelEnd, at: str) -> None:
+    if len(end.applications) > MAX_APPLICATIONS:
+        raise invalid(at, f"must be at most {MAX_APPLICATIONS}, are {len(end.applications)}")
+    for index, one in enumerate(end.applications):
+        _store_application(one, f"{at}[{index}]")
+        if any(before.name == one.name for before in end.applications[:index]):
+            raise invalid(f"{at}[{index}].name", f"{one.name!r} is listed twice")
+
+
+def _store_application(stated: TunnelEndApplication, at: str) -> None:
+    if not _APPLICATION_NAME.fullmatch(stated.name):
+        raise invalid(f"{at}.name", "must be 1 to 31 letters, digits and _ . -", "pacing")
+    if not _APPLICATION_FILE.fullmatch(stated.file):
+        words = f"{stated.file!r} must be a shared object in the node's directory of applications, without a folder"
+        raise invalid(f"{at}.file", words, "aimd.so")
+    if len(stated.argument.encode()) > MAX_ARGUMENT_BYTES or "\0" in stated.argument:
+        raise invalid(f"{at}.argument", f"must be at most {MAX_ARGUMENT_BYTES} bytes without a zero")
+    stated.limit_ms = stated.limit_ms or DEFAULT_LIMIT_MS
+    if stated.limit_ms > MAX_LIMIT_MS:
+        raise invalid(f"{at}.limit_ms", f"must be between 1 and {MAX_LIMIT_MS} ms, is {stated.limit_ms}")
 
 
 def _check_apart(before: TunnelEnd, end: TunnelEnd, at: str) -> None:

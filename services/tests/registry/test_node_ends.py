@@ -18,6 +18,7 @@ from chart.v1.topology_pb2 import (
     Node,
     ProxiedTraffic,
     TunnelEnd,
+    TunnelEndApplication,
     TunnelEndClass,
 )
 
@@ -52,6 +53,15 @@ def test_ends_are_stored_with_defaults_and_networks_without_host_bits() -> None:
     assert not nothing.HasField("proxied_traffic")
 
 
+def test_applications_are_of_either_end_with_a_limit() -> None:
+    pacing = TunnelEndApplication(name="pacing", file="itm-aimd.so", argument="5000000,100000,500000")
+    at_destination = end(tunnel="b", role=TUNNEL_ROLE_DESTINATION, interface="itm1", applications=[pacing])
+    stated = node(end(applications=[pacing]), at_destination)
+    node_ends.store(stated)
+    assert [one.applications[0].limit_ms for one in stated.tunnel_ends] == [20, 20]
+
+
+PACING = TunnelEndApplication(name="pacing", file="aimd.so")
 GOLD = TunnelEndClass(name="gold", weight=3, selector="from=10.1.0.0/16,dscp=46")
 
 
@@ -78,6 +88,15 @@ def test_selectors_are_those_of_the_tunnel(selector: str) -> None:
         ({"classes": [TunnelEndClass(name="a", selector="any")]}, "classes[0].weight"),
         ({"classes": [TunnelEndClass(name="a", weight=1, selector="color=red")]}, "classes[0].selector"),
         ({"classes": [TunnelEndClass(name="a", weight=1, selector="dscp=64")]}, "classes[0].selector"),
+        ({"applications": [PACING, PACING]}, "applications[1].name"),
+        ({"applications": [TunnelEndApplication(name="a b", file="a.so")]}, "applications[0].name"),
+        ({"applications": [TunnelEndApplication(name="a", file="../a.so")]}, "applications[0].file"),
+        ({"applications": [TunnelEndApplication(name="a", file="/tmp/a.so")]}, "applications[0].file"),
+        ({"applications": [TunnelEndApplication(name="a", file="a.so", limit_ms=41)]}, "applications[0].limit_ms"),
+        (
+            {"applications": [TunnelEndApplication(name="a", file="a.so", argument="x" * 1024)]},
+            "applications[0].argument",
+        ),
         ({"prefixes": ["ten"]}, "prefixes[0]"),
         ({"prefixes": ["10.0.0.0/8"]}, "prefixes[0]"),
         ({"role": TUNNEL_ROLE_DESTINATION, "prefixes": ["192.0.2.0/24"]}, "prefixes"),

@@ -6426,6 +6426,47 @@ export interface components {
              * @description Origin: networks that are led into the tunnel.
              */
             prefixes?: string[];
+            /**
+             * Applications
+             * @description Asked in this order about packets, before the tunnel itself. A change restarts nothing.
+             */
+            applications?: components["schemas"]["TunnelEndApplication"][];
+        };
+        /**
+         * TunnelEndApplication
+         * @description A traffic controller at an end: a shared object that the node has, in a process of its own.
+         */
+        TunnelEndApplication: {
+            /**
+             * Name
+             * @example pacing
+             */
+            name: string;
+            /**
+             * File
+             * @description In the node's directory of applications. Another file replaces the running one without a loss.
+             * @example itm-aimd.so
+             */
+            file: string;
+            /**
+             * Argument
+             * @description Its parameters; may change while it runs.
+             * @default
+             * @example 5000000,100000,500000
+             */
+            argument: string;
+            /**
+             * Limit Ms
+             * @description An answer that takes longer takes it out; packets pass without it.
+             * @default 20
+             */
+            limit_ms: number;
+            /**
+             * On
+             * @description false: it is loaded, and asked nothing.
+             * @default true
+             */
+            on: boolean;
         };
         /**
          * TunnelEndClass

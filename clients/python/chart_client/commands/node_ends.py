@@ -59,6 +59,32 @@ def with_end(ends: list[TunnelEnd], tunnel: str, changes: dict[str, Any]) -> lis
     return [*(one for one in listed if one["tunnel"] != tunnel), changed]
 
 
+def with_application(
+    ends: list[TunnelEnd], tunnel: str, name: str, changes: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """The ends of a node with an application of one of them added or changed, or taken away (None).
+
+    Raises:
+        typer.BadParameter: the end or application is not found, or a new one lacks its file.
+    """
+    listed = [one.model_dump(mode="json") for one in ends]
+    of = next((one for one in listed if one["tunnel"] == tunnel), None)
+    if of is None:
+        names = ", ".join(one.tunnel for one in ends) or "none"
+        raise typer.BadParameter(f"this node has no end of {tunnel}; its ends: {names}")
+    before = next((one for one in of["applications"] if one["name"] == name), None)
+    if before is None and (changes is None or "file" not in changes):
+        names = ", ".join(one["name"] for one in of["applications"]) or "none"
+        raise typer.BadParameter(f"{name} is no application of {tunnel} ({names}): state --file for a new one")
+    if changes is None:
+        of["applications"].remove(before)
+    elif before is None:
+        of["applications"].append({"name": name, **changes})
+    else:
+        before |= changes
+    return listed
+
+
 def _field(option: str) -> str:
     return "peer_node" if option == "peer" else option
 
@@ -68,12 +94,16 @@ def _put(client: Client, known: Node, **fields: Any) -> Node:
     return client.nodes.put(known.id, revision=known.revision, **kept, **fields)
 
 
+def _applications(one: TunnelEnd) -> str:
+    return ", ".join(f"{of.name}={of.file}{'' if of.on else ' (off)'}" for of in one.applications)
+
+
 def _row(name: str, one: TunnelEnd) -> tuple[Any, ...]:
     classes = ", ".join(f"{of.name}={of.weight}:{of.selector}" for of in one.classes)
     origin = f"{one.period_ms} ms, {one.congestion}" if one.role == "origin" else "-"
     return (
         *(name, one.tunnel, one.role, f"{one.address} {one.port}", one.peer_node, one.interface),
-        *(origin, ", ".join(one.prefixes) or "-", classes or "-"),
+        *(origin, ", ".join(one.prefixes) or "-", classes or "-", _applications(one) or "-"),
     )
 
 
@@ -86,7 +116,7 @@ def list_ends(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as
         print_json({one.id: dump(one.tunnel_ends) for one in nodes if one.tunnel_ends})
         return
     print_table(
-        ("node", "tunnel", "role", "destination", "peer", "device", "origin", "networks", "classes"),
+        ("node", "tunnel", "role", "destination", "peer", "device", "origin", "networks", "classes", "applications"),
         [_row(one.id, of) for one in nodes for of in one.tunnel_ends],
         "no tunnel ends",
     )
@@ -150,6 +180,35 @@ def delete_end(
             raise typer.BadParameter(f"{node_id} has no end of {tunnel}; its ends: {names}")
         stored = _put(client, known, tunnel_ends=left)
     told(stored, f"{stored.id}: no end of {tunnel}", as_json=as_json)
+
+
+@end.command("application")
+def set_application(
+    node_id: NodeId,
+    tunnel: TunnelName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the application, such as pacing.")],
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE.so", help="In the node's directory of applications; replaces it.")
+    ] = None,
+    argument: Annotated[str | None, typer.Option(help="Its parameters; may change while it runs.")] = None,
+    limit_ms: Annotated[int | None, typer.Option(min=1, max=40, help="Longest answer, ms.")] = None,
+    on: Annotated[bool | None, typer.Option("--on/--off", help="Off: loaded, and asked nothing.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Load a traffic controller at an end of a tunnel, or change, replace, switch or remove it, while packets go on."""
+    said = {"file": file, "argument": argument, "limit_ms": limit_ms, "on": on}
+    changes = {field: value for field, value in said.items() if value is not None}
+    if not delete and not changes:
+        raise typer.BadParameter("set what is to change: --file, --argument, --limit-ms, --on, --off or --delete")
+    with session(server, token, as_json=as_json) as client:
+        known = client.nodes.get(node_id)
+        ends = with_application(known.tunnel_ends, tunnel, name, None if delete else changes)
+        stored = _put(client, known, tunnel_ends=ends)
+    [changed] = [one for one in stored.tunnel_ends if one.tunnel == tunnel]
+    told(stored, f"{stored.id}, {tunnel}: {_applications(changed) or 'no applications'}", as_json=as_json)
 
 
 @node.command("proxy")

@@ -9,10 +9,12 @@ Item = dict[str, Any]
 
 _END: Item = {
     **{"interface": "chart-itm0", "port": 7400, "classes": [], "period_ms": None, "congestion": None, "prefixes": []},
+    "applications": [],
 }
 _END_REQUIRED = ("tunnel", "role", "address", "peer_node")
 _ORIGIN: Item = {"period_ms": 1000, "congestion": "cubic"}
 _CLASS: Item = {"weight": 1, "selector": "any"}
+_APPLICATION: Item = {"argument": "", "limit_ms": 20, "on": True}
 _EDGE: Item = {"aggregate_bps": 0, "exceed": "remark", "depth_ms": 100}
 _PROXIED: Item = {"interfaces": [], "prefixes": [], "mode": "same-ports"}
 
@@ -45,7 +47,11 @@ def tunnel_end(stated: Item) -> Item:
         end |= {name: value for name, value in _ORIGIN.items() if end[name] is None}
     end["address"] = _address(end["address"])
     classes = [_complete("tunnel_ends", "a class", one, ("name",), _CLASS) for one in end["classes"]]
-    return {**end, "classes": classes, "prefixes": _networks("tunnel_ends", end["prefixes"])}
+    applications = [
+        _complete("tunnel_ends", "an application", one, ("name", "file"), _APPLICATION) for one in end["applications"]
+    ]
+    prefixes = _networks("tunnel_ends", end["prefixes"])
+    return {**end, "classes": classes, "prefixes": prefixes, "applications": applications}
 
 
 def proxied_traffic(stated: Item) -> Item:

@@ -31,6 +31,29 @@ class TunnelEndClass(Output):
     )
 
 
+class TunnelEndApplication(Output):
+    """A traffic controller at an end: a shared object that the node has, in a process of its own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,31}$", examples=["pacing"])
+    file: str = Field(
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.+-]{0,251}\.so$",
+        description="In the node's directory of applications. Another file replaces the running one without a loss.",
+        examples=["itm-aimd.so"],
+    )
+    argument: str = Field(
+        default="",
+        max_length=1023,
+        description="Its parameters; may change while it runs.",
+        examples=["5000000,100000,500000"],
+    )
+    limit_ms: int = Field(
+        default=20, ge=1, le=40, description="An answer that takes longer takes it out; packets pass without it."
+    )
+    on: bool = Field(default=True, description="false: it is loaded, and asked nothing.")
+
+
 class TunnelEnd(Output):
     """One end of an elastic tunnel on a node. Both ends show their nodes' certificates and check each other's node."""
 
@@ -58,6 +81,11 @@ class TunnelEnd(Output):
     )
     prefixes: list[Network] = Field(
         default_factory=list, max_length=64, description="Origin: networks that are led into the tunnel."
+    )
+    applications: list[TunnelEndApplication] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Asked in this order about packets, before the tunnel itself. A change restarts nothing.",
     )
 
 

@@ -21,6 +21,7 @@ const WEST: NetworkNode = {
       period_ms: 1000,
       congestion: "cubic",
       prefixes: ["192.0.2.0/24"],
+      applications: [{ name: "pacing", file: "itm-aimd.so", argument: "5,1,1", limit_ms: 20, on: true }],
     },
   ],
   proxied_traffic: { interfaces: ["eth1"], prefixes: [], mode: "new-ports" },

@@ -9,6 +9,8 @@ import type { Column } from "../../shared/DataTable";
 import { EditableTable } from "../security/EditableTable";
 import { Stated } from "../security/Stated";
 import {
+  applicationsOf,
+  applicationsText,
   classesOf,
   classesText,
   type EndRow,
@@ -42,6 +44,11 @@ const ENDS: Column<EndRow>[] = [
     id: "classes",
     header: "Classes",
     value: ({ end }) => classesText(end.classes).split("\n").join(", ") || null,
+  },
+  {
+    id: "applications",
+    header: "Applications",
+    value: ({ end }) => applicationsText(end.applications).split("\n").join(", ") || null,
   },
 ];
 
@@ -126,6 +133,7 @@ function EndForm({ row, onDone }: { row: EndRow | null; onDone: () => void }) {
       interface: row?.end.interface ?? "chart-itm0",
       prefixes: row?.end.prefixes?.join(" ") ?? "",
       classes: classesText(row?.end.classes),
+      applications: applicationsText(row?.end.applications),
       period_ms: row?.end.period_ms ?? 1000,
       congestion: row?.end.congestion ?? "cubic",
     },
@@ -134,6 +142,7 @@ function EndForm({ row, onDone }: { row: EndRow | null; onDone: () => void }) {
       tunnel: (value) => (value ? null : "Give the name of the tunnel"),
       peer_node: (value) => (value ? null : "Choose the node of the other end"),
       address: (value) => (value ? null : "Give the address of the destination, such as 10.0.0.6"),
+      applications: (value) => (applicationsOf(value) ? null : "One in each line: NAME=FILE.so ARGUMENT"),
       classes: (value) => (classesOf(value) ? null : "One class in each line: NAME=WEIGHT:SELECTOR"),
     },
   });
@@ -151,6 +160,7 @@ function EndForm({ row, onDone }: { row: EndRow | null; onDone: () => void }) {
       classes: origin ? (classesOf(values.classes) ?? []) : [],
       period_ms: origin ? values.period_ms : null,
       congestion: origin ? values.congestion : null,
+      applications: applicationsOf(values.applications, row?.end.applications) ?? [],
     };
     return api.putNode(node.id, withEnd(node, end), node.revision);
   };
@@ -181,6 +191,12 @@ function EndForm({ row, onDone }: { row: EndRow | null; onDone: () => void }) {
       />
       <NumberInput label="Port" min={1} max={65_535} {...form.getInputProps("port")} />
       <TextInput label="Device" {...form.getInputProps("interface")} />
+      <Textarea
+        label="Applications"
+        description="Traffic controllers of the node, one in each line: pacing=itm-aimd.so 5000000,100000,500000; with off before it: loaded, asked nothing"
+        rows={2}
+        {...form.getInputProps("applications")}
+      />
       {origin ? (
         <>
           <TextInput

@@ -2,7 +2,17 @@ import { describe, expect, it } from "vitest";
 
 import type { NetworkNode, TunnelEnd } from "../../api/types";
 import { node } from "../../shared/samples";
-import { classesOf, classesText, endRows, proxiedRows, withEnd, withoutEnd, wordsOf } from "./ends";
+import {
+  applicationsOf,
+  applicationsText,
+  classesOf,
+  classesText,
+  endRows,
+  proxiedRows,
+  withEnd,
+  withoutEnd,
+  wordsOf,
+} from "./ends";
 
 const END: TunnelEnd = {
   tunnel: "a-b",
@@ -15,6 +25,7 @@ const END: TunnelEnd = {
   period_ms: 1000,
   congestion: "cubic",
   prefixes: [],
+  applications: [],
 };
 const NODE: NetworkNode = { ...node("a"), description: "a router", tunnel_ends: [END] };
 
@@ -38,6 +49,19 @@ describe("ends of nodes", () => {
     expect(changed).not.toHaveProperty("proxied_traffic");
     expect(withEnd(NODE, { ...END, tunnel: "a-c" }).tunnel_ends).toHaveLength(2);
     expect(withoutEnd(NODE, "a-b").tunnel_ends).toEqual([]);
+  });
+
+  it("have applications in lines, one each, and keep their limits", () => {
+    const applications = [
+      { name: "pacing", file: "itm-aimd.so", argument: "5000000,100000,500000", limit_ms: 30, on: true },
+      { name: "marking", file: "mark.so", argument: "", limit_ms: 20, on: false },
+    ];
+    const text = "pacing=itm-aimd.so 5000000,100000,500000\noff marking=mark.so";
+    expect(applicationsText(applications)).toBe(text);
+    expect(applicationsOf(text, applications)).toEqual(applications);
+    expect(applicationsOf("pacing=../aimd.so")).toBeNull();
+    expect(applicationsOf("pacing")).toBeNull();
+    expect(applicationsOf("")).toEqual([]);
   });
 
   it("have classes in lines, one each", () => {

@@ -66,3 +66,31 @@ export function classesOf(text: string): TunnelEnd["classes"] | null {
 
 export const classesText = (classes: TunnelEnd["classes"] = []): string =>
   classes.map(({ name, weight, selector }) => `${name}=${weight}:${selector}`).join("\n");
+
+/** Applications from lines NAME=FILE ARGUMENT, with "off " before one that is asked nothing; null when one does not read so. */
+export function applicationsOf(
+  text: string,
+  before: TunnelEnd["applications"] = [],
+): NonNullable<TunnelEnd["applications"]> | null {
+  const lines = text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+  const read = lines.map((line) => /^(off )?([\w.-]{1,31})=([\w-][\w.+-]*\.so)(?:\s+(.*))?$/.exec(line));
+  if (read.some((found) => found === null)) return null;
+  return read.map((found) => {
+    const name = found?.[2] ?? "";
+    return {
+      name,
+      file: found?.[3] ?? "",
+      argument: found?.[4] ?? "",
+      limit_ms: before.find((one) => one.name === name)?.limit_ms ?? 20,
+      on: !found?.[1],
+    };
+  });
+}
+
+export const applicationsText = (applications: TunnelEnd["applications"] = []): string =>
+  applications
+    .map(({ name, file, argument, on }) => `${on ? "" : "off "}${name}=${file} ${argument}`.trim())
+    .join("\n");
