@@ -197,7 +197,7 @@ def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
 
 
 def routed(network: Network, ask: Ask, crossing: routing.Crossing) -> routing.Route | None:
-    """The links that packets take, as far as nodes say; None: nobody does, or the path is fixed."""
+    """The links that packets take, as far as nodes report it; None: nobody does, or the path is fixed."""
     if not network.routes or ask.path:
         return None
     return routing.route(network, ask.source_node, ask.destination_node, ask.towards, crossing)

@@ -64,7 +64,7 @@ def route(
 
 
 def follows(network: Network, source: str, destination: str, towards: Collection[str], path: Sequence[str]) -> bool:
-    """Whether a path is the one that packets take, as far as nodes say."""
+    """Whether a path is the one that packets take, as far as nodes report it."""
 
     def crossing(node: str) -> Sequence[NetworkLink]:
         return [link for link in network.outgoing.get(node, ()) if link.id in path][:1]
