@@ -30,7 +30,8 @@ $(VENV)/.installed: $(VENV)/.requirements services/pyproject.toml clients/python
 .PHONY: lock lint-python format-python unit-python contract-python lab-python slow-python
 lock: ## resolve the Python dependencies anew, with hashes and without any registry's address
 	@$(UV_COMPILE) --upgrade $(addprefix --no-emit-package ,chart-services chart-client chart-lab) tests/requirements.in -o tests/requirements.txt
-	@$(UV_COMPILE) -c tests/requirements.txt --extra all services/pyproject.toml -o services/requirements.txt
+	@$(UV_COMPILE) -c tests/requirements.txt --extra services services/pyproject.toml -o services/requirements.txt
+	@$(UV_COMPILE) -c tests/requirements.txt --extra analysis services/pyproject.toml -o services/requirements-analysis.txt
 	@$(UV_COMPILE) -c tests/requirements.txt --extra sensor-pod services/pyproject.toml -o services/requirements-pod.txt
 	@$(UV_COMPILE) -c tests/requirements.txt services/requirements-build.in -o services/requirements-build.txt
 

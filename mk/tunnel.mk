@@ -9,7 +9,7 @@ TUNNEL := $(MAKE) -C dataplane/tunnel BUILD=$(BUILD)
 ##@ Elastic tunnels
 .PHONY: tunnel lint-tunnel unit-tunnel fuzz-tunnel soak-tunnel throughput-tunnel tunnel-range
 tunnel: packages proto
-	+@$(TUNNEL) all
+	+@$(TUNNEL) all faulty
 
 lint-tunnel: packages proto
 	+@$(TUNNEL) lint

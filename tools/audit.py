@@ -28,6 +28,7 @@ ANSWER_LIMIT_S = 300
 # Whether what the lock names is part of what an operator runs.
 PYTHON_LOCKS = {
     "services/requirements.txt": True,
+    "services/requirements-analysis.txt": True,
     "services/requirements-pod.txt": True,
     "services/requirements-build.txt": False,
     "tests/requirements.txt": False,

@@ -13,6 +13,11 @@
 #define CHART_SIGNAL_ASKS_MAX 256
 #define CHART_SIGNAL_LINKS_MAX 64
 #define CHART_SIGNAL_USERS_MAX 16384
+#define CHART_SIGNAL_FAILING_MAX 8192
+/* Signals of one sender that fail to verify: so many at once, then one in so long; what comes beyond is not verified.
+ */
+#define CHART_FAILURES_AT_ONCE 64u
+#define CHART_FAILURE_NS 100000000ull
 
 /* Held and committed rates end at the borders of slots, so that a link needs no walk over its flows to know what is in
  * use: half a second each, and more of them than an idle guaranteed flow lives (30 s). */
@@ -249,6 +254,20 @@ struct chart_signal_user {
     struct chart_signal_number flows;
 };
 
+/* Map `signal_failing` (LRU hash): who sent signals that failed to verify. A sender is the address that the packet came
+ * from (of IPv6 the first 64 bits) on an interface, not the element that the signal names, which anybody can write.
+ * Flows whose signals verified have a budget each beside the one of their address, so that who forges the address does
+ * not silence them. Writer: signal. */
+struct chart_signal_sender {
+    __u8 address[16];
+    __u32 ifindex;
+    __u32 flow; /* hash of a known flow; 0: all that are not known */
+};
+
+struct chart_signal_failing {
+    __u64 until_ns; /* when what it is charged with is paid off */
+};
+
 /* Map `signal_counters` (array per processor): enum chart_qos_error first, then these. Writer: signal. */
 enum chart_signal_counter {
     CHART_COUNT_ACCEPTED = CHART_QOS_ERRORS, /* signals verified */
@@ -259,11 +278,12 @@ enum chart_signal_counter {
     CHART_COUNT_UNSENT, /* a clone could not become a signal */
     CHART_COUNT_REJECTED,
     CHART_COUNT_SHIM_SENT,
-    CHART_COUNT_PREEMPTED,  /* renewals that were lowered for flows of a higher class */
-    CHART_COUNT_UNEXPECTED, /* verified, but nothing that this element waits for */
-    CHART_COUNT_WOULD_ASK,  /* flows that a rate would be asked for; mode observe */
-    CHART_COUNT_WOULD_TAKE, /* well-formed signals that would be verified and taken; mode observe */
-    CHART_COUNT_NO_ROOM,    /* verified requests that found no room in the table of flows, and were dropped */
+    CHART_COUNT_PREEMPTED,   /* renewals that were lowered for flows of a higher class */
+    CHART_COUNT_UNEXPECTED,  /* verified, but nothing that this element waits for */
+    CHART_COUNT_WOULD_ASK,   /* flows that a rate would be asked for; mode observe */
+    CHART_COUNT_WOULD_TAKE,  /* well-formed signals that would be verified and taken; mode observe */
+    CHART_COUNT_NO_ROOM,     /* verified requests that found no room in the table of flows, and were dropped */
+    CHART_COUNT_OVER_BUDGET, /* not verified: too many before it from the same sender failed */
     CHART_COUNTERS
 };
 

@@ -71,6 +71,13 @@ struct {
 } signal_users SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, CHART_SIGNAL_FAILING_MAX);
+    __type(key, struct chart_signal_sender);
+    __type(value, struct chart_signal_failing);
+} signal_failing SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, CHART_COUNTERS);
     __type(key, __u32);
@@ -95,6 +102,7 @@ struct signal_scratch {
     __u8 packet[CHART_PARSE_MAX];
     /* What the egress reads of a packet; the pass of its clone leaves it alone. */
     struct signal_packet seen;
+    struct chart_signal_sender sender; /* of the signal that is verified */
 };
 
 struct {

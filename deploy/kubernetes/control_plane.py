@@ -186,7 +186,12 @@ class ControlPlane:
                 "kind": "Node",
                 "metadata": {
                     "name": f"node-{number}",
-                    "labels": {"kubernetes.io/hostname": f"node-{number}", "role": ("edge", "site")[number % 2]},
+                    # What the scenarios place by.
+                    "labels": {
+                        "kubernetes.io/hostname": f"node-{number}",
+                        "role": ("edge", "site")[number % 2],
+                        "disk": "fast",
+                    },
                     "annotations": {"kwok.x-k8s.io/node": "fake"},
                 },
                 "status": {"capacity": resources, "allocatable": resources},

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from control_plane import ControlPlane, ControlPlaneError
 from enrolment import EnrolmentError, check_enrolment
-from manifests import faults
+from manifests import broker_faults, faults
 
 HERE = Path(__file__).resolve().parent
 CHART = HERE.parents[1] / "helm" / "chart"
@@ -31,6 +31,8 @@ KUBE_VERSION = "1.34.1"
 MONITORING = "monitoring.coreos.com/v1"
 NAMESPACE, RELEASE = "chart-system", "chart"
 ROLLOUT_LIMIT_S = 180.0
+# Of production-values.yaml.
+GATEWAYS = 3
 
 
 class HelmTestError(RuntimeError):
@@ -128,6 +130,7 @@ def check_scenarios(helm: Helm, scenarios: list[Path]) -> dict[Path, list[dict[s
         rendered[values] = helm.render(values, "--api-versions", MONITORING)
         stated = yaml.safe_load(values.read_text(encoding="utf-8"))
         wrong = faults(rendered[values], privileged=bool(stated.get("agent", {}).get("privileged")))
+        wrong += broker_faults(rendered[values], stated["kafka"])
         if not stated.get("proxy", {}).get("enabled") and any(
             manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "proxy"
             for manifest in rendered[values]
@@ -173,8 +176,11 @@ def dry_run(cluster: ControlPlane, manifests: list[dict[str, Any]]) -> int:
     return len(manifests)
 
 
-def await_rollout(cluster: ControlPlane, gateways: int) -> None:
-    """Every workload of the release has the pods that it wants."""
+def await_rollout(cluster: ControlPlane, registries: int) -> None:
+    """Every workload of the release has the pods that it wants: the registry those that are stated, the gateway those
+    that its autoscaler begins with.
+    """
+    replicas = {"chart-registry": registries, "chart-gateway": GATEWAYS}
     deadline = time.monotonic() + ROLLOUT_LIMIT_S
     while True:
         found = json.loads(cluster.kubectl("get", "deployments,daemonsets", "-n", NAMESPACE, "-o", "json"))["items"]
@@ -184,8 +190,8 @@ def await_rollout(cluster: ControlPlane, gateways: int) -> None:
             wanted = item["spec"].get("replicas", status.get("desiredNumberScheduled", 1))
             ready = status.get("readyReplicas", status.get("numberReady", 0))
             current = status.get("observedGeneration") == item["metadata"]["generation"]
-            if name.endswith("-gateway") and wanted != gateways:
-                waiting.append(f"{name} wants {wanted}, not {gateways}")
+            if wanted != replicas.get(name, wanted):
+                waiting.append(f"{name} wants {wanted}, not {replicas[name]}")
             if ready != wanted or not current:
                 waiting.append(f"{name} {ready}/{wanted}")
         if found and not waiting:
@@ -224,12 +230,12 @@ def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, 
     production, trial = str(CI / "production-values.yaml"), str(CI / "trial-values.yaml")
     say("install with production values")
     helm.must("install", RELEASE, str(CHART), *where, "-f", production, "--timeout", "3m")
-    await_rollout(cluster, 3)
+    await_rollout(cluster, 2)
     say("pods enrol with their service account tokens, as the API server reviews them")
     check_enrolment(cluster, NAMESPACE, RELEASE)
-    say("upgrade: five gateways")
+    say("upgrade: five registries")
     helm.must(
-        "upgrade", RELEASE, str(CHART), *where, "-f", production, "--set", "gateway.replicas=5", "--timeout", "3m"
+        "upgrade", RELEASE, str(CHART), *where, "-f", production, "--set", "registry.replicas=5", "--timeout", "3m"
     )
     await_rollout(cluster, 5)
     say("a wrong upgrade is refused and changes nothing")
@@ -242,7 +248,7 @@ def live(helm: Helm, cluster: ControlPlane, rendered: dict[Path, list[dict[str, 
     await_rollout(cluster, 5)
     say("rollback")
     helm.must("rollback", RELEASE, "1", *where, "--timeout", "3m")
-    await_rollout(cluster, 3)
+    await_rollout(cluster, 2)
     say("uninstall")
     helm.must("uninstall", RELEASE, *where, "--wait", "--timeout", "3m")
     await_gone(cluster)

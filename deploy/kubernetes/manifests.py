@@ -18,14 +18,25 @@ ROOT_CAPABILITIES = {
 # escalate.
 FILE_CAPABILITIES = {"sensor-pod": ["NET_RAW"]}
 METRICS_PORT = 8080
-WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job"}
+# Programs of a node, which the broker knows by the certificate of their node where the values say so.
+NODE_COMPONENTS = {AGENT, "tunnel-ends", "sensor-pod"}
+WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob"}
+# Those that end, and so need no probes.
+JOBS = {"Job", "CronJob"}
 
 Manifest = dict[str, Any]
 
 
+def pod_of(manifest: Manifest) -> dict[str, Any]:
+    """The specification of a workload's pods."""
+    spec = manifest["spec"]["jobTemplate"]["spec"] if manifest["kind"] == "CronJob" else manifest["spec"]
+    pod: dict[str, Any] = spec["template"]["spec"]
+    return pod
+
+
 def containers(manifest: Manifest) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Pod specification and container, for every container of a workload."""
-    pod = manifest["spec"]["template"]["spec"]
+    pod = pod_of(manifest)
     for container in [*pod.get("initContainers", []), *pod["containers"]]:
         yield pod, container
 
@@ -76,6 +87,24 @@ def token_faults(kind: str, name: str, component: str, pod: dict[str, Any], *, e
             yield f"{kind} {name}: cannot enrol, {', '.join(sorted(missing)) or 'the token'} is missing"
 
 
+def broker_faults(manifests: list[Manifest], kafka: dict[str, Any]) -> Iterator[str]:
+    """Whoever speaks to the broker does it as the values say: with its own secret, with that of all, or as the node."""
+    for manifest in (one for one in manifests if one["kind"] in WORKLOADS):
+        component = component_of(manifest)
+        for volume in pod_of(manifest).get("volumes", []):
+            if volume["name"] != "kafka":
+                continue
+            sources = [*volume.get("projected", {}).get("sources", []), volume]
+            found = [one["secret"].get("secretName", one["secret"].get("name")) for one in sources if "secret" in one]
+            stated = kafka.get("nodes", {})
+            if component in NODE_COMPONENTS and stated.get("identity") == "enrolment":
+                wanted = [stated["caSecret"]] if stated.get("caSecret") else []
+            else:
+                wanted = [kafka.get("secrets", {}).get(component) or kafka.get("secret")]
+            if found != wanted:
+                yield f"{manifest['kind']} {manifest['metadata']['name']}: has {found} for the broker, not {wanted}"
+
+
 def policy_faults(policy: Manifest) -> Iterator[str]:
     """A network policy that names the port of the metrics lets Prometheus in, from its own namespace."""
     rules = policy["spec"].get("ingress", [])
@@ -100,7 +129,7 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
             found += policy_faults(manifest)
         if kind not in WORKLOADS:
             continue
-        pod = manifest["spec"]["template"]["spec"]
+        pod = pod_of(manifest)
         if pod.get("serviceAccountName") not in accounts:
             found.append(f"{kind} {name}: its service account is not in the chart")
         if pod.get("automountServiceAccountToken", True):
@@ -109,7 +138,7 @@ def faults(manifests: list[Manifest], *, privileged: bool) -> list[str]:
         for spec, container in containers(manifest):
             where = f"{kind} {name}, container {container['name']}"
             found += container_faults(where, spec, container, privileged=privileged)
-            if kind != "Job" and container not in spec.get("initContainers", []):
+            if kind not in JOBS and container not in spec.get("initContainers", []):
                 found += [
                     f"{where}: no {probe}" for probe in ("livenessProbe", "readinessProbe") if probe not in container
                 ]

@@ -138,7 +138,7 @@ class World:
 
     def refused(self, name: str) -> int:
         """Signals that a node did not believe."""
-        return self.count(name, "bad_tag", "unknown_epoch", "too_old", "replayed")
+        return self.count(name, "bad_tag", "unknown_epoch", "too_old", "replayed", "over_budget")
 
     def logs(self) -> str:
         return "\n".join(file.read_text()[-1500:] for file in sorted(self.folder.glob("*.log")))

@@ -71,7 +71,8 @@ class Node:
         """Starts it."""
         line = [str(program("dataplane/chart-tunnel")), "node", "--state-dir", str(self.directory)]
         with self.log.open("a") as output:
-            words = [*line, "--authority-ca", str(self.authority.path)]
+            folder = ["--application-dir", str(program("dataplane/itm-faulty.so").parent)]
+            words = [*line, "--authority-ca", str(self.authority.path), *folder]
             self.process = self.lab.popen(self.name, words, stdout=output, stderr=output)
 
     def stop(self) -> None:
@@ -161,6 +162,34 @@ def test_ends_come_change_and_go_while_the_program_runs(lab: Lab, nodes: tuple[N
     assert "chart-itm0" not in lab.exec("alpha", ["ip", "link"]).stdout
     until(lambda: bravo.established() == 0, "the destination without an origin")
     assert not (alpha.directory / f"tunnel-{TUNNEL}.sock").exists()
+
+
+def test_applications_follow_what_is_stated_and_the_end_goes_on(lab: Lab, nodes: tuple[Node, Node]) -> None:
+    alpha, bravo = nodes
+    origin, destination = ends(lab)
+    bravo.state(destination)
+
+    def state(**fields: Any) -> None:
+        common = {"name": "mine", "file": "itm-faulty.so", "argument": "pass", "limit_ms": 40, "off": False}
+        alpha.state({**origin, "applications": [{**common, **fields}]})
+
+    def application() -> dict[str, Any]:
+        return next(iter(alpha.get().get("applications", [])), {})
+
+    state()
+    until(lambda: application().get("state") == "on", "the application")
+    [pid] = alpha.children()
+    state(argument="drop")
+    until(lambda: application()["argument"] == "drop", "its new parameters")
+    assert application()["replacements"] == 0
+    state(argument="20000", file="itm-template.so")
+    until(lambda: application()["replacements"] == 1, "another one in its place")
+    state(argument="20000", file="itm-template.so", off=True)
+    until(lambda: application()["state"] == "off", "it is off")
+    alpha.state(origin)
+    until(lambda: not application(), "it is gone")
+    # All of that in the process that the end had from the start.
+    assert alpha.children() == [pid]
 
 
 def test_ends_are_without_root_and_start_again(lab: Lab, nodes: tuple[Node, Node]) -> None:

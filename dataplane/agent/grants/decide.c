@@ -170,6 +170,7 @@ int decide_put_grant(struct decide *decide, const struct decide_grant *grant, co
             return err;
         }
         entry->first_seen_us = now_us;
+        entry->first_read_here = decide->decides;
     }
     if (entry->released)
         entry->first_seen_us = now_us;

@@ -283,6 +283,7 @@ int decide_desired(struct decide *decide, int64_t now_us, const struct decide_ap
         decide->table = table;
         decide->table_size = size;
     }
+    decide->decides = true;
     strmap_sweep(&decide->grants, compute_one, &compute);
     if (compute.n > 1)
         qsort(decide->table, compute.n, sizeof(*decide->table), by_request);

@@ -32,6 +32,8 @@ struct grant_entry {
     bool with_available_rate;
     char user[DECIDE_USER_LEN];
     bool released;
+    /* Read after decisions had begun: no process before this one can have applied it. */
+    bool first_read_here;
     int64_t first_seen_us;
     int64_t removed_at_us;
 
@@ -79,6 +81,8 @@ void decide_free_rates(void *value);
 struct decide {
     char node[DECIDE_ID_LEN];
     bool local_off;
+    /* Decisions have begun: what streams held at the start was read. */
+    bool decides;
     /* While no policy was heard of. */
     enum decide_mode untold_mode;
     struct strmap grants;

@@ -9,6 +9,7 @@
 #include "authority/authority.h"
 #include "core/loop.h"
 #include "core/options.h"
+#include "signal/signal_source.h"
 
 static void metric(FILE *out, const char *name, const char *type, const char *help) {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -86,6 +87,16 @@ static void render_streams(FILE *out, const struct node *node) {
     single(out, "chart_agent_broker_disconnects_total", "counter", "Times the broker went away", counts.disconnects);
 }
 
+static void render_refused_signals(FILE *out) {
+    struct signal_refused refused[SIGNAL_REFUSED_MAX];
+    size_t n = signal_source_refused(refused);
+
+    metric(out, "chart_agent_refused_signals_total", "counter", "Signals that this node did not take");
+    for (size_t i = 0; i < n; i++)
+        fprintf(out, "chart_agent_refused_signals_total{reason=\"%s\"} %" PRIu64 "\n", refused[i].reason,
+                refused[i].count);
+}
+
 static void render(FILE *out, void *context) {
     const struct node *node = context;
     struct decide_counts counts = decide_counts(node->decide);
@@ -103,6 +114,7 @@ static void render(FILE *out, void *context) {
     for (int kind = 0; kind < BOUNDS_KINDS; kind++)
         fprintf(out, "chart_agent_refused_commands_total{bound=\"%s\"} %" PRIu64 "\n",
                 bounds_name((enum bounds_kind)kind), counts.refused[kind]);
+    render_refused_signals(out);
     authority_render(out);
     render_links(out, node);
     if (node->streams)

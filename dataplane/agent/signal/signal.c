@@ -111,6 +111,7 @@ static const char *const counter_names[CHART_COUNTERS] = {
     [CHART_COUNT_WOULD_ASK] = "would_ask",
     [CHART_COUNT_WOULD_TAKE] = "would_take",
     [CHART_COUNT_NO_ROOM] = "no_room",
+    [CHART_COUNT_OVER_BUDGET] = "over_budget",
 };
 
 static int load_program(struct state *state) {
@@ -436,7 +437,8 @@ size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]) {
     if (!receiving || !receiving->running)
         return 0;
     for (uint32_t i = 0; i < CHART_COUNTERS && n < SIGNAL_REFUSED_MAX; i++) {
-        bool refused = (i < CHART_QOS_ERRORS && i != CHART_QOS_NOT_IP) || i == CHART_COUNT_UNAUTHORISED;
+        bool refused = (i < CHART_QOS_ERRORS && i != CHART_QOS_NOT_IP) || i == CHART_COUNT_UNAUTHORISED ||
+                       i == CHART_COUNT_NO_ROOM || i == CHART_COUNT_OVER_BUDGET;
         uint64_t count = refused && counter_names[i] ? signal_tables_count(receiving->tables, i) : 0;
 
         if (count)

@@ -191,17 +191,67 @@ static void a_tombstone_removes_and_is_remembered_for_a_while(void **state) {
     decide_free(decide);
 }
 
-static void a_tombstone_of_an_untold_grant_is_silent(void **state) {
+/* Its rate would drain for a minute otherwise. */
+static void a_tombstone_of_an_untold_grant_is_told(void **state) {
     (void)state;
     struct decide *decide = alpha();
     struct told told = {0};
+    int64_t next;
+
+    assert_int_equal(desired(decide, T0, &next), 0);
+    put(decide, grant("r1"));
+    decide_remove_grant(decide, "r1", NULL, T0);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    assert_int_equal(told.last.generation, 1);
+    assert_int_equal(decide_statuses(decide, T0 + 1, take, &told), 0);
+    assert_int_equal(decide_remove_grant(decide, "nobody", NULL, T0), 0);
+    decide_free(decide);
+}
+
+/* What the kernel may still hold is not said to be gone. */
+static void removed_is_told_after_decisions_left_it_out(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
+
+    put_and_tell(decide, grant("r1"), &told);
+    decide_remove_grant(decide, "r1", NULL, T0 + SECOND);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 0);
+    assert_int_equal(desired(decide, T0 + SECOND, &next), 0);
+    assert_int_equal(decide_statuses(decide, T0 + SECOND, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    decide_free(decide);
+}
+
+/* Read before the first decisions: flows of a process before this one may still be at its rate. */
+static void an_untold_grant_of_a_process_before_drains(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
 
     put(decide, grant("r1"));
     decide_remove_grant(decide, "r1", NULL, T0);
+    assert_int_equal(desired(decide, T0, &next), 0);
     assert_int_equal(decide_statuses(decide, T0, take, &told), 0);
     assert_int_equal(decide_statuses(decide, T0 + 60 * SECOND, take, &told), 0);
     assert_int_equal(decide_counts(decide).grants, 0);
-    assert_int_equal(decide_remove_grant(decide, "nobody", NULL, T0), 0);
+    decide_free(decide);
+}
+
+static void an_untold_grant_whose_validity_is_over_is_silent(void **state) {
+    (void)state;
+    struct decide *decide = alpha();
+    struct told told = {0};
+    int64_t next;
+
+    assert_int_equal(desired(decide, T0, &next), 0);
+    put(decide, grant("r1"));
+    decide_remove_grant(decide, "r1", NULL, T0);
+    assert_int_equal(decide_statuses(decide, T0 + 60 * SECOND, take, &told), 0);
+    assert_int_equal(decide_counts(decide).grants, 0);
     decide_free(decide);
 }
 
@@ -273,7 +323,10 @@ int main(void) {
         cmocka_unit_test(failures_say_why),
         cmocka_unit_test(no_rate_at_all_fails_after_the_grace),
         cmocka_unit_test(a_tombstone_removes_and_is_remembered_for_a_while),
-        cmocka_unit_test(a_tombstone_of_an_untold_grant_is_silent),
+        cmocka_unit_test(a_tombstone_of_an_untold_grant_is_told),
+        cmocka_unit_test(removed_is_told_after_decisions_left_it_out),
+        cmocka_unit_test(an_untold_grant_of_a_process_before_drains),
+        cmocka_unit_test(an_untold_grant_whose_validity_is_over_is_silent),
         cmocka_unit_test(what_was_released_is_not_brought_back_by_a_late_record),
         cmocka_unit_test(validity_that_ends_is_told_and_a_renewal_applies_again),
         cmocka_unit_test(a_refused_status_stays_due),

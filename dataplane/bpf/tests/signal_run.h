@@ -143,6 +143,15 @@ static inline void signal_run_close(struct signal_run *run) {
     chart_signal_program__destroy(run->program);
 }
 
+/* All budgets are whole again. */
+static inline void forget_failures(struct signal_run *run) {
+    int fd = bpf_map__fd(run->program->maps.signal_failing);
+    struct chart_signal_sender key;
+
+    while (!bpf_map_get_next_key(fd, NULL, &key))
+        bpf_map_delete_elem(fd, &key);
+}
+
 static inline uint64_t signal_run_count(const struct signal_run *run, uint32_t counter) {
     return signal_tables_count(run->tables, counter);
 }

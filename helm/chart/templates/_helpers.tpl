@@ -54,8 +54,10 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{- /* Environment that every Python service reads (chart.common.settings). */ -}}
+{{- /* Environment that every Python service reads (chart.common.settings). root, name (its principal at the broker) */ -}}
 {{- define "chart.environment" -}}
+{{- $principal := . -}}
+{{- with .root -}}
 {{- $full := include "chart.fullname" . -}}
 - {name: CHART_ENVIRONMENT, value: {{ .Values.environment | quote }}}
 - {name: CHART_LOG_LEVEL, value: {{ .Values.logLevel | quote }}}
@@ -69,16 +71,52 @@ capabilities:
 {{- with .Values.telemetry.otlpEndpoint }}
 - {name: CHART_OTLP_ENDPOINT, value: {{ . | quote }}}
 {{- end }}
-{{ include "chart.kafkaEnvironment" . }}
+{{ include "chart.kafkaEnvironment" $principal }}
+{{- end }}
 {{- end -}}
 
+{{- /* Whether agents, ends of tunnels and sensor pods have their certificate of the broker from their enrolment. */ -}}
+{{- define "chart.kafkaEnrolled" -}}
+{{- if and (has .name (list "agent" "sensor-pod" "tunnel-ends")) (eq .root.Values.kafka.nodes.identity "enrolment") }}yes{{ end -}}
+{{- end -}}
+
+{{- /* The secret with which a principal speaks to the broker: its own, or that of all. root, name */ -}}
+{{- define "chart.kafkaSecret" -}}
+{{- default .root.Values.kafka.secret (get .root.Values.kafka.secrets .name) -}}
+{{- end -}}
+
+{{- /* root, name (the principal) */ -}}
 {{- define "chart.kafkaEnvironment" -}}
-{{- if and (eq .Values.environment "production") (not .Values.kafka.secret) }}
-{{- fail "kafka.secret is missing: in production the services refuse a broker in plain, because whoever can write to it commands every node; state the secret with kafka.properties, or environment: development" }}
+{{- $own := or (include "chart.kafkaEnrolled" .) (include "chart.kafkaSecret" .) -}}
+{{- if and (eq .root.Values.environment "production") (not $own) (ne .name "migrate") }}
+{{- fail (printf "kafka.secret is missing, and kafka.secrets has none for %s: in production the services refuse a broker in plain, because whoever can write to it commands every node; state the secret with kafka.properties, or environment: development" .name) }}
 {{- end }}
-- {name: CHART_KAFKA_BOOTSTRAP, value: {{ required "kafka.bootstrap is missing: HOST:PORT of the brokers" .Values.kafka.bootstrap | quote }}}
-{{- if .Values.kafka.secret }}
+- {name: CHART_KAFKA_BOOTSTRAP, value: {{ required "kafka.bootstrap is missing: HOST:PORT of the brokers" .root.Values.kafka.bootstrap | quote }}}
+{{- if $own }}
 - {name: CHART_KAFKA_PROPERTIES, value: /etc/chart/kafka/kafka.properties}
+{{- end }}
+{{- end -}}
+
+{{- define "chart.kafkaMount" -}}
+{{- if or (include "chart.kafkaEnrolled" .) (include "chart.kafkaSecret" .) }}
+- {name: kafka, mountPath: /etc/chart/kafka, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "chart.kafkaVolume" -}}
+{{- if include "chart.kafkaEnrolled" . }}
+- name: kafka
+  projected:
+    defaultMode: 288
+    sources:
+      - configMap: {name: {{ include "chart.fullname" .root }}-kafka-nodes, items: [{key: {{ .name }}.properties, path: kafka.properties}]}
+      {{- with .root.Values.kafka.nodes.caSecret }}
+      - secret: {name: {{ . }}, items: [{key: ca.crt, path: ca.crt}]}
+      {{- end }}
+{{- else }}
+{{- with include "chart.kafkaSecret" . }}
+- {name: kafka, secret: {secretName: {{ . }}, defaultMode: 288}}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -123,16 +161,12 @@ root, ca (the authority's certificate; default: as mounted) */ -}}
 {{- define "chart.volumeMounts" -}}
 - {name: state, mountPath: /var/lib/chart}
 - {name: tmp, mountPath: /tmp}
-{{- if .Values.kafka.secret }}
-- {name: kafka, mountPath: /etc/chart/kafka, readOnly: true}
-{{- end }}
+{{- include "chart.kafkaMount" . }}
 {{- end -}}
 
 {{- define "chart.volumes" -}}
 - {name: tmp, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
-{{- if .Values.kafka.secret }}
-- {name: kafka, secret: {secretName: {{ .Values.kafka.secret }}, defaultMode: 288}}
-{{- end }}
+{{- include "chart.kafkaVolume" . }}
 {{- end -}}
 
 {{- define "chart.placement" -}}

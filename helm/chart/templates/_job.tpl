@@ -31,7 +31,7 @@ spec:
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           command: {{ toJson .command }}
           env:
-            {{- include "chart.environment" .root | nindent 12 }}
+            {{- include "chart.environment" (dict "root" .root "name" .name) | nindent 12 }}
             {{- if .role }}
             - name: CHART_DATABASE_ADMIN_URL
               valueFrom:
@@ -42,8 +42,8 @@ spec:
             requests: {cpu: 50m, memory: 128Mi}
             limits: {memory: 512Mi}
           securityContext: {{- include "chart.containerSecurity" . | nindent 12 }}
-          volumeMounts: {{- include "chart.volumeMounts" .root | nindent 12 }}
+          volumeMounts: {{- include "chart.volumeMounts" (dict "root" .root "name" .name) | nindent 12 }}
       volumes:
         - {name: state, emptyDir: {}}
-        {{- include "chart.volumes" .root | nindent 8 }}
+        {{- include "chart.volumes" (dict "root" .root "name" .name) | nindent 8 }}
 {{- end -}}

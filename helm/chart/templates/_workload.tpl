@@ -3,6 +3,7 @@
 root       the chart's context
 name       component and console script (chart-<name>)
 values     the component's values: replicas, resources
+image      the image it is in; default: chart-services
 role       key of the database secret; empty: no database
 extra      further environment, as YAML
 open       ports that everybody may reach
@@ -73,11 +74,11 @@ spec:
             matchLabels: {{- include "chart.selector" . | nindent 14 }}
       containers:
         - name: {{ .name }}
-          image: {{ include "chart.image" (dict "root" .root "image" "chart-services") }}
+          image: {{ include "chart.image" (dict "root" .root "image" (default "chart-services" .image)) }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           command: [chart-{{ .name }}]
           env:
-            {{- include "chart.environment" .root | nindent 12 }}
+            {{- include "chart.environment" (dict "root" .root "name" .name) | nindent 12 }}
             {{- include "chart.identityEnvironment" (dict "root" .root "ca" .ca) | nindent 12 }}
             {{- if .role }}
             {{- include "chart.databaseEnvironment" (dict "root" .root "role" .role) | nindent 12 }}
@@ -105,7 +106,7 @@ spec:
           resources: {{- toYaml .values.resources | nindent 12 }}
           securityContext: {{- include "chart.containerSecurity" . | nindent 12 }}
           volumeMounts:
-            {{- include "chart.volumeMounts" .root | nindent 12 }}
+            {{- include "chart.volumeMounts" (dict "root" .root "name" .name) | nindent 12 }}
             {{- if .root.Values.authority.enabled }}
             {{- include "chart.identityMounts" .root | nindent 12 }}
             {{- end }}
@@ -114,7 +115,7 @@ spec:
             {{- end }}
       volumes:
         {{- default "- {name: state, emptyDir: {}}" .state | nindent 8 }}
-        {{- include "chart.volumes" .root | nindent 8 }}
+        {{- include "chart.volumes" (dict "root" .root "name" .name) | nindent 8 }}
         {{- if .root.Values.authority.enabled }}
         {{- include "chart.identityVolumes" .root | nindent 8 }}
         {{- end }}

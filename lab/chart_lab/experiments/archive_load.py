@@ -1,15 +1,17 @@
 """`archive-load`: measurements that one archiver writes each second, and how long a question about a month takes.
 
 Brassil et al., The CHART System, section 6: results are kept and can be asked for. A broker, a database and one
-archiver of the experiment's own. Measurements of 1,000 nodes wait in the stream before the archiver starts: it writes
-as fast as it can, roll-ups and the latest result of each path included. Then hours of a month of 1,000 pairs are filled
-in as the archiver would have written them, and a client asks for 100 of these pairs, hour by hour.
+archiver of the experiment's own. Measurements of 1,000 nodes (five rounds of 20,000 pairs) wait in the stream before
+the archiver starts: it writes as fast as it can, roll-ups and the latest result of each path included. Then hours of a
+month of 1,000 pairs are filled in as the archiver would have written them, and a client asks for 100 of these pairs,
+hour by hour.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import multiprocessing
 import random
 import shutil
@@ -43,37 +45,50 @@ MONTH_DAYS = 30
 QUESTIONS = 20
 WRITE_LIMIT_S = 240.0
 METRIC = "rtt_us"
+# Pairs of the largest mesh that the registry plans, what a ping says of each, and its period.
+PAIRS = 20_000
+METRICS = ((METRIC, "us"), ("loss_ratio", "ratio"), ("jitter_us", "us"))
+PERIOD_US = 10_000_000
 ROWS_GOAL, QUERY_GOAL = ">= 20000", "<= 1000"
 
 
-def measurement(number: int, now_us: int, chance: random.Random) -> measurement_pb2.Measurement:
-    """One of so many results of the last minutes: a random pair of 1,000 nodes."""
-    source, destination = chance.sample(range(NODES), 2)
-    return measurement_pb2.Measurement(
-        id=f"{number:026d}",
-        source_node=f"n{source}",
-        destination_node=f"n{destination}",
-        sensor="ping",
-        metric=METRIC,
-        value=chance.lognormvariate(10, 1),
-        unit="us",
-        measured_at_us=now_us - chance.randrange(300_000_000),
-        probes_sent=5,
-        configuration_ids=[f"mesh:all:n{source}:n{destination}:ping"],
-    )
+def measurements(count: int, now_us: int, seed: int) -> Iterator[measurement_pb2.Measurement]:
+    """So many results of the last minutes: every round each node pings its share of the others, as the largest mesh of
+    the registry has it; a ping has three results.
+    """
+    chance = random.Random(seed)  # noqa: S311 - reproducible
+    pairs = [(n, (n + step) % NODES) for step in range(1, PAIRS // NODES + 1) for n in range(NODES)]
+    each_round = len(pairs) * len(METRICS)
+    rounds = -(-count // each_round)
+    for number in range(count):
+        turn, place = divmod(number, each_round)
+        source, destination = pairs[place // len(METRICS)]
+        metric, unit = METRICS[place % len(METRICS)]
+        yield measurement_pb2.Measurement(
+            id=f"{number:026d}",
+            source_node=f"n{source}",
+            destination_node=f"n{destination}",
+            sensor="ping",
+            metric=metric,
+            value=chance.lognormvariate(10, 1),
+            unit=unit,
+            measured_at_us=now_us - (rounds - turn) * PERIOD_US + chance.randrange(PERIOD_US),
+            probes_sent=5,
+            configuration_ids=[f"mesh:all:n{source}:n{destination}:ping"],
+        )
 
 
 async def _publish(bootstrap: str, count: int, seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 - reproducible
-    now_us = time.time_ns() // 1000
+    made = measurements(count, time.time_ns() // 1000, seed)
     broker = KafkaBroker(bootstrap)
     try:
-        for first in range(0, count, 2000):
-            made = [measurement(number, now_us, chance) for number in range(first, min(count, first + 2000))]
+        while batch := list(itertools.islice(made, 2000)):
             await asyncio.gather(
                 *(
-                    broker.publish("chart.measurement.v1", f"{one.source_node},{one.destination_node},{METRIC}", one)
-                    for one in made
+                    broker.publish(
+                        "chart.measurement.v1", f"{one.source_node},{one.destination_node},{one.metric}", one
+                    )
+                    for one in batch
                 )
             )
     finally:

@@ -38,6 +38,7 @@ READ_AGAIN_S = 0.5
 REFUSED = (
     *("truncated", "not_ip", "bad_header", "bad_option", "bad_signal_length", "duplicate", "fragment", "bad_version"),
     *("bad_reserved", "bad_status", "not_shim", "bad_shim", "unknown_epoch", "too_old", "replayed", "bad_tag"),
+    "over_budget",
 )
 # Sequences that the flow did not come to.
 FRESH_FROM = 1 << 20

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from chart.archiver.rows import rows_of
@@ -22,12 +20,15 @@ def test_rows_a_second_leave_out_what_was_there_at_the_first_look() -> None:
 
 
 def test_the_measurements_are_what_the_archiver_stores() -> None:
-    chance = random.Random(1)
-    made = [experiment.measurement(number, NOW_US, chance) for number in range(50)]
-    for one in made:
+    made = list(experiment.measurements(60_100, NOW_US, 1))
+    for one in made[:50]:
         ((table, row),) = rows_of(Record("chart.measurement.v1", "k", one, {}, NOW_US, 0, 0))
         assert table == "measurement"
         assert row["source"] != row["destination"]
-    assert len({one.id for one in made}) == 50
+    paths = {(one.source_node, one.destination_node, one.metric) for one in made}
+    assert len(paths) == experiment.PAIRS * len(experiment.METRICS)
+    # The second round is later than the first.
+    assert made[0].measured_at_us < made[60_000].measured_at_us <= NOW_US
+    assert len({one.id for one in made}) == 60_100
     assert len({experiment.month_pair(number) for number in range(experiment.MONTH_PAIRS)}) == experiment.MONTH_PAIRS
     assert "archive-load" in REGISTRY

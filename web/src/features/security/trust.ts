@@ -66,6 +66,8 @@ const REASONS: Record<string, string> = {
   bad_status: "unknown status",
   not_shim: "datagram on the signalling port is not a signal",
   bad_shim: "wrong version or length of the UDP shim",
+  no_room: "no room in the table of flows: dropped",
+  over_budget: "not verified: too many of the same sender failed before",
 };
 export const reasonWords = (reason: string): string => REASONS[reason] ?? reason.replaceAll("_", " ");
 
