@@ -62,7 +62,7 @@ class PairServicer(archive_pb2_grpc.ArchiveServicer):
 
     async def QueryPairs(  # noqa: N802
         self, request: archive_pb2.QueryPairsRequest, context: Any
-    ) -> AsyncIterator[archive_pb2.PairSeries]:
+    ) -> AsyncIterator[archive_pb2.QueryPairsResponse]:
         """Series of each pair or of all together."""
         try:
             span = pairs.span_of(request.from_us, request.until_us, time.time_ns() // 1000)
@@ -73,7 +73,7 @@ class PairServicer(archive_pb2_grpc.ArchiveServicer):
         except QuestionError as error:
             raise invalid(error.field, error.detail) from error
         for row in await self._pairs.series(asked, request.metric, steps, by_pair=request.by_pair):
-            yield archive_pb2.PairSeries(**row)
+            yield archive_pb2.QueryPairsResponse(**row)
 
     async def DownloadHistory(  # noqa: N802
         self, request: archive_pb2.DownloadHistoryRequest, context: Any

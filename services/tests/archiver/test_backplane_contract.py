@@ -323,7 +323,7 @@ async def test_a_group_of_pairs_has_series_and_history(
     with pytest.raises(RefusalError, match="read it again"), rpc.refusals():
         await archive.PutPairGroup(archive_pb2.PutPairGroupRequest(group=group, expected_revision=put.group.revision))
 
-    async def asked(*, by_pair: bool) -> list[archive_pb2.PairSeries]:
+    async def asked(*, by_pair: bool) -> list[archive_pb2.QueryPairsResponse]:
         request = archive_pb2.QueryPairsRequest(
             group=group.id,
             metric="rtt_us",
@@ -334,7 +334,7 @@ async def test_a_group_of_pairs_has_series_and_history(
         )
         return [one async for one in archive.QueryPairs(request)]
 
-    async def whole() -> list[archive_pb2.PairSeries] | None:
+    async def whole() -> list[archive_pb2.QueryPairsResponse] | None:
         found = await asked(by_pair=True)
         return found if [sum(one.count) for one in found] == [4, 4] else None
 

@@ -71,7 +71,7 @@ def _group(message: archive_pb2.PairGroup) -> pair_groups.PairGroup:
     )
 
 
-def _series(message: archive_pb2.PairSeries) -> pair_groups.PairSeries:
+def _series(message: archive_pb2.QueryPairsResponse) -> pair_groups.PairSeries:
     return pair_groups.PairSeries(
         source_node=message.source_node or None,
         destination_node=message.destination_node or None,
