@@ -116,11 +116,11 @@ class MemoryBackplane(archive_pb2_grpc.ArchiveServicer):
     async def QueryPairs(self, request: Any, context: Any) -> Any:  # noqa: N802
         if request.group not in self.groups:
             raise not_found("group of pairs", request.group)
-        one = archive_pb2.PairSeries(unit="us", at_us=[AT_US], mean=[2], minimum=[1], maximum=[3], count=[4])
+        one = archive_pb2.QueryPairsResponse(unit="us", at_us=[AT_US], mean=[2], minimum=[1], maximum=[3], count=[4])
         if request.by_pair:
             one.source_node, one.destination_node = "alpha", "delta"
         else:
-            one.MergeFrom(archive_pb2.PairSeries(p50=[2], p95=[3], pairs=[1]))
+            one.MergeFrom(archive_pb2.QueryPairsResponse(p50=[2], p95=[3], pairs=[1]))
         yield one
 
     async def DownloadHistory(self, request: Any, context: Any) -> Any:  # noqa: N802
