@@ -44,7 +44,7 @@ def test_ends_and_proxied_traffic_reach_the_node_and_stay_there(world: World) ->
     )
     wanted = {
         **{"tunnel": "a-b", "role": "destination", "interface": "itm0", "address": "10.0.0.2", "port": 7400},
-        "peer_node": "other",
+        **{"peer_node": "other", "applications": []},
     }
     try:
         state(world, end, interfaces=("eth1",))
