@@ -9,7 +9,7 @@ import pytest
 from chart.v1 import node_state_pb2
 from support.figures import Figures
 from support.waiting import until
-from threats.bounds import UNNAMED, command_out_of_bounds, refused
+from threats.bounds import UNNAMED, commands_out_of_bounds, refused
 
 if TYPE_CHECKING:
     from agent.running import World
@@ -19,8 +19,10 @@ pytestmark = pytest.mark.contract
 
 def test_commands_out_of_bounds_are_refused_counted_and_reported(world: World, figures: Figures) -> None:
     until(lambda: "htb c4a0:" in world.pair.qdiscs(), "the link that the node names has its queue")
-    with world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state:
-        tried, applied = command_out_of_bounds(world)
+    with (
+        world.streams.follow("chart.node-state.v1", node_state_pb2.NodeState, world.node) as next_state,
+        commands_out_of_bounds(world) as (tried, applied),
+    ):
         wanted = f"link {world.node}:{UNNAMED} is only observed: no --link of this node names it"
         until(lambda: wanted in next_state(60)[0].faults, "the node's state has the fault", 60)
     figures.at_most("commands_out_of_bounds_applied", applied, 0, f"of {tried}", sound=0)

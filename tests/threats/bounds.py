@@ -57,8 +57,11 @@ def _rate(world: World, generation: int, **fields: int) -> None:
     world.streams.publish("chart.link-rate.v1", world.node, rates)
 
 
-def command_out_of_bounds(world: World) -> tuple[int, int]:
-    """Gives the agent of ``world`` every kind of command outside of its bounds: (tried, applied)."""
+@contextmanager
+def commands_out_of_bounds(world: World) -> Iterator[tuple[int, int]]:
+    """Gives the agent of ``world`` every kind of command outside of its bounds: (tried, applied). They end with
+    the block.
+    """
     sender = world.pair.sender
     run("ip", "-n", sender, "link", "add", UNNAMED, "type", "veth", "peer", "name", "others")
     run("ip", "-n", sender, "link", "set", UNNAMED, "up")
@@ -95,6 +98,7 @@ def command_out_of_bounds(world: World) -> tuple[int, int]:
             until(lambda: refused(world)["rate"] > count, f"{wrong} is refused")  # noqa: B023
             applied += "available_bps" in link_status(world, world.link)
         world.generation += len(rates)
+        yield 3 + len(rates), applied
     finally:
         for topic, key in (
             ("chart.topology.v1", unnamed),
@@ -102,7 +106,6 @@ def command_out_of_bounds(world: World) -> tuple[int, int]:
             ("chart.flow-grant.v1", wide),
         ):
             world.streams.publish(topic, key, None)
-    return 3 + len(rates), applied
 
 
 @contextmanager
@@ -139,4 +142,5 @@ def by_stolen_services(platform: Platform, place: Place, node: str, files: tuple
         world_up(pair, agent, Streams(settings.kafka_bootstrap, as_writer)) as world,
     ):
         until(lambda: "htb c4a0:" in pair.qdiscs(), "the link that the node names has its queue")
-        return command_out_of_bounds(world)
+        with commands_out_of_bounds(world) as found:
+            return found

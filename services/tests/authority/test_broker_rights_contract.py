@@ -49,21 +49,21 @@ def state(producer: Producer, node: str) -> KafkaError | None:
 
 
 async def test_from_enrolment_until_revocation(place: Place, protected_kafka: ProtectedKafka) -> None:
-    assert rights(protected_kafka, "alpha") == set()
-    certificate, key = await place.enrol("node/alpha")
-    assert rights(protected_kafka, "alpha") == broker_access.of_node(catalogue.load(), "alpha")
+    assert rights(protected_kafka, "enrolled") == set()
+    certificate, key = await place.enrol("node/enrolled")
+    assert rights(protected_kafka, "enrolled") == broker_access.of_node(catalogue.load(), "enrolled")
 
     files = {"ssl.certificate.location": certificate, "ssl.key.location": key}
     producer = Producer({**protected_kafka.client("service/topics", **files), "message.timeout.ms": 8000})
-    assert state(producer, "alpha") is None
+    assert state(producer, "enrolled") is None
 
-    answer = await place.operator.post("/v1/revocations", json={"identity": "node/alpha", "reason": "stolen"})
+    answer = await place.operator.post("/v1/revocations", json={"identity": "node/enrolled", "reason": "stolen"})
     assert answer.is_success, answer.text
     began = time.monotonic()
-    while (error := state(producer, "alpha")) is None:
+    while (error := state(producer, "enrolled")) is None:
         assert time.monotonic() - began < 5, "a revoked node still writes"
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert rights(protected_kafka, "alpha") == set()
+    assert rights(protected_kafka, "enrolled") == set()
 
 
 async def test_what_somebody_else_changed_is_put_right(
