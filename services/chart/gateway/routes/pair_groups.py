@@ -16,7 +16,8 @@ from chart.gateway.backends import acting, problems
 from chart.gateway.context import Context, Gateway
 from chart.gateway.errors import GatewayError, forbidden, responses
 from chart.gateway.http import IfMatch, expected_revision, tag
-from chart.gateway.routes.snapshots import MEDIA, From, Until, time_range
+from chart.gateway.routes.files import FILE_RESPONSES, file_of
+from chart.gateway.routes.snapshots import From, Until, time_range
 from chart.gateway.schemas import pair_groups
 from chart.gateway.schemas.common import LABEL_PATTERN, timestamp
 from chart.gateway.schemas.sensing import FileFormat
@@ -48,8 +49,9 @@ async def _check_owner(gateway: Gateway, identity: str, principal: Principal, *,
     """Refuse applications the groups of others."""
     try:
         known = await _found(gateway, identity)
-    except ProblemError:
-        if not may_be_new:
+    except ProblemError as error:
+        # An archiver that is away has not said that the group is new.
+        if error.status != 404 or not may_be_new:
             raise
         return
     if not principal.acts_for_all and known.owner != principal.subject:
@@ -192,16 +194,7 @@ async def pair_group_series(
     "/pair-groups/{id}/history",
     summary="History of a group of pairs as a file",
     response_class=Response,
-    responses={
-        **responses(404),
-        200: {
-            "description": "The file.",
-            "content": {
-                "text/csv": {"schema": {"type": "string"}},
-                "application/vnd.apache.parquet": {"schema": {"type": "string", "format": "binary"}},
-            },
-        },
-    },
+    responses=FILE_RESPONSES,
 )
 async def pair_group_history(
     group_id: GroupId,
@@ -223,17 +216,7 @@ async def pair_group_history(
         from_us=span["from_us"],
         until_us=span["until_us"],
     )
-    parts = aiter(gateway.backends.archive.DownloadHistory(call, timeout=DOWNLOAD_LIMIT_S))
-    with problems("archiver"):
-        # The first message has the name, or the refusal.
-        first = await anext(parts)
-
-    async def data() -> AsyncIterator[bytes]:
-        async for part in parts:
-            yield part.data
-
-    headers = {"Content-Disposition": f'attachment; filename="{first.file_name}"'}
-    return StreamingResponse(data(), media_type=MEDIA[file_format], headers=headers)
+    return await file_of(gateway.backends.archive.DownloadHistory(call, timeout=DOWNLOAD_LIMIT_S), file_format)
 
 
 @router.get(

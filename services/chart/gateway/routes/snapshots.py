@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from fastapi.responses import StreamingResponse
 
 from chart.common import names
 from chart.common.problems import ProblemError
@@ -19,6 +17,7 @@ from chart.gateway.errors import responses
 from chart.gateway.http import Cursor, Limit, decode_cursor, encode_cursor
 from chart.gateway.once import OnceRoute, once
 from chart.gateway.routes.estimates import MetricFilter, NodeFilter
+from chart.gateway.routes.files import FILE_RESPONSES, file_of
 from chart.gateway.schemas.common import NODE_ID_PATTERN, InputTimestamp, microseconds
 from chart.gateway.schemas.sensing import (
     Baselines,
@@ -42,7 +41,6 @@ SnapshotId = Annotated[
 NodeName = Annotated[str, Query(pattern=NODE_ID_PATTERN, max_length=names.NODE_LENGTH_MAX)]
 From = Annotated[InputTimestamp | None, Query(alias="from")]
 Until = Annotated[InputTimestamp | None, Query()]
-MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 _EARLIEST_YEAR, _LATEST_YEAR = 2000, 2099
 
 
@@ -180,16 +178,7 @@ async def get_snapshot(
     "/snapshots/{id}/file",
     summary="One snapshot as a file",
     response_class=Response,
-    responses={
-        **responses(404),
-        200: {
-            "description": "The file.",
-            "content": {
-                "text/csv": {"schema": {"type": "string"}},
-                "application/vnd.apache.parquet": {"schema": {"type": "string", "format": "binary"}},
-            },
-        },
-    },
+    responses=FILE_RESPONSES,
 )
 async def download_snapshot(
     snapshot_id: SnapshotId,
@@ -204,15 +193,4 @@ async def download_snapshot(
         metric=metric or "",
         format=archive_pb2.SnapshotFormat.Value(f"SNAPSHOT_FORMAT_{file_format.upper()}"),
     )
-    call = gateway.backends.archive.DownloadSnapshot(request)
-    parts = aiter(call)
-    with problems("archiver"):
-        # The first message has the name, or the refusal.
-        first = await anext(parts)
-
-    async def data() -> AsyncIterator[bytes]:
-        async for part in parts:
-            yield part.data
-
-    headers = {"Content-Disposition": f'attachment; filename="{first.file_name}"'}
-    return StreamingResponse(data(), media_type=MEDIA[file_format], headers=headers)
+    return await file_of(gateway.backends.archive.DownloadSnapshot(request), file_format)
