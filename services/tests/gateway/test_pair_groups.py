@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chart.common.problems import ProblemError
 from chart.gateway.routes import pair_groups
 from support.gateway import World
 
@@ -33,6 +34,22 @@ async def test_a_group_belongs_to_whoever_set_it(place: World) -> None:
     assert (await place.client.delete(PATH, headers=owner)).status_code == 204
     for path in (PATH, f"{PATH}/series?metric=rtt_us", f"{PATH}/history?metric=rtt_us", f"{PATH}/events?metric=rtt_us"):
         assert (await place.client.get(path, headers=viewer)).status_code == 404
+
+
+async def test_nothing_is_written_while_the_owner_cannot_be_asked_for(
+    place: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, other = place.headers("application"), place.headers("application", subject="somebody-else")
+    await place.client.put(PATH, json=BODY, headers=owner)
+
+    async def away(_gateway: object, _identity: str) -> None:
+        raise ProblemError(503, "Service unavailable", "The archiver is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_groups, "_found", away)
+        refused = await place.client.put(PATH, json={"description": "taken"}, headers=other)
+    assert refused.status_code == 503
+    assert (await place.client.get(PATH, headers=owner)).json()["description"] == ""
 
 
 async def test_series_and_history_of_a_group(place: World) -> None:
