@@ -389,7 +389,7 @@ def main() -> int:
                 figures, notes = asyncio.run(run(platform, folder, issuer))
         finally:
             issuer.close()
-    granted, notes["flood beside granted flows"] = asyncio.run(flood_network.trial())
+    granted, notes["flood beside granted flows"] = flood_network.trial()
     figures |= {one.name: one for one in granted}
     out.mkdir(parents=True, exist_ok=True)
     listed = [
