@@ -35,6 +35,15 @@ $(BUILD)/.packages-images: deploy/images/packages.txt deploy/install-packages
 	@deploy/install-packages deploy/images/packages.txt
 	@touch $@
 
+.PHONY: collector
+# The collector of traces for where its image cannot be pulled (compose.standins-observability.yml).
+collector: $(BUILD)/bin/otelcol
+
+$(BUILD)/bin/otelcol: deploy/collector/main.go deploy/collector/go.mod
+	@echo "collector: building it, this takes some minutes"
+	@mkdir -p $(@D) $(BUILD)/collector && cp deploy/collector/main.go deploy/collector/go.mod $(BUILD)/collector/
+	@cd $(BUILD)/collector && go mod tidy -e >tidy.log 2>&1 && go build -trimpath -ldflags "-s -w" -o $@.new . && mv $@.new $@
+
 # Debian's docker-compose is for engines without a `docker compose` of their own.
 $(BUILD)/.packages-compose: $(BUILD)/.packages-images deploy/compose/packages.txt
 	@docker compose version >/dev/null 2>&1 || deploy/install-packages deploy/compose/packages.txt

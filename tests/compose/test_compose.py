@@ -18,6 +18,7 @@ from chart_lab.platform.settings import repository_root
 
 ROOT = repository_root()
 FILES = ("docker-compose.yml", "compose.standins.yml", "compose.observability.yml", "compose.test.yml")
+STANDINS_OF_LAYERS = {"compose.standins-observability.yml": "compose.observability.yml"}
 # Versions that spoke to the broker in plain: only beside the others.
 BEFORE = ("compose.plain.yml", "compose.test-plain.yml")
 OURS = (*SERVICES, "authority", "gateway", "web", "topics", "migrate", "vault-setup")
@@ -45,7 +46,7 @@ def dotenv() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *STANDINS_OF_LAYERS])
 def test_every_variable_without_a_default_is_in_dotenv_or_a_password_that_is_made(name: str) -> None:
     wanted = set(re.findall(r"(?<!\$)\$\{(\w+)(?::\?[^}]*)?\}", (ROOT / name).read_text(encoding="utf-8")))
     made = set(re.findall(r"CHART_\w+", (ROOT / "deploy/compose/secrets").read_text(encoding="utf-8")))
@@ -151,6 +152,50 @@ def test_the_official_images_are_the_versions_that_everything_else_is_tried_with
         assert settings[image].rsplit(":", 1)[1] == expected
     project = (ROOT / "services/pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{settings["CHART_TAG"]}"' in project
+
+
+@pytest.mark.parametrize(("standins", "layer"), STANDINS_OF_LAYERS.items())
+def test_a_layer_has_stand_ins_for_its_services_or_says_that_they_are_left_out(standins: str, layer: str) -> None:
+    published = {name for name, body in load(layer)["services"].items() if "image" in body}
+    found = load(standins)["services"]
+    assert set(found) == published
+    for name, body in found.items():
+        if "build" in body:
+            context = ROOT / body["build"]["context"]
+            assert (context / body["build"]["dockerfile"]).resolve().is_file(), name
+        else:
+            assert body == {"profiles": [name]}, name
+
+
+def test_the_collector_of_the_stand_in_is_of_the_published_version_and_has_what_its_settings_name() -> None:
+    version = dotenv()["CHART_COLLECTOR_IMAGE"].rsplit(":", 1)[1]
+    module = (ROOT / "deploy/collector/go.mod").read_text(encoding="utf-8")
+    program = (ROOT / "deploy/collector/main.go").read_text(encoding="utf-8")
+    assert f"collector/otelcol v{version}\n" in module
+    assert f'Version: "{version}"' in program
+    settings = yaml.safe_load((ROOT / "deploy/compose/collector.yml").read_text(encoding="utf-8"))
+    for kind in ("receiver", "processor", "exporter"):
+        for name in settings[f"{kind}s"]:
+            assert f"{name}{kind}.NewFactory()" in program, name
+
+
+def test_the_image_of_agents_has_code_of_the_messages_that_a_build_without_docker_has() -> None:
+    def selected(file: str) -> str:
+        found = re.search(
+            r"grep -L (.*?) (?:\$\(PROTO_FILES\)|proto/chart/v1/\*\.proto)", (ROOT / file).read_text(encoding="utf-8")
+        )
+        assert found, file
+        return found[1]
+
+    assert selected("dataplane/Dockerfile") == selected("mk/proto.mk")
+
+
+def test_prometheus_scrapes_every_service() -> None:
+    configuration = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text(encoding="utf-8"))
+    targets = {
+        one for job in configuration["scrape_configs"] for static in job["static_configs"] for one in static["targets"]
+    }
+    assert targets == {f"{name}:8080" for name in (*SERVICES, "authority", "gateway")}
 
 
 def test_files_that_compose_mounts_are_there() -> None:
