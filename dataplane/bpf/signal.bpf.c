@@ -77,8 +77,12 @@ static __always_inline void send_own(struct __sk_buff *skb, const struct signal_
         return; /* nobody before the receiver to agree with */
     element = hop->element;
     out = bpf_map_lookup_elem(&signal_out, &element);
-    if (!out)
+    if (!out) {
+        /* Nothing is sent until there is a key, so nobody could have answered: no try is used up by that. */
+        if (status == CHART_REQUEST && half->tries)
+            half->tries--;
         return;
+    }
     carrier = signal_choose_carrier(half, hop, out, status, config, now_ns);
     qos.status = status;
     if (status == CHART_REQUEST || status == CHART_RENEGOTIATE) {

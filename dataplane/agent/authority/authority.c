@@ -256,6 +256,8 @@ static void tick(void *context) {
     int64_t now_us = agent_now_us();
     bool valid = authority_identity_valid(&authority->identity, now_us) && !authority->revoked;
     authority_https_tick(authority->https);
+    if (valid)
+        authority_reports_look(&authority->reports, &authority->state, signal_source_reports(), now_us);
     if (!authority->certificate.asking && now_us >= authority->certificate.at_us &&
         (!valid || authority_identity_due(&authority->identity, now_us)))
         ask_certificate(authority, valid);
@@ -294,8 +296,7 @@ static void second(void *context) {
     renew_exhausted(authority);
     authority_note_keys(authority, now_us);
     if (authority_identity_valid(&authority->identity, now_us) && !authority->revoked)
-        authority_reports_look(&authority->reports, &authority->state, signal_source_reports(), now_us, send_report,
-                               authority);
+        authority_reports_send(&authority->reports, send_report, authority);
 }
 
 static void close_module(void *context) {

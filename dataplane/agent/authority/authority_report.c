@@ -43,14 +43,18 @@ void authority_report_body(const struct chart_signal_report *report, char ret[AU
 }
 
 static int on_report(void *context, void *data, size_t size) {
-    if (size >= sizeof(struct chart_signal_report))
-        (void)authority_report_want(context, data);
+    struct authority_reports *reports = context;
+    const struct chart_signal_report *report = data;
+    if (size < sizeof(*report))
+        return 0;
+    if (report->error == CHART_QOS_UNKNOWN_EPOCH)
+        authority_state_behind(reports->state, sender_of(report), reports->now_us);
+    (void)authority_report_want(reports, report);
     return 0;
 }
 
-void authority_reports_look(struct authority_reports *reports, const struct authority_state *state, int ring_fd,
-                            int64_t now_us, authority_report_send send, void *context) {
-    char body[AUTHORITY_REPORT_LEN];
+void authority_reports_look(struct authority_reports *reports, struct authority_state *state, int ring_fd,
+                            int64_t now_us) {
     if (!reports->ring && ring_fd >= 0)
         reports->ring = ring_buffer__new(ring_fd, on_report, reports, NULL);
     if (!reports->ring)
@@ -58,6 +62,10 @@ void authority_reports_look(struct authority_reports *reports, const struct auth
     reports->state = state;
     reports->now_us = now_us;
     (void)ring_buffer__consume(reports->ring);
+}
+
+void authority_reports_send(struct authority_reports *reports, authority_report_send send, void *context) {
+    char body[AUTHORITY_REPORT_LEN];
     for (size_t i = 0; i < reports->n_waiting; i++) {
         authority_report_body(&reports->waiting[i], body);
         reports->sent += send(context, body);

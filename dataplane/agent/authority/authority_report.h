@@ -22,7 +22,7 @@ struct ring_buffer;
 
 struct authority_reports {
     struct ring_buffer *ring;
-    const struct authority_state *state;
+    struct authority_state *state;
     int64_t now_us;
     struct chart_signal_report waiting[AUTHORITY_REPORTS_AT_ONCE];
     size_t n_waiting;
@@ -44,8 +44,10 @@ void authority_report_body(const struct chart_signal_report *report, char ret[AU
 /* Sends the body of a call; false: it could not be sent. */
 typedef bool (*authority_report_send)(void *context, const char *body);
 
-/* Once a second: what the kernel reported goes out. ring_fd: the map `signal_reports`, negative: signalling is not
- * running. */
-void authority_reports_look(struct authority_reports *reports, const struct authority_state *state, int ring_fd,
-                            int64_t now_us, authority_report_send send, void *context);
+/* With every tick: take what the kernel reported, and ask for the keys of senders that are ahead of this node. ring_fd:
+ * the map `signal_reports`, negative: signalling is not running. */
+void authority_reports_look(struct authority_reports *reports, struct authority_state *state, int ring_fd,
+                            int64_t now_us);
+/* Once a second: it goes out. */
+void authority_reports_send(struct authority_reports *reports, authority_report_send send, void *context);
 void authority_reports_close(struct authority_reports *reports);

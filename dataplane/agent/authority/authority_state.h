@@ -67,4 +67,7 @@ void authority_state_wipe_keys(struct authority_state *state);
 /* What the signalling shall have now; free with signal_file_free. 0 or -ENOMEM. */
 int authority_state_tables(const struct authority_state *state, struct signal_file *ret);
 
+/* A signal of this element came that is signed with an epoch which this node does not know. */
+void authority_state_behind(struct authority_state *state, uint16_t sender, int64_t now_us);
+
 uint16_t authority_element_id(const struct authority_state *state, const char *name);

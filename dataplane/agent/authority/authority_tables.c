@@ -52,6 +52,14 @@ bool authority_state_pairs(struct authority_state *state) {
     return whole;
 }
 
+void authority_state_behind(struct authority_state *state, uint16_t sender, int64_t now_us) {
+    for (size_t i = 0; sender && i < state->n_pairs; i++) {
+        struct authority_pair *pair = &state->pairs[i];
+        if (pair->sender_id == sender && strcmp(pair->receiver, state->node) == 0)
+            authority_pair_behind(pair, now_us);
+    }
+}
+
 uint16_t authority_element_id(const struct authority_state *state, const char *name) {
     for (size_t i = 0; i < state->n_elements; i++)
         if (strcmp(state->elements[i].name, name) == 0)

@@ -313,6 +313,37 @@ static void a_failed_signal_is_reported_once_for_its_sender(void **context) {
     }
 }
 
+static void keys_of_a_sender_that_started_anew_are_asked_for_at_once(void **context) {
+    struct authority_pair *pair = pair_of("charlie"), *sending = pair_of("alpha");
+    int64_t now_us = 20000000;
+    int asked = 0;
+    (void)context;
+    take_keys(pair, 3, 1);
+    take_keys(sending, 1, 2);
+    pair->ask_at_us = sending->ask_at_us = now_us + 5000000;
+    authority_state_behind(&state, 3, now_us);
+    assert_int_equal(pair->ask_at_us, now_us);
+    assert_int_equal(sending->ask_at_us, now_us + 5000000);
+    /* No newer epoch comes, as when somebody made one up: ever more seldom. */
+    for (; now_us < 80000000; now_us += 10000) {
+        pair->ask_at_us = now_us + 5000000;
+        authority_state_behind(&state, 3, now_us);
+        asked += pair->ask_at_us == now_us;
+    }
+    assert_in_range(asked, 10, 15);
+    /* It came: the next time it is asked for at once again. */
+    pair->epochs[1].generation++;
+    authority_state_behind(&state, 3, now_us += 6400000);
+    pair->ask_at_us = now_us + 5000000;
+    authority_state_behind(&state, 3, now_us += 200000);
+    assert_int_equal(pair->ask_at_us, now_us);
+    /* Of nobody, of a stranger. */
+    pair->ask_at_us = now_us + 5000000;
+    for (uint16_t sender = 0; sender < 10; sender += 9)
+        authority_state_behind(&state, sender, now_us + 9000000);
+    assert_int_equal(pair->ask_at_us, now_us + 5000000);
+}
+
 static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **context) {
     char directory[] = "/tmp/chart-authority-XXXXXX", *csr = NULL, name[AUTHORITY_PATH_LEN];
     struct authority_identity identity;
@@ -445,6 +476,7 @@ int main(void) {
         cmocka_unit_test(a_clock_that_is_off_is_said),
         cmocka_unit_test(the_code_of_a_record_is_that_of_the_services),
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
+        cmocka_unit_test_setup_teardown(keys_of_a_sender_that_started_anew_are_asked_for_at_once, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
         cmocka_unit_test(a_token_is_read_from_its_file_or_words_say_why_not),
         cmocka_unit_test(a_certificate_of_another_authority_is_used_no_more),

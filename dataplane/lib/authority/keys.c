@@ -22,6 +22,20 @@ void authority_pair_plan(struct authority_pair *pair, int64_t now_us) {
         pair->ask_at_us = now_us + ASK_SOONEST_US;
 }
 
+void authority_pair_behind(struct authority_pair *pair, int64_t now_us) {
+    /* An answer with the new epoch ends the matter; whoever makes epochs up is not to have this node ask for ever. */
+    if (pair->n_epochs && pair->epochs[pair->n_epochs - 1].generation != pair->behind_generation)
+        pair->behind_times = 0;
+    if (now_us < pair->behind_at_us)
+        return;
+    pair->behind_generation = pair->n_epochs ? pair->epochs[pair->n_epochs - 1].generation : 0;
+    pair->behind_at_us = now_us + ((int64_t)ASK_SOONEST_US << pair->behind_times);
+    if ((int64_t)ASK_SOONEST_US << pair->behind_times < ASK_EVERY_US)
+        pair->behind_times++;
+    if (now_us < pair->ask_at_us)
+        pair->ask_at_us = now_us;
+}
+
 bool authority_number(const cJSON *object, const char *name, double most, int64_t *ret) {
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(object, name);
     if (!cJSON_IsNumber(field) || !(field->valuedouble >= 0 && field->valuedouble <= most))

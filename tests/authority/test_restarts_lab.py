@@ -1,0 +1,74 @@
+"""Agents start anew, as an upgrade does it: flows that begin at once afterwards get their rates.
+
+An agent that starts has new epochs of its keys made. A neighbour that knows nothing of them yet must not make flows wait
+for its next regular question to the authority, which is up to 5 s away: a flow asks six times within 1.2 s, and then not
+again for 10 s.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chart_lab import topology
+from chart_lab.network import Lab
+from support.authority import empty
+from support.authority_lab import World
+from support.postgres import PostgresServer
+from support.signals import Flow, control_of
+from support.waiting import poll
+
+pytestmark = pytest.mark.lab
+
+NODES = ("alpha", "bravo")
+CONTROL = "trinity"
+# Well below the 10 s after which a flow that got no answer asks again.
+RATE_LIMIT_S = 5.0
+
+
+@pytest.fixture
+def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[World]:
+    empty(postgres)
+    with Lab(topology.load("two-node"), f"r{secrets.token_hex(3)}", state_dir=tmp_path / "labs") as lab:
+        world = World(lab, postgres, tmp_path, life_s=3600.0, lead_s=15.0)
+        try:
+            world.start_authority()
+            yield world
+        finally:
+            world.stop()
+
+
+def takes_part(place: World, name: str) -> bool:
+    """A node knows its next hops, and whom it may believe; its keys may still be on their way."""
+    authority = place.status(name).get("authority", {})
+    return bool(authority.get("next_hops") and authority.get("element"))
+
+
+def flow_gets_its_rate(place: World) -> bool:
+    """A flow that begins now is at CHART's control soon."""
+    flow = Flow(place.lab)
+    try:
+        return poll(lambda: control_of(place.lab) == CONTROL, limit_s=RATE_LIMIT_S)
+    finally:
+        flow.close()
+
+
+def test_flows_get_their_rates_right_after_an_agent_of_either_end_started_anew(place: World) -> None:
+    agents = {name: place.start_agent(name) for name in NODES}
+    for here, there in (NODES, NODES[::-1]):
+        body = {"element": here, "prefix": f"{place.lab.address(there)}/32", "next_element": there}
+        place.operator("PUT", "/v1/next-hops", body)
+    for name in NODES:
+        assert poll(lambda name=name: place.keys(name) >= 2, limit_s=20), place.logs()  # type: ignore[misc]
+    assert flow_gets_its_rate(place), place.logs()
+    for name in ("alpha", "bravo", "alpha", "bravo"):
+        agents[name].terminate()
+        agents[name].wait(15)
+        agents[name] = place.start_agent(name)
+        assert poll(lambda name=name: takes_part(place, name), limit_s=20), place.logs()  # type: ignore[misc]
+        before = {one: place.refused(one) for one in NODES}
+        told = f"{name} started anew: {before}"
+        assert flow_gets_its_rate(place), f"{told}, {[place.status(one) for one in NODES]}\n{place.logs()}"
