@@ -23,7 +23,7 @@ from chart.gateway.context import Gateway
 from chart.gateway.main import listen
 from chart.gateway.service import running
 from chart.gateway.settings import GatewaySettings
-from chart.registry import meshes, node_ends, session_rules
+from chart.registry import mesh_layout, meshes, node_ends, session_rules
 from chart.registry import service as registry_service
 from chart.registry import tenants as registry_tenants
 from chart.registry.platform_settings import platform_settings
@@ -164,7 +164,7 @@ class MemoryRegistry(registry_pb2_grpc.RegistryServicer):
     async def ListSensingMeshes(self, request: Any, context: Any) -> Any:  # noqa: N802
         known = [row[0] for row in self.tables["sensing mesh"].values()]
         nodes = [row[0] for row in self.tables["node"].values()]
-        plans = [meshes.plan(mesh, nodes, [], {node.id for node in nodes}).shown for mesh in known]
+        plans = [mesh_layout.plan(mesh, nodes, [], {node.id for node in nodes}).shown for mesh in known]
         return registry_pb2.ListSensingMeshesResponse(meshes=known, plans=plans)
 
     async def PutPlatformSettings(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -40,6 +40,7 @@ class MeshPlan(Model):
 
     members: list[MeshMember]
     configurations: int
+    chosen: int = 0
     links: list[MeshLink]
     slowest: float
     changed_at: datetime | None = None
@@ -58,6 +59,7 @@ class Mesh(Model):
     budget_share: float
     priority: int
     enabled: bool
+    active: bool = True
     owner: str
     plan: MeshPlan
 
@@ -98,7 +100,8 @@ class Meshes(Resource):
         return self._one(Mesh, "GET", path_of("sensing-meshes", mesh_id))
 
     def put(self, mesh_id: str, **fields: Any) -> Mesh:
-        """Set a mesh; fields: sensors, nodes, node_tags, budget_share, priority, enabled, description."""
+        """Set a mesh; fields: sensors, nodes, node_tags, budget_share, priority, enabled, active,
+        description."""
         return self._one(Mesh, "PUT", path_of("sensing-meshes", mesh_id), fields)
 
     def delete(self, mesh_id: str) -> None:

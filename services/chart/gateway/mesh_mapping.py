@@ -32,6 +32,7 @@ def mesh_message(identity: str, body: meshes.MeshBody, owner: str) -> SensingMes
         budget_share=body.budget_share,
         priority=body.priority,
         enabled=body.enabled,
+        active=body.active,
         owner=owner,
     )
 
@@ -51,10 +52,12 @@ def mesh(message: SensingMesh, plan: MeshPlan) -> meshes.Mesh:
         budget_share=message.budget_share,
         priority=message.priority,
         enabled=message.enabled,
+        active=message.active if message.HasField("active") else True,
         owner=message.owner,
         plan=meshes.MeshPlan(
             members=[meshes.MeshMember(node=one.node, state=one.state) for one in plan.members],
             configurations=plan.configurations,
+            chosen=plan.chosen,
             links=[_link(one) for one in plan.links],
             slowest=plan.slowest or 1.0,
             changed_at=timestamp_or_none(plan.changed_at_us),

@@ -23,6 +23,8 @@ class InferenceSettings(BaseServiceSettings):
     inference_metrics: int = Field(default=16, ge=1, le=64)
     # Share of the pairs that shall be measured in the end; decides how many landmarks there are.
     inference_fraction: float = Field(default=0.13, gt=0, le=1)
+    # Pairs of each metric that meshes are told to measure, within their budgets; 0: none.
+    inference_wanted_pairs: int = Field(default=100, ge=0, le=1000)
     # Pairs that are asked for in each period, as short-lived sensing configurations at the registry; 0: none.
     inference_active_pairs: int = Field(default=0, ge=0, le=200)
     # How long a pair that was asked for has time to be measured before it may be asked for again.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import cast
 
 import structlog
@@ -22,11 +23,14 @@ from chart.inference.asking import Asker
 from chart.inference.contradictions import Contradiction
 from chart.inference.observations import Floats
 from chart.inference.settings import InferenceSettings
+from chart.inference.wishes import Wishes
 from chart.v1 import estimate_pb2, measurement_pb2, topology_pb2
+from chart.v1.wanted_pairs_pb2 import WantedPairs
 
 MEASUREMENT = "chart.measurement.v1"
 ESTIMATE = "chart.estimate.v1"
 TOPOLOGY = "chart.topology.v1"
+WANTED_PAIRS = "chart.wanted-pairs.v1"
 # Records in flight at once when many estimates change.
 BATCH = 200
 
@@ -65,6 +69,9 @@ class InferenceService:
         self.book = service.Book(settings.inference_nodes, settings.inference_metrics)
         self.metrics: dict[str, service.Metric] = {}
         self.told: dict[str, estimate_pb2.Estimate] = {}
+        # What meshes are to measure, by metric, and what of it was told.
+        self._wishes: dict[str, Wishes] = {}
+        self._wishes_told: dict[str, WantedPairs] = {}
 
     def _now(self) -> InferenceSettings:
         return self.platform.applied(self._settings)
@@ -125,6 +132,7 @@ class InferenceService:
         while True:
             begun = self._clock.monotonic()
             await self.refresh()
+            await self.tell_wishes()
             if self._now().inference_active_pairs:
                 await self.ask()
             spent = self._clock.monotonic() - begun
@@ -213,6 +221,36 @@ class InferenceService:
                 else:
                     self.told[key] = estimate
             PUBLISHED.labels(metric=name).inc(len(part))
+
+    async def tell_wishes(self) -> None:
+        """Tell meshes which pairs of every metric to measure next, where that changed."""
+        now_us = self._clock.now_us()
+        settings = self._now()
+        for name in sorted(self._wishes.keys() | self.metrics.keys()):
+            metric, table = self.metrics.get(name), self.book.results.get(name, {})
+            kind = service.kind_of(name)
+            known = set(table)
+            if kind is not None and kind.symmetric:
+                known |= {(destination, source) for source, destination in table}
+            wishes = self._wishes.setdefault(name, Wishes(name))
+
+            def choose(
+                count: int, avoid: Collection[tuple[str, str]], metric: service.Metric | None = metric
+            ) -> list[service.Wanted]:
+                asked = [*avoid, *self._asker.asked]
+                return service.next_pairs(metric, count, settings.inference_fraction, asked) if metric else []
+
+            valid_us = round(settings.inference_active_valid_s * 1e6)
+            count = settings.inference_wanted_pairs if metric is not None else 0
+            told = await asyncio.to_thread(wishes.renew, known, choose, count, valid_us, now_us)
+            if told == self._wishes_told.get(name):
+                continue
+            try:
+                await self._broker.publish(WANTED_PAIRS, name, told)
+            except StreamError as error:
+                _log.warning("wanted pairs were not told; the next period tries again", reason=str(error))
+            else:
+                self._wishes_told[name] = told
 
     def next_pairs(self, name: str, count: int) -> list[service.Wanted]:
         """What to measure next for a metric; empty without measurements."""

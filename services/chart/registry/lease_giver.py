@@ -19,7 +19,7 @@ from chart.common.platform_settings import PlatformView
 from chart.common.records import StreamError
 from chart.common.streams import Broker
 from chart.registry import repository
-from chart.registry.meshes import UNKNOWN_CAPACITY_BPS
+from chart.registry.mesh_layout import UNKNOWN_CAPACITY_BPS
 from chart.registry.probe_leases import PROBE_SHARE, VALID_US, WINDOW_US, Lease, LeaseBook, budget_of
 from chart.registry.repository import LINK
 from chart.v1.probe_lease_pb2 import ProbeLease, ProbeLeases

@@ -58,6 +58,16 @@ async def _follow_pods(servicer: RegistryServicer, broker: Broker) -> None:
     await for_ever(follow, StreamError, told, RECONCILE_RETRY_S)
 
 
+async def _follow_wishes(servicer: RegistryServicer, broker: Broker) -> None:
+    """Take what inference wants measured once the broker answers."""
+
+    def told(error: Exception, _: float) -> None:
+        _log.warning("pairs that inference wants are not followed yet, trying again", reason=str(error))
+
+    follow = functools.partial(servicer.planner.follow_wishes, broker)
+    await for_ever(follow, StreamError, told, RECONCILE_RETRY_S)
+
+
 async def _sweep(servicer: RegistryServicer, keep_s: float) -> None:
     """Delete what has been over for long, for ever."""
     while True:
@@ -93,7 +103,7 @@ async def serve(settings: RegistrySettings) -> None:
                 await runtime.run_together(
                     *(relay.run(), _reconcile(pool, broker), _follow_capacities(servicer, broker)),
                     *(_follow_pods(servicer, broker), servicer.planner.run(), giver.run(), sweep, server.wait()),
-                    platform.run(broker),
+                    *(platform.run(broker), _follow_wishes(servicer, broker)),
                 )
         finally:
             await broker.close()

@@ -18,14 +18,16 @@ from prometheus_client import Gauge, Histogram
 from chart.common import audit, database
 from chart.common.database import Connection
 from chart.common.streams import Broker
-from chart.registry import meshes, repository, streams
+from chart.registry import mesh_layout, repository, streams
 from chart.registry.presence import Presence
 from chart.registry.repository import LINK, NODE, SENSING_CONFIGURATION, SENSING_MESH, Stored
 from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.sensing_mesh_pb2 import MeshPlan, SensingMesh
 from chart.v1.sensor_pod_state_pb2 import SensorPodState
+from chart.v1.wanted_pairs_pb2 import WantedPairs
 
 POD_STATE = "chart.sensor-pod-state.v1"
+WANTED_PAIRS = "chart.wanted-pairs.v1"
 LOOK_EVERY_S = 0.5
 RETRY_S = 5.0
 
@@ -48,7 +50,11 @@ class MeshPlanner:
         self._presence = Presence()
         # What each pod could use of each link, bytes a minute.
         self._wanted: dict[str, dict[str, int]] = {}
+        # What inference wants measured, by metric.
+        self._wishes: dict[str, tuple[mesh_layout.Wish, ...]] = {}
         self._plans: dict[str, MeshPlan] = {}
+        # Ids of the configurations of pairs that inference chose, as they were laid out last.
+        self._chosen: set[str] = set()
         self._seen: object = None
         # Before it is known which pods report, every mesh would seem empty.
         self._listening = False
@@ -76,6 +82,20 @@ class MeshPlanner:
             await changes.aclose()
             await state.close()
 
+    async def follow_wishes(self, broker: Broker) -> None:
+        """Take what inference wants measured, for ever."""
+        state = await broker.compacted(WANTED_PAIRS)
+        changes = state.subscribe_changes(with_current=True)
+        try:
+            async for metric, value in changes:
+                found = value.pairs if isinstance(value, WantedPairs) else ()
+                self._wishes[metric] = tuple(
+                    mesh_layout.Wish(metric, one.source_node, one.destination_node) for one in found
+                )
+        finally:
+            await changes.aclose()
+            await state.close()
+
     def wanted(self) -> dict[str, dict[str, int]]:
         """What the pods that report could use of each link, bytes a minute by node and link."""
         reporting = self._presence.reporting()
@@ -97,16 +117,17 @@ class MeshPlanner:
             return False
         reporting = self._presence.reporting()
         begun = time.monotonic()
+        wishes = mesh_layout.in_turns(self._wishes)
         async with self._pool.connection() as connection:
-            facts = (reporting, await repository.marks(connection, (NODE, LINK, SENSING_MESH)))
+            facts = (reporting, wishes, await repository.marks(connection, (NODE, LINK, SENSING_MESH)))
             if facts == self._seen:
                 return False
             stated = [row.message for row in await repository.listing(connection, SENSING_MESH)]
             nodes = [row.message for row in await repository.listing(connection, NODE)]
             links = [row.message for row in await repository.listing(connection, LINK)]
 
-        def all_plans() -> dict[str, meshes.Plan]:
-            return {mesh.id: meshes.plan(mesh, nodes, links, reporting) for mesh in stated}
+        def all_plans() -> dict[str, mesh_layout.Plan]:
+            return {mesh.id: mesh_layout.plan(mesh, nodes, links, reporting, wishes) for mesh in stated}
 
         plans = await asyncio.to_thread(all_plans)
         if not await self._store(stated, plans):
@@ -115,22 +136,28 @@ class MeshPlanner:
         DURATION.observe(time.monotonic() - begun)
         return True
 
-    async def _store(self, stated: list[SensingMesh], plans: dict[str, meshes.Plan]) -> bool:
+    async def _store(self, stated: list[SensingMesh], plans: dict[str, mesh_layout.Plan]) -> bool:
         """Bring the configurations of meshes in line; False: another replica is at it."""
         async with self._pool.connection() as connection, connection.transaction():
             if not await repository.try_lock(connection, "mesh-plan"):
                 return False
             stored = await repository.configurations_of_meshes(connection)
             wanted = {identity: one for plan in plans.values() for identity, one in plan.configurations.items()}
-            changed, removed = meshes.differences(wanted, {key: row.message for key, row in stored.items()})
+            changed, removed = mesh_layout.differences(wanted, {key: row.message for key, row in stored.items()})
             kept = await repository.keep_nodes(connection)
             changed = [one for one in changed if one.source_node in kept and one.destination_node in kept]
             await _write(connection, changed, removed)
             touched = {one.mesh for one in changed} | {stored[identity].message.mesh for identity in removed}
-            for identity in sorted(touched):
+            # Pairs that inference chose come and go every minute: told in the mesh's plan, not to the audit.
+            chosen = {identity for plan in plans.values() for identity in plan.chosen}
+            passing = chosen | self._chosen
+            lasting = {one.mesh for one in changed if one.id not in passing}
+            lasting |= {stored[identity].message.mesh for identity in removed if identity not in passing}
+            for identity in sorted(lasting):
                 counts = _counts(identity, changed, removed, stored)
                 await audit.add(connection, "registry", "sensing_mesh.plan", identity, counts)
                 _log.info("a mesh was laid out", mesh=identity, **counts)
+        self._chosen = chosen
         now_us = time.time_ns() // 1000
         for mesh in stated:
             shown = plans[mesh.id].shown

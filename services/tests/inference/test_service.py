@@ -19,7 +19,7 @@ from chart.inference import service
 from chart.inference.asking import OWNER, Asker
 from chart.inference.rpc import InferenceServicer, registration
 from chart.inference.settings import InferenceSettings
-from chart.inference.streams import CONTRADICTION, ESTIMATE, MEASUREMENT, TOPOLOGY, InferenceService
+from chart.inference.streams import CONTRADICTION, ESTIMATE, MEASUREMENT, TOPOLOGY, WANTED_PAIRS, InferenceService
 from chart.v1 import (
     estimate_pb2,
     inference_pb2,
@@ -31,6 +31,7 @@ from chart.v1 import (
     topology_pb2,
 )
 from chart.v1.platform_settings_pb2 import PlatformSettings
+from chart.v1.wanted_pairs_pb2 import WantedPairs
 from support.waiting import eventually
 
 NODES = ("alpha", "bravo", "charlie", "delta")
@@ -404,6 +405,31 @@ async def test_operators_switch_asking_on_and_off_while_it_runs() -> None:
 
             await eventually(asked)
             assert {one.priority for one in registry.taken.values()} == {77}
+
+
+async def test_meshes_are_told_what_to_measure_next() -> None:
+    bench = Bench(inference_wanted_pairs=2)
+    await bench.line()
+    await bench.measure("alpha", "bravo", 2000.0)
+    async with bench.running():
+        state = await bench.broker.compacted(WANTED_PAIRS)
+
+        def wanted() -> set[frozenset[str]]:
+            found = state.get("rtt_us")
+            pairs = found.pairs if isinstance(found, WantedPairs) else ()
+            return {frozenset((one.source_node, one.destination_node)) for one in pairs}
+
+        async def told(without: frozenset[str] | None = None) -> bool:
+            await bench.clock.advance(1.0)
+            return len(wanted()) == 2 and without not in wanted()
+
+        await eventually(told)
+        assert frozenset(("alpha", "bravo")) not in wanted()
+        # What has been measured makes room for another.
+        done = next(iter(wanted()))
+        await bench.measure(*sorted(done), 5000.0)
+        await eventually(lambda: told(without=done))
+        await state.close()
 
 
 async def test_nothing_is_asked_for_by_default() -> None:

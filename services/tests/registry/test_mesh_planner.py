@@ -28,6 +28,7 @@ from chart.v1.sensing_configuration_pb2 import SensingConfiguration
 from chart.v1.sensing_mesh_pb2 import MeshPlan, MeshSensor, SensingMesh
 from chart.v1.sensor_pod_state_pb2 import ProbedLink, SensorPodState
 from chart.v1.topology_pb2 import Link, Node
+from chart.v1.wanted_pairs_pb2 import WantedPair, WantedPairs
 from support.postgres import PostgresServer
 from support.processes import free_ports
 from support.waiting import eventually
@@ -162,6 +163,46 @@ async def test_pods_that_want_more_than_a_links_budget_get_leases_of_equal_parts
         await eventually(renewed, 15)
     finally:
         await leases.close()
+
+
+async def test_what_inference_wants_goes_ahead_where_a_link_has_not_room_for_all(place: Place) -> None:
+    for a in NODES:
+        for b in NODES:
+            if a != b:
+                link = Link(id=f"{a}:to-{b}", from_node=a, to_node=b, interface=f"to-{b}", capacity_bps=500_000)
+                await place.stub.PutLink(pb.PutLinkRequest(link=link))
+    place.reporting |= set(NODES)
+    mesh = SensingMesh(
+        id="sites",
+        enabled=True,
+        sensors=[MeshSensor(sensor="ping", period_ms=20_000, parameters={"count": "1"}) for _ in range(8)],
+        budget_share=0.0005,
+    )
+    await place.stub.PutSensingMesh(pb.PutSensingMeshRequest(mesh=mesh))
+
+    async def crowded() -> bool:
+        return (await place.plan()).slowest > 1
+
+    await eventually(crowded, 20)
+    pair = WantedPair(source_node="mesh-a", destination_node="mesh-b", reason="landmark")
+    wanted = WantedPairs(metric="rtt_us", pairs=[pair])
+    await place.broker.publish(mesh_planner.WANTED_PAIRS, "rtt_us", wanted)
+
+    async def chosen() -> bool:
+        return (await place.plan()).chosen >= 1
+
+    def periods() -> set[int]:
+        found = [one for _, one in place.configurations.items() if isinstance(one, SensingConfiguration)]
+        return {
+            one.period_ms
+            for one in found
+            if one.mesh == "sites" and (one.source_node, one.destination_node) == ("mesh-a", "mesh-b")
+        }
+
+    await eventually(lambda: 20_000 in periods(), 20)
+    await eventually(chosen, 10)
+    await place.broker.publish(mesh_planner.WANTED_PAIRS, "rtt_us", WantedPairs(metric="rtt_us"))
+    await eventually(lambda: 20_000 not in periods(), 20)
 
 
 async def test_only_the_mesh_changes_its_configurations_and_they_go_with_it(place: Place) -> None:

@@ -3305,6 +3305,8 @@ export interface components {
             priority: number;
             /** Enabled */
             enabled: boolean;
+            /** Active */
+            active: boolean;
             /** Owner */
             owner: string;
             plan: components["schemas"]["MeshPlan"];
@@ -3371,6 +3373,12 @@ export interface components {
              * @default true
              */
             enabled: boolean;
+            /**
+             * Active
+             * @description Where not all pairs can be measured as often as asked for, a fifth of the budget is for pairs of which inference expects to learn most.
+             * @default true
+             */
+            active: boolean;
         };
         /**
          * MeshLink
@@ -3438,6 +3446,11 @@ export interface components {
              * @description Sensing configurations of the mesh: one per pair and sensor.
              */
             configurations: number;
+            /**
+             * Chosen
+             * @description Configurations among them of pairs that inference chose.
+             */
+            chosen: number;
             /**
              * Links
              * @description By link.

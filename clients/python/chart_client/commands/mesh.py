@@ -87,6 +87,8 @@ def _show(mesh: Mesh) -> None:
     out.print(f"  members         {_members(mesh)}", markup=False)
     slower = f", periods up to {mesh.plan.slowest:g} times as long" if mesh.plan.slowest > 1 else ""
     out.print(f"  configurations  {mesh.plan.configurations}{slower}", markup=False)
+    if mesh.plan.chosen:
+        out.print(f"  chosen          {mesh.plan.chosen} of them by inference", markup=False)
     if mesh.plan.changed_at:
         out.print(f"  laid out        {local_time(mesh.plan.changed_at)}", markup=False)
     for remark in mesh.plan.remarks:
@@ -124,6 +126,9 @@ def set_mesh(
     priority: Annotated[int, typer.Option(min=0, max=255)] = 0,
     description: Annotated[str, typer.Option()] = "",
     enabled: Annotated[bool, typer.Option("--enabled/--disabled")] = True,
+    active: Annotated[
+        bool, typer.Option("--active/--passive", help="Whether pairs that inference chooses go ahead of others.")
+    ] = True,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
@@ -137,6 +142,7 @@ def set_mesh(
         "budget_share": budget_percent / 100,
         "priority": priority,
         "enabled": enabled,
+        "active": active,
     }
     with session(server, token, as_json=as_json) as client:
         stored = client.meshes.put(mesh_id, **fields)

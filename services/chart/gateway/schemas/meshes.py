@@ -54,6 +54,11 @@ class MeshBody(Input):
     )
     priority: int = Field(default=0, ge=0, le=255, description="255 runs first.")
     enabled: bool = Field(default=True, description="false: nothing is measured.")
+    active: bool = Field(
+        default=True,
+        description="Where not all pairs can be measured as often as asked for, a fifth of the budget is for pairs of"
+        " which inference expects to learn most.",
+    )
 
 
 class MeshSensor(Output):
@@ -88,6 +93,7 @@ class MeshPlan(Output):
 
     members: list[MeshMember]
     configurations: int = Field(description="Sensing configurations of the mesh: one per pair and sensor.")
+    chosen: int = Field(description="Configurations among them of pairs that inference chose.")
     links: list[MeshLink] = Field(description="By link.")
     slowest: float = Field(description="The longest period over the one asked for; 1: the budget has room for all.")
     changed_at: Timestamp | None = Field(description="null: not since the registry started.")
@@ -106,6 +112,7 @@ class Mesh(Output):
     budget_share: float
     priority: int
     enabled: bool
+    active: bool
     owner: str
     plan: MeshPlan
 

@@ -17,6 +17,7 @@ interface Values extends Record<string, unknown> {
   budget_share: number | string;
   priority: number | string;
   enabled: boolean;
+  active: boolean;
 }
 
 const bodyOf = (values: Values): SensingMeshBody => ({
@@ -27,6 +28,7 @@ const bodyOf = (values: Values): SensingMeshBody => ({
   budget_share: Number(values.budget_share) / 100,
   priority: Number(values.priority),
   enabled: values.enabled,
+  active: values.active,
 });
 
 export function MeshForm({ mesh, onDone }: { mesh: SensingMesh | null; onDone: () => void }) {
@@ -40,6 +42,7 @@ export function MeshForm({ mesh, onDone }: { mesh: SensingMesh | null; onDone: (
       budget_share: (mesh?.budget_share ?? 0.005) * 100,
       priority: mesh?.priority ?? 0,
       enabled: mesh?.enabled ?? true,
+      active: mesh?.active ?? true,
     },
     validate: {
       id: (value) => (value ? null : "Give the mesh a name, such as sites"),
@@ -82,6 +85,11 @@ export function MeshForm({ mesh, onDone }: { mesh: SensingMesh | null; onDone: (
         {...form.getInputProps("budget_share")}
       />
       <NumberInput label="Priority" min={0} max={255} {...form.getInputProps("priority")} />
+      <Switch
+        label="Inference chooses pairs"
+        description="Where the budget has no room for all of them"
+        {...form.getInputProps("active", { type: "checkbox" })}
+      />
       <Switch label="Enabled" {...form.getInputProps("enabled", { type: "checkbox" })} />
     </Stated>
   );

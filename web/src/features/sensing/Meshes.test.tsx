@@ -15,6 +15,7 @@ const MESH = {
   budget_share: 0.005,
   priority: 0,
   enabled: true,
+  active: true,
   owner: "ann",
   plan: {
     members: [
@@ -23,6 +24,7 @@ const MESH = {
       { node: "c", state: "silent" },
     ],
     configurations: 2,
+    chosen: 0,
     links: [{ link: "a:to-b", capacity_bps: 1e6, planned_bytes: 12_000, limit_bytes: 37_500, share: 0.0016 }],
     slowest: 2,
     changed_at: null,
@@ -98,6 +100,7 @@ describe("meshes in the console", () => {
         budget_share: 0.005,
         priority: 0,
         enabled: true,
+        active: true,
       });
     });
   });
