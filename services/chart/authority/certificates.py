@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 from cryptography import x509
+from prometheus_client import Counter
 
 from chart.authority import enrolment_repository, enrolments, keys, repository, service_accounts
 from chart.authority.context import Authority, invalid
@@ -24,6 +25,8 @@ from chart.authority.trust import is_revoked
 from chart.common import audit
 from chart.common.database import Connection
 from chart.common.problems import ProblemError
+
+REFUSED = Counter("chart_authority_refused_enrolments_total", "One-time tokens that enrolled nobody", ["reason"])
 
 _log = structlog.get_logger("chart.authority")
 
@@ -51,6 +54,8 @@ async def issue(
             enrolment = await enrolment_repository.of_token(connection, token)
             problem = enrolments.refusal(enrolment, claimed, now_us)
             if problem is not None:
+                REFUSED.labels(reason=problem.kind).inc()
+                _log.warning("a one-time token enrols nobody", reason=problem.kind, detail=problem.detail)
                 raise problem
             assert enrolment is not None
             identity, used = of_short(enrolment["identity"], domain), enrolment["id"]

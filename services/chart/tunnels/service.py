@@ -309,6 +309,10 @@ class TunnelControl:
             shown.history.extend(self.history)
         return shown
 
+    def forgotten(self, now_us: int, silence_us: int) -> bool:
+        """Whether nobody reports the tunnel (any more): without settings there is nothing to tell of it then."""
+        return self.report is None or now_us - self.seen_us > silence_us
+
     def down(self, now_us: int, silence_us: int) -> str:
         """Why a tunnel that operators set carries nothing that anybody knows of; "": it does, or nothing is set."""
         if self.settings is None:

@@ -57,6 +57,9 @@ DECIDE = Histogram(
 
 _log = structlog.get_logger("chart.tunnels")
 
+# A tunnel without settings is forgotten after so many times the silence from which one is shown as silent.
+FORGOTTEN = 3
+
 
 class Tunnels:
     """The running service of one replica."""
@@ -140,7 +143,7 @@ class Tunnels:
         if known.use(stated):
             what = "no longer controlled" if stated is None else "stated anew"
             _log.info("a tunnel is " + what, tunnel=name, revision=stated.revision if stated else 0)
-        if stated is None and known.report is None:
+        if stated is None and known.forgotten(self._clock.now_us(), FORGOTTEN * self._settings.tunnel_silence_us):
             del self.tunnels[name]
         TUNNELS.set(len(self.tunnels))
 

@@ -15,6 +15,7 @@ import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.x509.oid import NameOID
+from prometheus_client import REGISTRY
 
 from chart.authority import main, service, streams, tls
 from chart.authority.keystore_embedded import EmbeddedKeyStore
@@ -24,6 +25,7 @@ from support.postgres import PostgresServer
 pytestmark = pytest.mark.contract
 
 DOMAIN = "chart.local"
+REASONS = ("token-of-another", "token-used", "token-expired", "token-unknown")
 
 
 @pytest_asyncio.fixture
@@ -52,12 +54,18 @@ def told(answer: httpx.Response) -> tuple[int, str, str]:
     return answer.status_code, problem["type"].rsplit(":", 1)[1], problem["detail"]
 
 
+def refused(reason: str) -> float:
+    """Tokens that this process refused for a reason; what alerts look at."""
+    return REGISTRY.get_sample_value("chart_authority_refused_enrolments_total", {"reason": reason}) or 0.0
+
+
 def actions(place: Place) -> list[str]:
     with psycopg.connect(place.settings.database_url) as connection:
         return [row[0] for row in connection.execute("SELECT action FROM audit ORDER BY id")]
 
 
 async def test_each_token_that_is_refused_is_told_why(embedded: Place) -> None:
+    before = {reason: refused(reason) for reason in REASONS}
     made = await token_for(embedded, "node/alpha")
     other = await come(embedded, made["token"], identity="node/bravo")
     assert told(other)[:2] == (403, "token-of-another")
@@ -74,6 +82,8 @@ async def test_each_token_that_is_refused_is_told_why(embedded: Place) -> None:
     assert (status, kind) == (403, "token-expired")
     assert "of node/charlie expired at 1970-01-01T00:00:00Z" in words
     assert told(await come(embedded, "x" * 43))[:2] == (403, "token-unknown")
+    for reason in REASONS:
+        assert refused(reason) == before[reason] + 1, reason
     wrong = await come(embedded, short["token"], identity="robot/x")
     assert (wrong.status_code, wrong.json()["field"]) == (422, "identity")
 

@@ -123,6 +123,8 @@ def test_a_tunnel_that_nobody_stated_is_watched_only() -> None:
     assert shown.rate_bps == pytest.approx(8 * MEGA, rel=1e-3)
     assert "only watched" in shown.reason
     assert not shown.HasField("settings")
+    assert not control.forgotten(control.seen_us + 30 * MEGA, 30 * MEGA)
+    assert control.forgotten(control.seen_us + 30 * MEGA + 1, 30 * MEGA)
 
 
 def test_pi_by_design_holds_its_target_and_shows_its_steps() -> None:
