@@ -4,7 +4,7 @@ CONTRACT += simulate
 LONG += simulate-long
 
 DECIDE_SOURCES := $(addprefix dataplane/agent/,grants/bounds.c grants/decide.c grants/decide_rates.c grants/decide_status.c \
-    core/strmap.c)
+    grants/egress.c     core/strmap.c)
 SEEDS ?= 200
 FIRST_SEED ?= 1
 # Such as --resume --slice-s 600: some more of a series, as long as the code is the same.
@@ -14,7 +14,7 @@ SIMULATE_OPTIONS ?=
 .PHONY: decide-library simulate simulate-long
 decide-library: $(BUILD)/simulate/libdecide.so
 
-$(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/grants/decide*.h) dataplane/agent/grants/bounds.h dataplane/agent/core/strmap.h
+$(BUILD)/simulate/libdecide.so: $(DECIDE_SOURCES) $(wildcard dataplane/agent/grants/decide*.h) dataplane/agent/grants/bounds.h dataplane/agent/grants/egress.h dataplane/agent/core/strmap.h
 	@mkdir -p $(@D)
 	@gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -Wl,--no-undefined -Idataplane -Idataplane/agent -o $@ $(DECIDE_SOURCES)
 

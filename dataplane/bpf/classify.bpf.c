@@ -27,8 +27,8 @@ struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, PACKET_FLOWS_MAX);
     __type(key, struct chart_grant_link);
-    __type(value, __u64);
-} grant_epochs SEC(".maps");
+    __type(value, struct chart_grant_use);
+} grant_uses SEC(".maps");
 
 /* Probes of the sensors: short trains faster than the link, which are no demand for a share of it. */
 static __always_inline bool is_probe(const struct chart_packet_key *key, const struct chart_node_config *config) {
@@ -36,15 +36,23 @@ static __always_inline bool is_probe(const struct chart_packet_key *key, const s
     return port && key->protocol == IPPROTO_UDP && (key->source_port == port || key->destination_port == port);
 }
 
-/* Once per epoch: this grant has packets on this link. */
-static __always_inline void count_grant(struct chart_link *link, __u32 ifindex, __u64 grant, __u64 epoch) {
+/* Octets of a grant by the interface that the packet really leaves by: the kernel has routed it. */
+static __always_inline struct chart_grant_use *use_grant(__u32 ifindex, __u64 grant, __u64 bytes) {
     struct chart_grant_link key = {.grant = grant, .ifindex = ifindex};
-    __u64 *last = bpf_map_lookup_elem(&grant_epochs, &key);
-    if (last && __sync_lock_test_and_set(last, epoch) == epoch)
-        return;
-    if (!last && bpf_map_update_elem(&grant_epochs, &key, &epoch, BPF_NOEXIST))
-        return;
-    count_active(link->active_grants, epoch);
+    struct chart_grant_use none = {}, *use = bpf_map_lookup_elem(&grant_uses, &key);
+    if (!use) {
+        bpf_map_update_elem(&grant_uses, &key, &none, BPF_NOEXIST);
+        use = bpf_map_lookup_elem(&grant_uses, &key);
+    }
+    if (use)
+        __sync_fetch_and_add(&use->bytes, bytes);
+    return use;
+}
+
+/* Once per epoch: this grant has packets on this link. */
+static __always_inline void count_grant(struct chart_link *link, struct chart_grant_use *use, __u64 epoch) {
+    if (use && __sync_lock_test_and_set(&use->epoch, epoch) != epoch)
+        count_active(link->active_grants, epoch);
 }
 
 SEC("tc")
@@ -59,12 +67,13 @@ int classify(struct __sk_buff *skb) {
     struct chart_packet_flow *flow = find_flow(&key, config);
     struct chart_grant_key grant = {.node = config->node, .grant = flow ? flow->grant : 0};
     const struct chart_rate *rate = grant.grant ? bpf_map_lookup_elem(&rates, &grant) : NULL;
+    struct chart_grant_use *use = grant.grant ? use_grant(ifindex, grant.grant, bytes) : NULL;
     __u32 minor = HTB_MINOR_LEGACY;
     if (rate && rate_in_force(rate, now_ns)) {
         bool expedited = flow && flow->expedited;
         minor = expedited ? HTB_MINOR_EXPEDITED : HTB_MINOR_EXPLICIT_RATE;
         __sync_fetch_and_add(expedited ? &link->expedited_bytes : &link->explicit_rate_bytes, bytes);
-        count_grant(link, ifindex, grant.grant, epoch);
+        count_grant(link, use, epoch);
     } else if (skb->mark == CHART_MARK_SIGNAL || skb->priority == HTB_CLASS_ID(HTB_MINOR_EXPEDITED)) {
         minor = HTB_MINOR_EXPEDITED;
         __sync_fetch_and_add(&link->expedited_bytes, bytes);

@@ -179,9 +179,16 @@ struct chart_packet_flow {
     __u8 unused[3];
 };
 
-/* Map `grant_epochs` (LRU hash). Writer: the classifier. When a grant was last counted as active on a link. */
+/* Map `grant_uses` (LRU hash). Writer: the classifier. What of a grant leaves by an interface. */
 struct chart_grant_link {
     __u64 grant;
     __u32 ifindex;
     __u32 unused;
+};
+
+struct chart_grant_use {
+    /* When the grant was last counted as active there; 0: never. */
+    __u64 epoch;
+    /* Of all packets that its selectors match, with a rate in force or without; octets of IP. */
+    __u64 bytes;
 };

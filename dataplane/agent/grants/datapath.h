@@ -143,6 +143,8 @@ uint32_t datapath_grant_rtt_us(const struct datapath *datapath, const char *requ
 /* How long ago packets of a grant left through an interface, in epochs of 100 ms (0: in the present one), or -ENOENT.
  */
 int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex);
+/* Octets of IP that left through an interface under a grant since this node has it. */
+uint64_t datapath_grant_bytes(const struct datapath *datapath, const char *request_id, uint32_t ifindex);
 
 /* Take away what a killed agent left in the kernel and in the state folder; no agent may be running on it. Returns the
  * number of things removed or a negative errno. */

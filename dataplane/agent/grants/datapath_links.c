@@ -84,18 +84,32 @@ static uint32_t active_before(const uint64_t *slots, uint64_t epoch) {
     return slot >> 16 == epoch - 1 ? (uint32_t)(slot & 0xffff) : 0;
 }
 
-int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex) {
+/* 0 or -ENOENT: the grant is not here, or none of its packets left there. */
+static int read_use(const struct datapath *datapath, const char *request_id, uint32_t ifindex,
+                    struct chart_grant_use *ret) {
     const struct datapath_entry *entry = datapath_find(datapath, request_id);
-    uint64_t last, epoch = epoch_now();
 
     if (!entry)
         return -ENOENT;
     struct chart_grant_link key = {.grant = entry->number, .ifindex = ifindex};
-    if (bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.grant_epochs), &key, &last))
+    return bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.grant_uses), &key, ret) ? -ENOENT : 0;
+}
+
+int datapath_grant_age(const struct datapath *datapath, const char *request_id, uint32_t ifindex) {
+    struct chart_grant_use use;
+    uint64_t epoch = epoch_now();
+
+    if (read_use(datapath, request_id, ifindex, &use) < 0)
         return -ENOENT;
-    if (last >= epoch)
+    if (use.epoch >= epoch)
         return 0;
-    return epoch - last < INT_MAX ? (int)(epoch - last) : INT_MAX;
+    return epoch - use.epoch < INT_MAX ? (int)(epoch - use.epoch) : INT_MAX;
+}
+
+uint64_t datapath_grant_bytes(const struct datapath *datapath, const char *request_id, uint32_t ifindex) {
+    struct chart_grant_use use;
+
+    return read_use(datapath, request_id, ifindex, &use) < 0 ? 0 : use.bytes;
 }
 
 int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret) {

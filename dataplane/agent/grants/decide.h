@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "grants/bounds.h"
+#include "grants/egress.h"
 
 /* A node's id is a host name of up to 253 octets, a link's has a colon and an interface besides. */
 #define DECIDE_ID_LEN 272
@@ -177,6 +178,8 @@ struct decide_status {
     struct decide_observed observed;
     /* When a packet or a flow of the grant was last seen; 0: never. */
     int64_t seen_at_us;
+    /* By which links of the node its packets leave. */
+    const struct egress *egress;
 };
 
 struct decide;
@@ -225,6 +228,17 @@ int decide_set_result(struct decide *decide, const char *request_id, int error, 
  * change, else 0. */
 int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,
                         int64_t now_us);
+
+/* What the node's links counted of a grant. Returns where its packets leave when that is not where they left before,
+ * else NULL. */
+const struct egress *decide_set_egress(struct decide *decide, const char *request_id, const struct egress_count *counts,
+                                       size_t n, int64_t now_us);
+/* Where packets of a grant leave; NULL: there is no such grant. */
+const struct egress *decide_egress(const struct decide *decide, const char *request_id);
+/* Whether packets of a grant take another link than the kernel's tables say. */
+void decide_set_against_routes(struct decide *decide, const char *request_id, bool against);
+/* The kernel's tables changed. */
+void decide_routes_changed(struct decide *decide, int64_t now_us);
 
 /* Hand every status that is due to `sink` (changes at once, refreshes every DECIDE_REFRESH_US); when the sink returns
  * an error the status stays due. Returns how many were taken. */

@@ -51,6 +51,7 @@ struct grant_entry {
     int64_t active_since_us;
     /* When packets or flows of the grant were last seen; 0: never. */
     int64_t seen_at_us;
+    struct egress egress;
 
     /* What was told last. */
     enum decide_state told_state;
@@ -58,6 +59,7 @@ struct grant_entry {
     uint64_t told_rate_bps;
     uint64_t told_sent_bytes;
     int64_t told_seen_at_us;
+    uint64_t told_egress;
     char told_reason[DECIDE_REASON_LEN];
     int64_t told_at_us;
     bool resend;

@@ -55,6 +55,59 @@ int decide_set_observed(struct decide *decide, const char *request_id, const str
     return grant ? note_observed(decide, grant, observed, now_us) : 0;
 }
 
+static bool is_committed(const struct grant_entry *grant, const char *link_id) {
+    for (size_t i = 0; i < grant->n_link_ids; i++)
+        if (strcmp(grant->link_ids[i], link_id) == 0)
+            return true;
+    return false;
+}
+
+/* What has to be told at once of where packets leave (FNV-1a of the links' ids); 0: they go where they are committed
+ * and routed. */
+static uint64_t egress_print(const struct grant_entry *grant) {
+    bool notable = grant->egress.against_routes;
+    uint64_t print = 14695981039346656037ull;
+
+    for (uint8_t i = 0; i < grant->egress.n; i++) {
+        notable = notable || !is_committed(grant, grant->egress.links[i].link_id);
+        for (const char *at = grant->egress.links[i].link_id; *at; at++)
+            print = (print ^ (uint8_t)*at) * 1099511628211ull;
+    }
+    return notable && grant->egress.n ? print + grant->egress.against_routes : 0;
+}
+
+const struct egress *decide_set_egress(struct decide *decide, const char *request_id, const struct egress_count *counts,
+                                       size_t n, int64_t now_us) {
+    struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    return grant && egress_note(&grant->egress, counts, n, now_us) ? &grant->egress : NULL;
+}
+
+const struct egress *decide_egress(const struct decide *decide, const char *request_id) {
+    const struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    return grant ? &grant->egress : NULL;
+}
+
+void decide_set_against_routes(struct decide *decide, const char *request_id, bool against) {
+    struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    if (grant)
+        grant->egress.against_routes = against && grant->egress.n;
+}
+
+static int routes_changed(const char *key, void *value, void *context) {
+    struct grant_entry *grant = value;
+
+    (void)key;
+    egress_routes_changed(&grant->egress, *(const int64_t *)context);
+    return 0;
+}
+
+void decide_routes_changed(struct decide *decide, int64_t now_us) {
+    strmap_sweep(&decide->grants, routes_changed, &now_us);
+}
+
 /* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */
 static enum decide_state enforced_state(const struct telling *telling, const struct grant_entry *grant, char *reason) {
     const struct decide_link *link = decide_find_link(telling->decide, grant->own_link_id);
@@ -149,6 +202,8 @@ static bool due(const struct telling *telling, const struct grant_entry *grant, 
         return true;
     if (age_us >= DECIDE_REFRESH_US)
         return true;
+    if (egress_print(grant) != grant->told_egress)
+        return true;
     if (age_us < DECIDE_RATE_CHANGE_US)
         return false;
     /* The first packets, or the first after long: who was told that no flow matches is told so too. */
@@ -177,6 +232,7 @@ static int tell_one(const char *key, void *value, void *context) {
     }
     status.observed = grant->observed;
     status.seen_at_us = grant->seen_at_us;
+    status.egress = &grant->egress;
     if (due(telling, grant, state, reason) && telling->sink(&status, telling->context) >= 0) {
         telling->taken++;
         grant->told_state = state;
@@ -184,6 +240,7 @@ static int tell_one(const char *key, void *value, void *context) {
         grant->told_rate_bps = grant->observed.kernel_rate_bps;
         grant->told_sent_bytes = grant->observed.sent_bytes;
         grant->told_seen_at_us = grant->seen_at_us;
+        grant->told_egress = egress_print(grant);
         memcpy(grant->told_reason, reason, sizeof(reason));
         grant->told_at_us = telling->now_us;
         grant->resend = false;

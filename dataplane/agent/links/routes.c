@@ -243,3 +243,41 @@ bool routes_look(struct routes *routes, struct netlink *netlink, int64_t now_us)
     routes->rest_until_us = ended_us + REST * (ended_us > now_us ? ended_us - now_us : 0);
     return changed;
 }
+
+static bool within(const uint8_t *address, const struct decide_prefix *prefix) {
+    for (unsigned bit = 0; bit < prefix->bits; bit++)
+        if ((address[bit / 8] ^ prefix->address[bit / 8]) & (0x80 >> (bit % 8)))
+            return false;
+    return true;
+}
+
+static bool overlap(const struct route *route, const struct decide_prefix *destination) {
+    struct decide_prefix own;
+
+    if (destination->family == 0)
+        return true;
+    if (destination->family != route->family)
+        return false;
+    return within(route->address, destination) ||
+           (decide_parse_prefix(route->prefix, &own) == 0 && within(destination->address, &own));
+}
+
+static bool leads_to(const struct route *route, uint32_t ifindex) {
+    for (uint8_t i = 0; route->state == ROUTE_FORWARDED && i < route->n_hops; i++)
+        if (route->hops[i] == ifindex)
+            return true;
+    return false;
+}
+
+bool routes_lead_to(const struct routes *routes, const struct decide_selector *selector, uint32_t ifindex) {
+    for (size_t i = 0; i < routes->n; i++) {
+        if (!leads_to(&routes->routes[i], ifindex))
+            continue;
+        if (overlap(&routes->routes[i], &selector->destination))
+            return true;
+        for (uint8_t k = 0; k < selector->n_more_destinations; k++)
+            if (overlap(&routes->routes[i], &selector->more_destinations[k]))
+                return true;
+    }
+    return false;
+}

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/netlink.h"
+#include "grants/decide.h"
 
 /* Of all other nodes together; what is beyond is left out and counted. */
 #define ROUTES_MAX 2048
@@ -69,6 +70,10 @@ int routes_put(struct routes *routes, const char *node, char *const *prefixes, s
 
 /* Ask the kernel when something may be different, and every few seconds. Whether an answer is another one. */
 bool routes_look(struct routes *routes, struct netlink *netlink, int64_t now_us);
+
+/* Whether the kernel's answers send packets of a selector to an interface: for an address that the selector's
+ * destination has part in. False also when none was asked for. */
+bool routes_lead_to(const struct routes *routes, const struct decide_selector *selector, uint32_t ifindex);
 
 /* An address in a stated prefix: "10.1.1.1/30" is the address 10.1.1.1, of "10.1.0.0/16" the first host is asked for. 0
  * or -EINVAL. */

@@ -253,6 +253,7 @@ static void on_tick(void *context) {
         metrics_run(node->metrics);
     act(node);
     node_routes_follow(node, agent_now_us());
+    node_egress_follow(node, agent_now_us());
     node_report_loads(node, agent_now_us());
 }
 

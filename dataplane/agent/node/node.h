@@ -6,6 +6,7 @@
  *   node_policy.c  what its policy says besides the mode
  *   node_ends.c    tunnel ends and proxied traffic, for the programs beside the agent
  *   node_routes.c where the kernel sends packets to other nodes
+ *   node_egress.c by which links the packets of grants leave
  *   node_settings.c what it changes in the node's own settings while it enforces
  *   node_report.c  link loads, node state, flow records
  *   node_metrics.c Prometheus and --status
@@ -112,6 +113,8 @@ struct node {
 
     struct node_policy own_policy, policy_of_all;
     struct routes routes;
+    /* When it was looked by which links packets of grants leave. */
+    int64_t egress_at_us;
     /* As told last: of the newest state those that the kernel was asked for, and room for them. */
     struct messages_route *told_routes;
     /* Tunnel ends and proxied traffic that are not written yet, or NULL. */
@@ -191,6 +194,12 @@ int node_routes_addresses(const char *other, char *const *prefixes, size_t n, vo
 void node_routes_follow(struct node *node, int64_t now_us);
 /* Into the state; false: no memory, or they are not known. */
 bool node_routes_tell(struct node *node, struct messages_node_state *state);
+
+/* node_egress.c */
+/* Count by which links packets of grants leave, every 200 ms. */
+void node_egress_follow(struct node *node, int64_t now_us);
+/* The kernel's tables changed. */
+void node_egress_routes_changed(struct node *node, int64_t now_us);
 
 /* node_settings.c */
 /* Puts back what a killed agent left. */

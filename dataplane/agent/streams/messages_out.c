@@ -30,6 +30,7 @@ static int send_message(struct streams *streams, enum streams_out topic, const c
 
 int messages_send_status(struct streams *streams, const char *node, const struct decide_status *status) {
     Chart__V1__GrantStatus message = CHART__V1__GRANT_STATUS__INIT;
+    Chart__V1__EgressLink links[EGRESS_LINKS_MAX], *pointers[EGRESS_LINKS_MAX];
     char key[2 * DECIDE_ID_LEN + 1];
 
     message.request_id = (char *)status->request_id;
@@ -44,6 +45,15 @@ int messages_send_status(struct streams *streams, const char *node, const struct
     message.delivered_bytes = status->observed.delivered_bytes;
     message.counted_at_us = status->observed.counted_at_us;
     message.seen_at_us = status->seen_at_us;
+    message.egress = pointers;
+    for (uint8_t i = 0; status->egress && i < status->egress->n; i++) {
+        chart__v1__egress_link__init(&links[i]);
+        links[i].link_id = (char *)status->egress->links[i].link_id;
+        links[i].sent_bytes = status->egress->links[i].sent_bytes;
+        links[i].recent_bytes = status->egress->links[i].recent_bytes;
+        pointers[message.n_egress++] = &links[i];
+        message.egress_against_routes = status->egress->against_routes;
+    }
     snprintf(key, sizeof(key), "%s,%s", status->request_id, node);
     return send_message(streams, STREAMS_GRANT_STATUS, key, &message.base, status->traceparent);
 }

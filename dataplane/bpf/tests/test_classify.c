@@ -102,6 +102,25 @@ static void granted_flow(void **state) {
     assert_int_equal(link.legacy_bytes, 0);
 }
 
+static uint64_t used_bytes(void) {
+    struct chart_grant_link key = {.grant = GRANT, .ifindex = LOOPBACK};
+    struct chart_grant_use use = {0};
+    bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.grant_uses), &key, &use);
+    return use.bytes;
+}
+
+/* By the interface that they leave by, also while the grant has no rate; of others nothing. */
+static void octets_of_a_grant_by_interface(void **state) {
+    (void)state;
+    uint64_t before = used_bytes();
+    set_up(1000000, 1000, 0);
+    run("10.1.1.1", 80, 0);
+    run("11.1.1.1", 80, 0);
+    set_up(1000000, -1, 0);
+    run("10.1.1.1", 80, 0);
+    assert_int_equal(used_bytes() - before, 2 * (PACKET_BYTES - ETHERNET_BYTES));
+}
+
 static void expedited_flow(void **state) {
     (void)state;
     set_up(1000000, 1000, 1);
@@ -183,6 +202,7 @@ static int unload(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(granted_flow),
+        cmocka_unit_test(octets_of_a_grant_by_interface),
         cmocka_unit_test(expedited_flow),
         cmocka_unit_test(everything_else_is_legacy),
         cmocka_unit_test(rates_agreed_in_band),

@@ -71,6 +71,9 @@ CONFIRMED = Histogram(
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
 )
 
+# Generation, state, reason, kernel rate, whether flows match, where packets leave.
+_Print = tuple[int, int, str, int, bool, tuple[str, ...]]
+
 _log = structlog.get_logger("chart.reservations")
 
 
@@ -99,7 +102,7 @@ class Worker:
         self._timing = timing
         self._group = group
         self._clock = clock or SystemClock()
-        self._seen: dict[tuple[str, str], tuple[tuple[int, int, str, int, bool], int]] = {}
+        self._seen: dict[tuple[str, str], tuple[_Print, int]] = {}
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -178,6 +181,7 @@ class Worker:
         # Whoever waits for the confirmation is not called for a part of it, but sees that when it looks by itself.
         self._changed(before.id for before, outcome in changes if not lifecycle.is_part(before, outcome.reservation))
         await self._let_go([(before.id, part) for before, outcome in changes for part in outcome.drained])
+        await self._follow_packets([(before, outcome.reservation) for before, outcome in changes])
         for before, outcome in changes:
             if outcome.announce:
                 self._note(before, outcome.reservation, by_request[before.id], now_us)
@@ -193,6 +197,13 @@ class Worker:
         except psycopg.Error as error:
             _log.warning("what drained is free a little later", reason=str(error))
         self.freed()
+
+    async def _follow_packets(self, changes: list[tuple[Reservation, Reservation]]) -> None:
+        """Commitments are where packets were seen to go. What cannot be stored now is tried with the next report."""
+        try:
+            await self._rerouting.observe(changes, self._view.network)
+        except psycopg.Error as error:
+            _log.warning("packets that leave their path are followed a little later", reason=str(error))
 
     def _note(
         self, before: Reservation, after: Reservation, statuses: list[grant_status_pb2.GrantStatus], now_us: int
@@ -403,9 +414,11 @@ async def _more(statuses: Subscription) -> list[Record]:
     return more
 
 
-def _print_of(status: grant_status_pb2.GrantStatus) -> tuple[int, int, str, int, bool]:
+def _print_of(status: grant_status_pb2.GrantStatus) -> _Print:
     """What makes a status more than new counters."""
-    return status.generation, int(status.state), status.reason, status.kernel_rate_bps, status.matching_flows > 0
+    egress = (str(status.egress_against_routes), *(one.link_id for one in status.egress))
+    flows = status.matching_flows > 0
+    return status.generation, int(status.state), status.reason, status.kernel_rate_bps, flows, egress
 
 
 def _short(name: str, prefix: str) -> str:

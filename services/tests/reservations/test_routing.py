@@ -7,7 +7,7 @@ import ipaddress
 
 import pytest
 
-from chart.reservations.decisions import engine, paths, routing
+from chart.reservations.decisions import engine, lifecycle, messages, paths, routing
 from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
 from chart.reservations.decisions.engine import Book
 from chart.reservations.decisions.ledger import Ledger
@@ -16,7 +16,7 @@ from chart.reservations.decisions.next_hops import NextHops, next_hops_of
 from chart.reservations.decisions.reservation import Timing
 from chart.reservations.decisions.validation import check
 from chart.reservations.decisions.windows import FOREVER_US, Commitment
-from chart.v1 import node_state_pb2
+from chart.v1 import grant_status_pb2, node_state_pb2, rate_request_pb2
 from chart.v1.flow_grant_pb2 import ServiceType
 from chart.v1.rate_request_pb2 import RateRequestSpecification, ServiceState
 from chart.v1.reservations_pb2 import PathKind, PathSource
@@ -280,3 +280,82 @@ def test_a_request_without_guarantee_follows_too_and_waits_where_there_is_no_way
     assert len(engine.reroute(book, ("one",), NOW_US, Timing()).outcomes) == 1
     assert book.reservations["one"].link_ids == SOUTH
     assert book.reservations["one"].service_state == ServiceState.SERVICE_STATE_GRANTED
+
+
+def _reported(book: Book, node: str, against: bool = True, **octets: int) -> None:
+    """A node reports by which of its links packets of the first request leave."""
+    one = book.reservations["request-0"]
+    status = grant_status_pb2.GrantStatus(
+        request_id=one.id,
+        node=node,
+        generation=one.generation,
+        state=grant_status_pb2.GRANT_STATE_APPLIED,
+        egress_against_routes=against,
+        egress=[grant_status_pb2.EgressLink(link_id=f"{node}:{to}", recent_bytes=n) for to, n in octets.items()],
+    )
+    outcome = engine.apply(book, lifecycle.on_status(one, status, NOW_US + 1, Timing()), NOW_US + 1, Timing())
+    assert outcome is not None
+    assert outcome.announce
+
+
+def _told(book: Book) -> rate_request_pb2.RateRequest:
+    return messages.rate_request(book.reservations["request-0"])
+
+
+def test_packets_that_leave_by_another_link_are_followed_there_and_back() -> None:
+    book = _book(diamond(a="i", i="n", n="e", s="e", e="b"), 30 * MEGA)
+    assert not _told(book).off_path
+    _reported(book, "i", s=94_000, n=6_000)
+    assert _told(book).off_path
+    assert _told(book).warning == "committed over i:n, but 94 % of its bytes leave i by i:s"
+    assert engine.strays(book.network, book.reservations["request-0"])
+    # Both links carry packets of it: both are charged.
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    assert set(book.reservations["request-0"].link_ids) == {*NORTH, *SOUTH}
+    _reported(book, "i", s=100_000)
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    one = book.reservations["request-0"]
+    assert one.link_ids == SOUTH
+    assert one.service_state == ServiceState.SERVICE_STATE_GRANTED
+    assert book.ledger.peak_bps("i:n", NOW_US + 1, FOREVER_US) == 0
+    assert not _told(book).off_path
+    assert "they leave i by i:s, against the node's routes" in _told(book).warning
+    assert not engine.strays(book.network, one)
+    # The diversion is over.
+    _reported(book, "i", against=False, n=100_000)
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    assert book.reservations["request-0"].link_ids == NORTH
+    assert _told(book).warning == ""
+
+
+def test_what_does_not_fit_where_packets_were_seen_is_told_why() -> None:
+    whole = diamond(a="i", i="n", n="e", s="e", e="b")
+    narrow = {**whole.links, "s:e": dataclasses.replace(whole.links["s:e"], capacity_bps=20 * MEGA)}
+    book = _book(Network(whole.nodes, narrow, whole.routes), 30 * MEGA)
+    _reported(book, "i", s=100_000)
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    one = book.reservations["request-0"]
+    assert one.service_state == ServiceState.SERVICE_STATE_DEGRADED
+    assert one.service_reason.startswith(
+        "committed over i:n, but 100 % of its bytes leave i by i:s: link s:e has a free rate of"
+    )
+    assert one.lacking
+
+
+def test_a_route_change_under_way_is_said_and_left_to_the_routes() -> None:
+    book = _book(diamond(a="i", i="n", n="e", s="e", e="b"), 30 * MEGA)
+    _reported(book, "i", against=False, s=100_000)
+    assert _told(book).off_path
+    assert not engine.strays(book.network, book.reservations["request-0"])
+
+
+def test_a_node_tells_nothing_of_links_that_are_not_its_own() -> None:
+    book = _book(diamond(a="i", i="n", n="e", s="e", e="b"), 30 * MEGA)
+    one = book.reservations["request-0"]
+    forged = grant_status_pb2.GrantStatus(
+        request_id=one.id, node="i", generation=one.generation, egress_against_routes=True
+    )
+    forged.egress.add(link_id="s:e", recent_bytes=1)
+    engine.apply(book, lifecycle.on_status(one, forged, NOW_US + 1, Timing()), NOW_US + 1, Timing())
+    assert not _told(book).off_path
+    assert book.reservations["request-0"].observed == ()

@@ -70,6 +70,8 @@ class Ask:
     prefer: tuple[str, ...] = ()
     # The addresses of the destination that packets go to, CIDR; none: all that it has.
     towards: tuple[str, ...] = ()
+    # Nodes that were seen to send its packets elsewhere than they report, and by which links.
+    observed: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def commits(self) -> bool:
@@ -198,9 +200,9 @@ def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
 
 def routed(network: Network, ask: Ask, crossing: routing.Crossing) -> routing.Route | None:
     """The links that packets take, as far as nodes report it; None: nobody does, or the path is fixed."""
-    if not network.routes or ask.path:
+    if ask.path or not (network.routes or ask.observed):
         return None
-    return routing.route(network, ask.source_node, ask.destination_node, ask.towards, crossing)
+    return routing.route(network, ask.source_node, ask.destination_node, ask.towards, crossing, dict(ask.observed))
 
 
 def widest_shortest_path(

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chart.reservations.decisions import draining, lifecycle, preemption, rates, routing
+from chart.reservations.decisions import draining, lifecycle, observed, preemption, rates, routing
 from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
 from chart.reservations.decisions.ledger import Kind, Ledger
 from chart.reservations.decisions.network import Network
@@ -234,13 +234,14 @@ def reroute(book: Book, request_ids: Collection[str], now_us: int, timing: Timin
 
 def strays(network: Network, one: Reservation) -> bool:
     """Whether the packets of a request take another path than it has."""
-    if not one.live or not one.source_node or not network.routes:
+    seen = dict(one.observed)
+    if not one.live or not one.source_node or not (network.routes or seen):
         return False
     if wanted_bps(one.specification) and not one.commitments:
         # Nothing to move: it lacks its rate and is tried again as such.
         return False
     ends = one.source_node, one.destination_node
-    return not routing.follows(network, *ends, towards(one.selector), one.link_ids)
+    return not routing.follows(network, *ends, towards(one.selector), one.link_ids, seen)
 
 
 def _admit_all(
@@ -260,7 +261,8 @@ def _admit_all(
                 # It has no guarantee to lose.
                 book.reservations[before.id] = before
                 continue
-            outcomes.append(book.take(rates.degrade(before, decided.refused.detail, now_us, timing), now_us))
+            why = ": ".join(filter(None, (observed.off_path(before), decided.refused.detail)))
+            outcomes.append(book.take(rates.degrade(before, why, now_us, timing), now_us))
             continue
         granted, told = decided
         outcomes += told

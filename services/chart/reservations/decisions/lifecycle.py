@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from chart.common import leases
+from chart.reservations.decisions import observed
 from chart.reservations.decisions.admission import Granted
 from chart.reservations.decisions.confirmations import judged
 from chart.reservations.decisions.reservation import LIVE, Draining, Outcome, Reservation, Timing
@@ -196,6 +197,7 @@ def _on_word(
         changed.enforcement != reservation.enforcement
         or changed.unmatched != reservation.unmatched
         or changed.reason != reservation.reason
+        or observed.warning(changed) != observed.warning(reservation)
         or before is None
         or (before.state, before.reason, before.kernel_rate_bps)
         != (status.state, status.reason, status.kernel_rate_bps)

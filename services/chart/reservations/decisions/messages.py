@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from chart.common.rpc_errors import RefusalError
+from chart.reservations.decisions import observed
 from chart.reservations.decisions.admission import Granted, Refused
 from chart.reservations.decisions.reservation import PastRate, Reservation
 from chart.reservations.decisions.windows import FOREVER_US, Window
@@ -113,7 +114,10 @@ def rate_request(reservation: Reservation) -> rate_request_pb2.RateRequest:
         waits_until_us=reservation.waits_until_us,
         draining_until_us=reservation.draining.until_us,
         draining_nodes=reservation.draining.nodes,
-        warning=f"no flow matches: {selector_words(reservation.selector)}" if reservation.unmatched else "",
+        warning=f"no flow matches: {selector_words(reservation.selector)}"
+        if reservation.unmatched
+        else observed.warning(reservation),
+        off_path=bool(observed.off_path(reservation)),
     )
 
 

@@ -140,6 +140,20 @@ class Reservation:
     commitments: tuple[LinkCommitment, ...] = ()
 
     @property
+    def observed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Nodes of the path that were seen to send its packets where their routes do not lead, with the links that they
+        leave by.
+        """
+        found = []
+        for node in self.confirming_nodes:
+            status = self.confirmations.get(node)
+            if status is not None and status.egress_against_routes:
+                links = tuple(one.link_id for one in status.egress if one.link_id.rpartition(":")[0] == node)
+                if links:
+                    found.append((node, links))
+        return tuple(found)
+
+    @property
     def active(self) -> bool:
         """Whether its grant is in force."""
         return self.lifecycle == ACTIVE
@@ -209,6 +223,7 @@ class Reservation:
             path=() if self.source_node else self.link_ids,
             prefer=self.link_ids,
             towards=towards(self.selector),
+            observed=self.observed,
         )
 
     def replaced(self, **changes: Any) -> Reservation:

@@ -8,7 +8,7 @@ or an interface on which no link is registered) is crossed on a path of fewest h
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from chart.common.ownership import Prefix
@@ -37,11 +37,22 @@ class Route:
 Crossing = Callable[[str], Sequence[NetworkLink]]
 
 
+# By node: the links that packets were seen to leave by, where its routes say others.
+Observed = Mapping[str, Sequence[str]]
+_NOTHING_SEEN: Observed = {}
+
+
 def route(
-    network: Network, source: str, destination: str, towards: Collection[str], crossing: Crossing
+    network: Network,
+    source: str,
+    destination: str,
+    towards: Collection[str],
+    crossing: Crossing,
+    observed: Observed = _NOTHING_SEEN,
 ) -> Route | None:
     """The route of packets to the addresses `towards` of the destination (CIDR; none: all that it has), of all of them
-    together. Those that do not arrive do not count beside others that do. None: no node on the way says anything.
+    together. Those that do not arrive do not count beside others that do. What was seen counts before what a node
+    reports. None: no node on the way says anything.
     """
     links: dict[str, NetworkLink] = {}
     silent: dict[str, None] = {}
@@ -49,7 +60,7 @@ def route(
     reported = arrived = False
     looked_at: set[str] = set()
     for prefix in _addresses(network, destination, towards):
-        one = _Walk(network, destination, prefix, crossing)
+        one = _Walk(network, destination, prefix, crossing, observed)
         one.walk(source)
         reported = reported or one.reported
         fault = fault or one.fault
@@ -63,13 +74,20 @@ def route(
     return Route(tuple(links.values()), "" if arrived else fault, tuple(silent), frozenset(looked_at))
 
 
-def follows(network: Network, source: str, destination: str, towards: Collection[str], path: Sequence[str]) -> bool:
-    """Whether a path is the one that packets take, as far as nodes report it."""
+def follows(
+    network: Network,
+    source: str,
+    destination: str,
+    towards: Collection[str],
+    path: Sequence[str],
+    observed: Observed = _NOTHING_SEEN,
+) -> bool:
+    """Whether a path is the one that packets take, as far as nodes report it or it was seen."""
 
     def crossing(node: str) -> Sequence[NetworkLink]:
         return [link for link in network.outgoing.get(node, ()) if link.id in path][:1]
 
-    found = route(network, source, destination, towards, crossing)
+    found = route(network, source, destination, towards, crossing, observed)
     return found is None or (not found.fault and set(found.link_ids) == set(path))
 
 
@@ -89,11 +107,14 @@ def _overlap(one: Prefix, other: Prefix) -> bool:
 class _Walk:
     """From node to node towards one prefix."""
 
-    def __init__(self, network: Network, destination: str, prefix: Prefix, crossing: Crossing) -> None:
+    def __init__(
+        self, network: Network, destination: str, prefix: Prefix, crossing: Crossing, observed: Observed
+    ) -> None:
         self._network = network
         self._destination = destination
         self._prefix = prefix
         self._crossing = crossing
+        self._observed = observed
         self.links: dict[str, NetworkLink] = {}
         self.silent: dict[str, None] = {}
         self.reported = False
@@ -120,6 +141,10 @@ class _Walk:
             )
 
     def _leaving(self, node: str) -> Sequence[NetworkLink]:
+        seen = [self._network.links[one] for one in self._observed.get(node, ()) if one in self._network.links]
+        if seen:
+            self.reported = True
+            return seen
         hops = self._network.routes.get(node, {}).get(self._prefix)
         if hops is not None:
             self.reported = True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 from prometheus_client import Counter
 
 from chart.reservations.decisions import engine, messages, preemption
 from chart.reservations.decisions.jobs import Relieve, Reroute
 from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.observed import off_path
 from chart.reservations.decisions.reservation import Reservation, Timing
 from chart.reservations.edges.batches import Batches
 from chart.reservations.store.repository import Repository
@@ -18,6 +21,12 @@ MOVE_TOGETHER = 64
 
 MOVED = Counter(
     "chart_reservations_rerouted_requests_total", "Requests admitted anew because their packets took another path"
+)
+
+OFF_PATH = Counter(
+    "chart_reservations_off_path_requests_total",
+    "Requests whose packets nodes saw leave by a link that is not committed",
+    ["cause"],
 )
 
 _log = structlog.get_logger("chart.reservations")
@@ -42,16 +51,33 @@ class Rerouting:
         # The highest rank chooses first.
         strays = preemption.order(await self._strays(after))[::-1]
         for begin in range(0, len(strays), MOVE_TOGETHER):
-            some = tuple(one.id for one in strays[begin : begin + MOVE_TOGETHER])
-            result = await self._batches.submit(Reroute(some, self._timing))
-            MOVED.inc(len(result.decision.outcomes))
-            for outcome in result.decision.outcomes:
-                one = outcome.reservation
-                _log.warning(
-                    "packets take another path: a request was admitted anew",
-                    **messages.logged(one),
-                    reason=one.service_reason,
-                )
+            await self._move(strays[begin : begin + MOVE_TOGETHER])
+
+    async def observe(self, changes: Iterable[tuple[Reservation, Reservation]], network: Network) -> None:
+        """Admit anew the requests whose packets nodes saw leave elsewhere than their routes say, or do so no more:
+        before and after what was reported.
+        """
+        astray = []
+        for before, after in changes:
+            seen = off_path(after)
+            if seen and not off_path(before):
+                OFF_PATH.labels(cause="against-routes" if after.observed else "route-change").inc()
+                _log.warning("packets of a request leave the path of its commitment", request=after.id, seen=seen)
+            if (before.observed or after.observed) and engine.strays(network, after):
+                astray.append(after)
+        if astray:
+            await self._move(preemption.order(astray)[::-1])
+
+    async def _move(self, strays: list[Reservation]) -> None:
+        result = await self._batches.submit(Reroute(tuple(one.id for one in strays), self._timing))
+        MOVED.inc(len(result.decision.outcomes))
+        for outcome in result.decision.outcomes:
+            one = outcome.reservation
+            _log.warning(
+                "packets take another path: a request was admitted anew",
+                **messages.logged(one),
+                reason=one.service_reason,
+            )
 
     async def _strays(self, network: Network) -> list[Reservation]:
         strays: list[Reservation] = []
