@@ -2,14 +2,17 @@
 
 ``CHART_RECORD_AUTHENTICATION``: off (one machine), observe (counts and logs, takes everything), require (what fails is
 a dead letter). Keys come from the authority with the certificate of ``service/records``, one node at a time, and are
-held until they end, or until the authority names their node no more (it was revoked); while the authority is away those
-that are held go on.
+held until they end, or until the authority names their node no more (it was revoked). Who is revoked is read every
+``REVIEW_EVERY_S``; what was read last holds for ``REVIEW_HOLDS_S`` without a word. When the authority does not answer
+for longer, the keys that are held go on until they end, and a log line, a metric and an alert say that revocations are
+not known.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import random
 import time
 from collections import Counter as Tally
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ from typing import Any, Literal, Protocol
 import httpx
 import structlog
 from google.protobuf.message import Message
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from chart.common import record_mac
 from chart.common.authority_calls import AuthorityCalls
@@ -33,13 +36,28 @@ ASK_EVERY_S = 1.0
 ASK_AGAIN_S = (0.1, 0.0)
 # Nodes that were revoked are believed no more after this.
 REVIEW_EVERY_S = 3.0
+# When that could not be read: again after twice as long each time, at most this; a quarter of it is left to chance.
+REVIEW_AGAIN_MAX_S = 12.0
+# So long what was read last is good enough: a busy authority misses a few answers.
+REVIEW_HOLDS_S = 30.0
 # A word of a record that is shown to people is cut at this length.
 WORD_MAX = 200
 
 CHECKED = Counter("chart_streams_record_checks_total", "Records of nodes checked", ["topic", "result"])
 REFUSED = Counter("chart_streams_record_refusals_total", "Records of nodes that are not authentic", ["topic", "reason"])
+UNKNOWN = Gauge(
+    "chart_streams_revocations_unknown_ratio",
+    "1: the authority has not answered for so long that it is not known which nodes are revoked",
+)
 
 _log = structlog.get_logger("chart.streams")
+
+
+def review_pause_s(failures: int, chance: float) -> float:
+    """Seconds until who is revoked is read again, after so many failures in a row; ``chance``: 0 to 1."""
+    if not failures:
+        return REVIEW_EVERY_S
+    return min(REVIEW_AGAIN_MAX_S, REVIEW_EVERY_S * 2.0 ** min(failures, 10)) * (0.75 + chance / 4)
 
 
 class KeySource(Protocol):
@@ -108,7 +126,11 @@ class RecordCheck:
     _keys: dict[str, dict[int, tuple[bytes, int]]] = field(default_factory=dict)
     _asked_at: dict[str, float] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _reviewed_at: float = field(default_factory=time.monotonic)
+    # When it is read next who is revoked, when it was read last, and how often in a row it could not be since.
+    _review_at: float = field(default_factory=lambda: time.monotonic() + REVIEW_EVERY_S)
+    _known_at: float = field(default_factory=time.monotonic)
+    _failures: int = 0
+    _known: bool = True
     _review: asyncio.Task[None] | None = None
     # Since this process began: good ones by topic, refused ones by topic and reason, and the newest of each of these.
     since_us: int = field(default_factory=lambda: time.time_ns() // 1000)
@@ -162,9 +184,8 @@ class RecordCheck:
         record_mac.check(mac, held, node, topic, key, payload or b"")
 
     async def _key(self, mac: record_mac.Mac) -> bytes | None:
-        if time.monotonic() - self._reviewed_at > REVIEW_EVERY_S:
+        if time.monotonic() > self._review_at and (self._review is None or self._review.done()):
             # Beside the records: none of them waits for an authority that is slow.
-            self._reviewed_at = time.monotonic()
             self._review = asyncio.create_task(self._drop_revoked())
         found = self._held(mac)
         if found is None:
@@ -180,11 +201,34 @@ class RecordCheck:
         try:
             enrolled = await self.source.enrolled()
         except (httpx.HTTPError, OSError, ValueError) as error:
-            _log.warning("it is not known which nodes are revoked", reason=type(error).__name__)
+            self._failures += 1
+            chance = random.random()  # noqa: S311 - spreads replicas, no secret
+            self._review_at = time.monotonic() + review_pause_s(self._failures, chance)
+            self._say_known(type(error).__name__)
             return
+        self._failures, self._known_at = 0, time.monotonic()
+        self._review_at = time.monotonic() + review_pause_s(0, 0)
+        self._say_known("")
         for node in self._keys.keys() - enrolled:
             del self._keys[node]
             _log.warning("a node is enrolled no more, its records are refused", node=node)
+
+    @property
+    def revocations_known(self) -> bool:
+        """Whether it was read lately who is revoked."""
+        return time.monotonic() - self._known_at <= REVIEW_HOLDS_S or not self._failures
+
+    def _say_known(self, reason: str) -> None:
+        """Once when it is not known any more, and once when it is again."""
+        if self.revocations_known == self._known:
+            return
+        self._known = self.revocations_known
+        UNKNOWN.set(not self._known)
+        if self._known:
+            _log.info("it is known again which nodes are revoked")
+        else:
+            age_s = round(time.monotonic() - self._known_at)
+            _log.warning("it is not known which nodes are revoked", reason=reason, last_known_s=age_s)
 
     def _held(self, mac: record_mac.Mac) -> bytes | None:
         key, until_us = self._keys.get(mac.node, {}).get(mac.epoch, (None, 0))

@@ -8,6 +8,7 @@ import time
 import httpx
 import pytest
 from google.protobuf.message import Message
+from prometheus_client import REGISTRY
 
 from chart.common import record_check, record_mac
 from chart.common.record_check import RecordCheck
@@ -125,7 +126,7 @@ async def test_a_revoked_node_is_believed_no_more_though_its_key_has_not_ended()
 
     async def taken(node: str) -> bool:
         # As long as between two looks at who is enrolled.
-        check._reviewed_at -= record_check.REVIEW_EVERY_S + 1
+        check._review_at = 0.0
         for _ in range(2):
             try:
                 await check.check(TOPIC, node, b"hello", written(node, key=node))
@@ -143,6 +144,55 @@ async def test_a_revoked_node_is_believed_no_more_though_its_key_has_not_ended()
     assert await taken("alpha")
     source.away = False
     assert [await taken(node) for node in KEYS] == [False, True]
+
+
+def test_the_next_look_at_who_is_revoked_waits_longer_after_each_failure() -> None:
+    assert [record_check.review_pause_s(failures, 1.0) for failures in (0, 1, 2, 3, 50)] == [3, 6, 12, 12, 12]
+    assert record_check.review_pause_s(2, 0.0) == 9
+
+
+async def test_who_is_revoked_holds_for_a_while_and_then_is_said_to_be_unknown() -> None:
+    source = Source()
+    check = RecordCheck(source, "require")
+
+    async def look() -> float | None:
+        check._review_at = 0.0
+        await check.check(TOPIC, "alpha", b"hello", written("alpha"))
+        assert check._review is not None
+        await check._review
+        return REGISTRY.get_sample_value("chart_streams_revocations_unknown_ratio")
+
+    await look()
+    source.away = True
+    # A busy authority: what was read last is good for a while, and nobody asks again at once.
+    assert await look() == 0
+    assert check.revocations_known
+    assert check._review_at > time.monotonic() + 2
+    check._known_at -= record_check.REVIEW_HOLDS_S + 1
+    assert await look() == 1
+    assert not check.revocations_known
+    source.away = False
+    assert await look() == 0
+    assert check.revocations_known
+
+
+async def test_one_look_at_a_time_at_who_is_revoked() -> None:
+    class Slow(Source):
+        looks = 0
+
+        async def enrolled(self) -> frozenset[str]:
+            self.looks += 1
+            await asyncio.Event().wait()
+            return frozenset()
+
+    source = Slow()
+    check = RecordCheck(source, "require")
+    for _ in range(5):
+        check._review_at = 0.0
+        await check.check(TOPIC, "alpha", b"hello", written("alpha"))
+        await asyncio.sleep(0)
+    assert source.looks == 1
+    await check.close()
 
 
 async def test_a_node_speaks_of_itself_and_its_links_only() -> None:
