@@ -7,7 +7,7 @@ LONG += fuzz-dataplane signal-experiments throughput-grid-in-band
 DATAPLANE := $(MAKE) -C dataplane BUILD=$(BUILD)
 
 ##@ Data plane
-.PHONY: dataplane lint-dataplane unit-dataplane fuzz-dataplane fuzz verify verify-dataplane
+.PHONY: dataplane lint-dataplane unit-dataplane fuzz-build fuzz-dataplane fuzz verify verify-dataplane
 .PHONY: signal-experiments throughput-grid-in-band
 dataplane: packages proto
 	+@$(DATAPLANE) all
@@ -17,6 +17,9 @@ lint-dataplane: dataplane
 
 unit-dataplane: dataplane
 	+@$(DATAPLANE) unit fuzz-corpus
+
+fuzz-build: dataplane # the fuzz targets of the agent are built, nothing is run
+	+@$(DATAPLANE) fuzz-build
 
 fuzz-dataplane: dataplane ## fuzz what the agent reads of the authority (FUZZ_SECONDS, 60)
 	+@$(DATAPLANE) fuzz
