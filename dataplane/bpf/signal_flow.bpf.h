@@ -14,7 +14,7 @@
 
 /* The agent gives it its size: one entry while rates are not asked for in band. */
 struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1);
     __type(key, struct chart_signal_key);
     __type(value, struct chart_signal_flow);

@@ -2,8 +2,8 @@
  * element accepts or lowers, holds what it offered and releases what was not taken).
  *
  * Holds and commitments stand in slots of half a second by the time they end, so their sum is kept without a walk over
- * flows: a slot that has passed is subtracted as a whole. An entry of the flow table may vanish (the table forgets the
- * flows longest unused); what its link kept for it ends with its slot all the same. */
+ * flows: a slot that has passed is subtracted as a whole. The agent takes entries out of the flow table when their
+ * slots have passed (signal_expiry.h). */
 #pragma once
 
 #include "signal_tables.bpf.h"
@@ -125,6 +125,8 @@ static __always_inline struct chart_signal_user *signal_find_user(__u32 ifindex,
         static const struct chart_signal_user fresh;
         bpf_map_update_elem(&signal_users, &key, &fresh, BPF_NOEXIST);
         user = bpf_map_lookup_elem(&signal_users, &key);
+        if (!user)
+            signal_count(CHART_COUNT_UNKNOWN_USER);
     }
     return user;
 }

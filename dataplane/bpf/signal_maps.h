@@ -6,6 +6,7 @@
 #include "qos.h"
 
 #define CHART_SIGNAL_FLOWS_MAX 131072
+#define CHART_SIGNAL_JUDGED_MAX 65536
 #define CHART_SIGNAL_PEERS_MAX 4096
 #define CHART_SIGNAL_PREFIXES_MAX 16384
 /* An authorised prefix has a place for each service and one for all. */
@@ -57,8 +58,9 @@ struct chart_signal_config {
     __u8 shim_address6[16];
 };
 
-/* Map `signal_flows` (LRU hash): both directions of a flow under one key. `low` is the end whose address (then port) is
- * the smaller number as it lies in memory. Writer: signal. */
+/* Map `signal_flows` (hash): both directions of a flow under one key. `low` is the end whose address (then port) is the
+ * smaller number as it lies in memory. Flows that ask for a rate or that a signal of a neighbour spoke of; nothing is
+ * evicted, what is over the agent takes out (signal_expiry.h). Writer: signal. */
 struct chart_signal_key {
     __u64 low[2];
     __u64 high[2];
@@ -108,6 +110,18 @@ struct chart_signal_half {
 
 struct chart_signal_flow {
     struct chart_signal_half halves[2]; /* 0: low sends */
+};
+
+/* Map `signal_judged` (LRU hash, keys as of signal_flows): flows that nothing is asked for, by direction. To forget one
+ * costs a second look at it. Writer: signal. */
+struct chart_signal_judgement {
+    __u64 until_ns; /* ~0: as long as the generation is the same */
+    __u32 generation;
+    __u32 unused;
+};
+
+struct chart_signal_judged {
+    struct chart_signal_judgement ways[2];
 };
 
 enum chart_signal_carrier { CHART_CARRIER_OPTION = 0, CHART_CARRIER_SHIM = 1 };
@@ -240,9 +254,9 @@ struct chart_signal_load {
     __u64 slot_wanted_bps[CHART_SLOTS][CHART_CLASSES];
 };
 
-/* Map `signal_users` (LRU hash): who has flows on a link that share what is available. The user is the end that an
- * authorisation known to this element names, else the sender. Guarded by the lock of the link's load; writer: signal.
- */
+/* Map `signal_users` (hash): who has flows on a link that share what is available. The user is the end that an
+ * authorisation known to this element names, else the sender. Flows of a user without a place share as users of their
+ * own. What is over the agent takes out. Guarded by the lock of the link's load; writer: signal. */
 struct chart_signal_user_key {
     __u8 address[16];
     __u32 ifindex;
@@ -278,12 +292,14 @@ enum chart_signal_counter {
     CHART_COUNT_UNSENT, /* a clone could not become a signal */
     CHART_COUNT_REJECTED,
     CHART_COUNT_SHIM_SENT,
-    CHART_COUNT_PREEMPTED,   /* renewals that were lowered for flows of a higher class */
-    CHART_COUNT_UNEXPECTED,  /* verified, but nothing that this element waits for */
-    CHART_COUNT_WOULD_ASK,   /* flows that a rate would be asked for; mode observe */
-    CHART_COUNT_WOULD_TAKE,  /* well-formed signals that would be verified and taken; mode observe */
-    CHART_COUNT_NO_ROOM,     /* verified requests that found no room in the table of flows, and were dropped */
-    CHART_COUNT_OVER_BUDGET, /* not verified: too many before it from the same sender failed */
+    CHART_COUNT_PREEMPTED,    /* renewals that were lowered for flows of a higher class */
+    CHART_COUNT_UNEXPECTED,   /* verified, but nothing that this element waits for */
+    CHART_COUNT_WOULD_ASK,    /* flows that a rate would be asked for; mode observe */
+    CHART_COUNT_WOULD_TAKE,   /* well-formed signals that would be verified and taken; mode observe */
+    CHART_COUNT_NO_ROOM,      /* verified requests that found no room in the table of flows, and were dropped */
+    CHART_COUNT_OVER_BUDGET,  /* not verified: too many before it from the same sender failed */
+    CHART_COUNT_UNKEPT,       /* flows of this node that found no room in the table of flows, and ask later */
+    CHART_COUNT_UNKNOWN_USER, /* signals of users that found no room in the table of users */
     CHART_COUNTERS
 };
 

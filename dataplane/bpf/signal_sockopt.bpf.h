@@ -57,6 +57,7 @@ int signal_setsockopt(struct bpf_sockopt *context) {
         flow = bpf_map_lookup_elem(&signal_flows, &key);
         if (flow)
             signal_half(flow, direction)->generation = 0;
+        bpf_map_delete_elem(&signal_judged, &key);
     }
     context->optlen = -1; /* the kernel does not know this option */
     return 1;

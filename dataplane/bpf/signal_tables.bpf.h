@@ -65,6 +65,13 @@ struct {
 
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, CHART_SIGNAL_JUDGED_MAX);
+    __type(key, struct chart_signal_key);
+    __type(value, struct chart_signal_judged);
+} signal_judged SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, CHART_SIGNAL_USERS_MAX);
     __type(key, struct chart_signal_user_key);
     __type(value, struct chart_signal_user);
@@ -103,6 +110,7 @@ struct signal_scratch {
     /* What the egress reads of a packet; the pass of its clone leaves it alone. */
     struct signal_packet seen;
     struct chart_signal_sender sender; /* of the signal that is verified */
+    struct chart_signal_flow fresh;    /* of a flow that is looked at or kept for the first time; zeros between */
 };
 
 struct {

@@ -9,26 +9,34 @@
 
 #include "lib/htb/htb_classes.h"
 #include "signal/session_rules.h"
+#include "signal/signal_expiry.h"
+#include "signal/signal_keys.h"
 #include "signal_maps.h"
 #include "signal_socket.h"
 
 #define BATCH 512u
 #define BATCHES_PER_STEP 8
+/* From so many on the table of flows is pressed for room. */
+#define PRESSED (CHART_SIGNAL_FLOWS_MAX / 2)
 
 struct session_walk {
-    int fd;
+    const struct signal_tables *tables;
     bool begun;
-    uint64_t place; /* where the kernel goes on; opaque */
+    bool users_turn; /* the flows are done */
+    uint64_t place;  /* where the kernel goes on; opaque */
     struct chart_signal_key keys[BATCH];
     struct chart_signal_flow flows[BATCH];
+    struct chart_signal_user_key user_keys[BATCH];
+    struct chart_signal_user users[BATCH];
+    uint32_t kept, kept_last;
     struct session_count now[SESSION_RULES_MAX + 1];
     struct session_count last[SESSION_RULES_MAX + 1];
 };
 
-struct session_walk *session_walk_new(int flows_fd) {
+struct session_walk *session_walk_new(const struct signal_tables *tables) {
     struct session_walk *walk = calloc(1, sizeof(*walk));
     if (walk)
-        walk->fd = flows_fd;
+        walk->tables = tables;
     return walk;
 }
 
@@ -46,31 +54,80 @@ static void count_half(struct session_walk *walk, const struct chart_signal_half
                         half->agreed.burst_tolerance <= HTB_EXPEDITED_BURST_TOLERANCE;
 }
 
+/* A signal may have come since the batch was read: an entry is looked at once more before it goes. */
+static void look_at_flow(struct session_walk *walk, uint32_t k, uint64_t now_ns) {
+    const struct chart_signal_config *config = &walk->tables->config;
+    bool pressed = walk->kept_last >= PRESSED || walk->kept >= PRESSED;
+    int fd = walk->tables->fds.flows;
+    struct chart_signal_flow again;
+
+    walk->kept++;
+    for (int half = 0; half < 2; half++)
+        count_half(walk, &walk->flows[k].halves[half], now_ns);
+    if (signal_flow_over(&walk->flows[k], config, now_ns, pressed) &&
+        bpf_map_lookup_elem(fd, &walk->keys[k], &again) == 0 && signal_flow_over(&again, config, now_ns, pressed) &&
+        bpf_map_delete_elem(fd, &walk->keys[k]) == 0)
+        walk->kept--;
+}
+
+static void look_at_user(struct session_walk *walk, uint32_t k, uint64_t now_ns) {
+    int fd = walk->tables->fds.users;
+    struct chart_signal_user again;
+
+    if (signal_user_over(&walk->users[k], now_ns) && bpf_map_lookup_elem(fd, &walk->user_keys[k], &again) == 0 &&
+        signal_user_over(&again, now_ns))
+        bpf_map_delete_elem(fd, &walk->user_keys[k]);
+}
+
+/* One batch of the table whose turn it is. 0, -ENOENT when it was the last, or another negative errno. */
+static int look_at_batch(struct session_walk *walk, uint64_t now_ns) {
+    uint32_t count = BATCH;
+    bool users = walk->users_turn;
+    int fd = users ? walk->tables->fds.users : walk->tables->fds.flows, error = 0;
+
+    if (bpf_map_lookup_batch(fd, walk->begun ? &walk->place : NULL, &walk->place,
+                             users ? (void *)walk->user_keys : (void *)walk->keys,
+                             users ? (void *)walk->users : (void *)walk->flows, &count, NULL))
+        error = -errno;
+    if (error && error != -ENOENT)
+        return error;
+    for (uint32_t k = 0; k < count; k++) {
+        if (users)
+            look_at_user(walk, k, now_ns);
+        else
+            look_at_flow(walk, k, now_ns);
+    }
+    walk->begun = !error;
+    return error;
+}
+
 bool session_walk_step(struct session_walk *walk, uint64_t now_ns, int *ret_error) {
     *ret_error = 0;
     for (int i = 0; i < BATCHES_PER_STEP; i++) {
-        uint32_t count = BATCH;
-        int error = bpf_map_lookup_batch(walk->fd, walk->begun ? &walk->place : NULL, &walk->place, walk->keys,
-                                         walk->flows, &count, NULL)
-                        ? -errno
-                        : 0;
-        if (error && error != -ENOENT) {
-            *ret_error = error;
-            walk->begun = false;
-            memset(walk->now, 0, sizeof(walk->now));
-            return false;
+        int error = look_at_batch(walk, now_ns);
+
+        if (!error)
+            continue;
+        if (error == -ENOENT && !walk->users_turn) {
+            walk->users_turn = true;
+            continue;
         }
-        for (uint32_t k = 0; k < count; k++)
-            for (int half = 0; half < 2; half++)
-                count_half(walk, &walk->flows[k].halves[half], now_ns);
-        walk->begun = !error;
-        if (error) {
+        if (error == -ENOENT) {
             memcpy(walk->last, walk->now, sizeof(walk->last));
-            memset(walk->now, 0, sizeof(walk->now));
-            return true;
+            walk->kept_last = walk->kept;
+        } else {
+            *ret_error = error;
         }
+        memset(walk->now, 0, sizeof(walk->now));
+        walk->kept = 0;
+        walk->begun = walk->users_turn = false;
+        return error == -ENOENT;
     }
     return false;
+}
+
+uint32_t session_walk_kept(const struct session_walk *walk) {
+    return walk->kept_last;
 }
 
 void session_walk_forget(struct session_walk *walk, uint16_t rule) {

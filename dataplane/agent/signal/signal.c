@@ -40,6 +40,8 @@
 #define GUARANTEED_PER_MILLE 500u
 /* A rate of the file holds until it is read again, renewed every second. */
 #define RATE_LEASE_US 3000000u
+/* How long a node says that its table was full after it was. */
+#define ROOM_FAULT_US 180000000ll
 
 struct attached {
     uint32_t ifindex;
@@ -79,6 +81,10 @@ struct state {
     char error[SIGNAL_FILE_ERROR_LEN];
     bool complained;
     bool running;
+    /* Requests and flows for which the table of flows had no room: how many, and when there were more of them. */
+    uint64_t without_room;
+    int64_t without_room_us;
+    char room_fault[160];
 };
 
 static const char *const counter_names[CHART_COUNTERS] = {
@@ -112,6 +118,8 @@ static const char *const counter_names[CHART_COUNTERS] = {
     [CHART_COUNT_WOULD_TAKE] = "would_take",
     [CHART_COUNT_NO_ROOM] = "no_room",
     [CHART_COUNT_OVER_BUDGET] = "over_budget",
+    [CHART_COUNT_UNKEPT] = "unkept",
+    [CHART_COUNT_UNKNOWN_USER] = "unknown_user",
 };
 
 static int load_program(struct state *state) {
@@ -141,6 +149,7 @@ static int make_tables(struct state *state) {
         .loads = bpf_map__fd(program->maps.signal_loads),
         .counters = bpf_map__fd(program->maps.signal_counters),
         .flows = bpf_map__fd(program->maps.signal_flows),
+        .users = bpf_map__fd(program->maps.signal_users),
     };
     state->tables = signal_tables_new(&fds, agent_options(state->agent)->state_dir);
     return state->tables ? 0 : -ENOMEM;
@@ -385,8 +394,31 @@ out:
         close(fd);
 }
 
+/* Whether flows found no room in the table of flows lately. */
+static void look_for_room(struct state *state, int64_t now_us) {
+    uint64_t count = signal_tables_count(state->tables, CHART_COUNT_NO_ROOM) +
+                     signal_tables_count(state->tables, CHART_COUNT_UNKEPT);
+    bool told = state->room_fault[0];
+
+    if (count != state->without_room) {
+        state->without_room = count;
+        state->without_room_us = now_us;
+        snprintf(
+            state->room_fault, sizeof(state->room_fault),
+            "the table of in-band flows was full (%d): %llu requests were dropped or not made; rates that flows have "
+            "stay",
+            CHART_SIGNAL_FLOWS_MAX, (unsigned long long)count);
+        if (!told)
+            log_warning("%s", state->room_fault);
+    } else if (told && now_us > state->without_room_us + ROOM_FAULT_US) {
+        state->room_fault[0] = '\0';
+        log_info("the table of in-band flows has room again");
+    }
+}
+
 static void on_second(void *context) {
     struct state *state = context;
+    look_for_room(state, agent_now_us());
     follow_links(state);
     apply(state);
     for (size_t i = 0; i < state->n_links; i++)
@@ -438,13 +470,17 @@ size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]) {
         return 0;
     for (uint32_t i = 0; i < CHART_COUNTERS && n < SIGNAL_REFUSED_MAX; i++) {
         bool refused = (i < CHART_QOS_ERRORS && i != CHART_QOS_NOT_IP) || i == CHART_COUNT_UNAUTHORISED ||
-                       i == CHART_COUNT_NO_ROOM || i == CHART_COUNT_OVER_BUDGET;
+                       i == CHART_COUNT_NO_ROOM || i == CHART_COUNT_OVER_BUDGET || i == CHART_COUNT_UNKEPT;
         uint64_t count = refused && counter_names[i] ? signal_tables_count(receiving->tables, i) : 0;
 
         if (count)
             ret[n++] = (struct signal_refused){counter_names[i], count};
     }
     return n;
+}
+
+const char *signal_source_room_fault(void) {
+    return signal_source_runs() ? receiving->room_fault : "";
 }
 
 bool signal_source_runs(void) {
@@ -548,7 +584,7 @@ static int open_module(struct agent *agent, void **ret_state) {
     int error = load_program(state);
     error = error ? error : make_tables(state);
     error = error ? error : attach_sockets(state);
-    error = error ? error : signal_rules_run(state->rules, bpf_map__fd(state->program->maps.signal_flows));
+    error = error ? error : signal_rules_run(state->rules, state->tables);
     if (error) {
         log_error("in-band signalling cannot start, flows go on without it: %s", strerror(-error));
         snprintf(state->error, sizeof(state->error), "cannot start: %s", strerror(-error));
@@ -592,6 +628,9 @@ static void status(void *context, struct cJSON *object) {
     if (!state->running)
         return;
     cJSON_AddNumberToObject(signalling, "element", policy_now(state).element);
+    cJSON_AddNumberToObject(signalling, "flows", signal_rules_kept(state->rules));
+    cJSON_AddNumberToObject(signalling, "flows_max", CHART_SIGNAL_FLOWS_MAX);
+    cJSON_AddStringToObject(signalling, "room_fault", state->room_fault);
     add_links(state, cJSON_AddArrayToObject(signalling, "links"));
     struct cJSON *counters = cJSON_AddObjectToObject(signalling, "counters");
     for (uint32_t i = 0; i < CHART_COUNTERS; i++)

@@ -12,7 +12,7 @@
 #include "signal/signal_keys.h"
 #include "signal/signal_source.h"
 
-/* Of 100 ms: how often a walk over the flow table begins. */
+/* Of 100 ms: how often a walk over the tables begins. */
 #define WALK_EVERY_TICKS 20u
 
 struct signal_rules {
@@ -50,8 +50,8 @@ void signal_rules_free(struct signal_rules *rules) {
     free(rules);
 }
 
-int signal_rules_run(struct signal_rules *rules, int flows_fd) {
-    rules->walk = session_walk_new(flows_fd);
+int signal_rules_run(struct signal_rules *rules, const struct signal_tables *tables) {
+    rules->walk = session_walk_new(tables);
     return rules->walk ? 0 : -ENOMEM;
 }
 
@@ -65,15 +65,17 @@ size_t signal_rules_asks(struct signal_rules *rules, int64_t now_us, struct sign
 }
 
 void signal_rules_tick(struct signal_rules *rules) {
-    struct session_rule_state one;
     int error;
     rules->ticks++;
-    if (!rules->walk || (!rules->walking && rules->ticks % WALK_EVERY_TICKS != 0) ||
-        !session_rules_list(rules->stated, &one, 1))
+    if (!rules->walk || (!rules->walking && rules->ticks % WALK_EVERY_TICKS != 0))
         return;
     rules->walking = !session_walk_step(rules->walk, signal_monotonic_ns(), &error) && !error;
     if (error)
-        log_warning("sessions could not be counted: %s", strerror(-error));
+        log_warning("sessions could not be counted, and what is over stays: %s", strerror(-error));
+}
+
+uint32_t signal_rules_kept(const struct signal_rules *rules) {
+    return rules->walk ? session_walk_kept(rules->walk) : 0;
 }
 
 int signal_source_rule(const struct session_rule *rule, int64_t now_us) {

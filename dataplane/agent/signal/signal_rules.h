@@ -14,8 +14,11 @@ struct signal_rules;
 /* One at a time. NULL: no memory. */
 struct signal_rules *signal_rules_new(void);
 void signal_rules_free(struct signal_rules *rules);
-/* Signalling runs, with this flow table: from now on its sessions are counted. 0 or -ENOMEM. */
-int signal_rules_run(struct signal_rules *rules, int flows_fd);
+/* Signalling runs with these tables: from now on its sessions are counted, and what is over is taken out of them. 0 or
+ * -ENOMEM. */
+int signal_rules_run(struct signal_rules *rules, const struct signal_tables *tables);
+/* Flows in the table, as the last walk left it. */
+uint32_t signal_rules_kept(const struct signal_rules *rules);
 /* Whether the asks have become others since they were last taken. */
 bool signal_rules_due(const struct signal_rules *rules, int64_t now_us);
 size_t signal_rules_asks(struct signal_rules *rules, int64_t now_us, struct signal_ask *ret, size_t room);

@@ -37,6 +37,8 @@ struct signal_refused {
 };
 #define SIGNAL_REFUSED_MAX 24
 size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]);
+/* That flows found no room in the table of flows within the last minutes, a sentence for people; "": they did. */
+const char *signal_source_room_fault(void);
 /* An enabled session rule of the streams (session_rules.h), one that is none any more, and this node's tags
  * ("name=value"), by which rules find it. Taken up within 100 ms; asked by after a second. 1: changed, 0: as before or
  * no room, or a negative errno. */

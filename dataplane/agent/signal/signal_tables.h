@@ -113,7 +113,7 @@ struct signal_policy {
 
 /* Descriptors of the maps; they stay the caller's. */
 struct signal_map_fds {
-    int config, in, out, next_hops, authorisations, asks, links, loads, counters, flows;
+    int config, in, out, next_hops, authorisations, asks, links, loads, counters, flows, users;
 };
 
 /* `directory`: where sequences are kept over a restart; NULL: nowhere. NULL: no memory. */

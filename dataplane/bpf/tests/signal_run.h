@@ -91,8 +91,8 @@ static inline void signal_run_authorise(struct signal_run *run, uint64_t guarant
     signal_tables_authorisations(run->tables, &all, guaranteed_bps || available_bps ? 1 : 0, 1);
 }
 
-/* With a table of flows of this kind and size. */
-static inline int signal_run_open_with(struct signal_run *run, enum bpf_map_type type, uint32_t flows) {
+/* With a table for so many flows. */
+static inline int signal_run_open_with(struct signal_run *run, uint32_t flows) {
     const struct signal_link link = {
         .ifindex = LOOPBACK, .header_bytes = ETHERNET, .explicit_bps = LINK_BPS, .guaranteed_bps = LINK_BPS / 2};
     struct signal_policy policy = {.element = OWN, .mode = DECIDE_MODE_ENFORCE};
@@ -105,7 +105,6 @@ static inline int signal_run_open_with(struct signal_run *run, enum bpf_map_type
     run->program = chart_signal_program__open();
     if (!run->program)
         return -ENOMEM;
-    bpf_map__set_type(run->program->maps.signal_flows, type);
     bpf_map__set_max_entries(run->program->maps.signal_flows, flows);
     int error = chart_signal_program__load(run->program);
     if (error)
@@ -121,6 +120,7 @@ static inline int signal_run_open_with(struct signal_run *run, enum bpf_map_type
         .loads = bpf_map__fd(run->program->maps.signal_loads),
         .counters = bpf_map__fd(run->program->maps.signal_counters),
         .flows = bpf_map__fd(run->program->maps.signal_flows),
+        .users = bpf_map__fd(run->program->maps.signal_users),
     };
     run->tables = signal_tables_new(&fds, NULL);
     decide_parse_prefix("10.9.9.2", &policy.shim4);
@@ -135,7 +135,7 @@ static inline int signal_run_open_with(struct signal_run *run, enum bpf_map_type
 }
 
 static inline int signal_run_open(struct signal_run *run) {
-    return signal_run_open_with(run, BPF_MAP_TYPE_LRU_HASH, CHART_SIGNAL_FLOWS_MAX);
+    return signal_run_open_with(run, CHART_SIGNAL_FLOWS_MAX);
 }
 
 static inline void signal_run_close(struct signal_run *run) {

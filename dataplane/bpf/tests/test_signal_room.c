@@ -14,9 +14,8 @@ static struct frame asked_by(uint8_t status, uint16_t port) {
     return frame;
 }
 
-/* A table that evicts nothing stands for one whose eviction finds nothing. */
 static int open_full(void **state) {
-    int error = signal_run_open_with(&run, BPF_MAP_TYPE_HASH, ROOM);
+    int error = signal_run_open_with(&run, ROOM);
     (void)state;
     for (uint16_t i = 0; i < ROOM && !error; i++)
         assert_int_equal(asked_by(CHART_REQUEST, (uint16_t)(1024 + i)).verdict, TCX_NEXT_VERDICT);
