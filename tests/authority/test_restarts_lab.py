@@ -1,8 +1,8 @@
 """Agents start anew, as an upgrade does it: flows that begin at once afterwards get their rates.
 
-An agent that starts has new epochs of its keys made. A neighbour that knows nothing of them yet must not make flows wait
-for its next regular question to the authority, which is up to 5 s away: a flow asks six times within 1.2 s, and then not
-again for 10 s.
+An agent that starts has new epochs of its keys made. A neighbour that knows nothing of them yet must not make flows
+wait for its next regular question to the authority, which is up to 5 s away: a flow asks six times within 1.2 s, and
+then not again for 10 s.
 """
 
 from __future__ import annotations
