@@ -73,7 +73,7 @@ static void describe(const struct signal_tables *tables, const struct chart_sign
         .element = element_towards(tables, last ? source : destination),
         .kept_bps = half->slot > now_ns / CHART_SLOT_NS ? half->held_bps : 0,
         .agreed_bps = rate_of(origin ? &half->agreed : &half->asked),
-        .age_ms = (uint32_t)((now_ns - half->last_ns) / NS_PER_MS),
+        .age_ms = half->last_ns < now_ns ? (uint32_t)((now_ns - half->last_ns) / NS_PER_MS) : 0,
         .lease_ms = origin && half->expires_ns > now_ns ? (uint32_t)((half->expires_ns - now_ns) / NS_PER_MS) : 0,
     };
     write_end(source, high_sends ? key->high_port : key->low_port, ret->source, sizeof(ret->source));
@@ -83,11 +83,12 @@ static void describe(const struct signal_tables *tables, const struct chart_sign
 }
 
 static bool lately(const struct signal_tables *tables, const struct chart_signal_half *half, uint64_t now_ns) {
-    if (half->role == CHART_ROLE_NONE || !half->last_ns || half->last_ns > now_ns)
+    if (half->role == CHART_ROLE_NONE || !half->last_ns)
         return false;
     if (half->role == CHART_ROLE_ORIGIN && half->state == CHART_SOCKET_NONE)
         return false;
-    return now_ns - half->last_ns < tables->config.idle_ns;
+    /* A signal may have come since the time was looked at. */
+    return half->last_ns >= now_ns || now_ns - half->last_ns < tables->config.idle_ns;
 }
 
 size_t signal_tables_flows(const struct signal_tables *tables, struct signal_flow *ret, size_t max) {

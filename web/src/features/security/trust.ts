@@ -67,6 +67,7 @@ const REASONS: Record<string, string> = {
   not_shim: "datagram on the signalling port is not a signal",
   bad_shim: "wrong version or length of the UDP shim",
   no_room: "no room in the table of flows: dropped",
+  unkept: "flow of this node without room in the table of flows: asks later",
   over_budget: "not verified: too many of the same sender failed before",
 };
 export const reasonWords = (reason: string): string => REASONS[reason] ?? reason.replaceAll("_", " ");
