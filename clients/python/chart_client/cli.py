@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,6 +42,8 @@ from chart_client.transport import DEFAULT_SERVER, Transport, development_token
 
 GROUP = "chart.commands"
 
+Add = Callable[[typer.Typer], None]
+
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -73,69 +76,88 @@ def version(server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) 
         typer.echo(f"chart {found['chart']}, gateway {found['gateway'] or 'unreachable'}")
 
 
+def _commands() -> dict[str, Add]:
+    """The platform's own commands by name, in the order of the help; each adds itself to the application."""
+    groups = {
+        "request": request.app,
+        "node": network.node,
+        "link": network.link,
+        "policy": network.policy,
+        "measurement": network.measurement,
+        "session-rule": session_rule.app,
+        "tenant": tenant.app,
+        "settings": settings.app,
+        "tunnels": tunnels.app,
+        "receipt": receipt.app,
+        "quota": admission.quota,
+        "callback": admission.callback,
+        "authorisation": observed.authorisation,
+        "enrolment": identity.enrolment,
+        "identity": identity.identity,
+        "peer": trust.peer,
+        "next-hop": trust.next_hop,
+        "flow": observed.flow,
+        "sensing": sensing.sensing,
+        "snapshot": sensing.snapshot,
+        "estimate": ranking.app,
+        "mesh": mesh.app,
+        "pair-group": pair_group.app,
+        "alert": alerts.alert,
+    }
+    single: dict[str, Callable[..., None]] = {
+        "path": admission.path,
+        "audit": observed.audit,
+        "series": stated.series,
+        "apply": apply.apply,
+        "export": apply.export,
+        "events": network.events,
+        "explain": explain,
+        "doctor": doctor,
+        "token": token,
+        "version": version,
+    }
+    adds: dict[str, Add] = {name: partial(_add_group, name=name, group=group) for name, group in groups.items()}
+    adds |= {name: partial(_add_command, name=name, command=command) for name, command in single.items()}
+    adds["run"] = partial(_add_command, name="run", command=run, context_settings=_PASS_ON)
+    return adds
+
+
+def _add_group(app: typer.Typer, *, name: str, group: typer.Typer) -> None:
+    app.add_typer(group, name=name)
+
+
+def _add_command(
+    app: typer.Typer, *, name: str, command: Callable[..., None], context_settings: dict[str, Any] | None = None
+) -> None:
+    app.command(name, context_settings=context_settings)(command)
+
+
+network.node.add_typer(edges.edge, name="edge")
+network.node.add_typer(node_ends.end, name="end")
+_OWN = _commands()
+
+
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The application. Sub-commands of other distributions are imported only when named, or for the list of all."""
+    """The application, with the one command that is named, as making the parsers of all takes a third of a second; with
+    all of them when none is named, or one that the platform does not have (of other distributions, or mistyped).
+    """
     app = typer.Typer(
         help="CHART: explicit rates for every flow.", no_args_is_help=True, pretty_exceptions_enable=False
     )
-    app.add_typer(request.app, name="request")
-    for name in ("node", "link", "policy", "measurement"):
-        app.add_typer(getattr(network, name), name=name)
-    network.node.add_typer(edges.edge, name="edge")
-    network.node.add_typer(node_ends.end, name="end")
-    app.add_typer(session_rule.app, name="session-rule")
-    app.add_typer(tenant.app, name="tenant")
-    app.add_typer(settings.app, name="settings")
-    app.add_typer(tunnels.app, name="tunnels")
-    app.add_typer(receipt.app, name="receipt")
-    app.add_typer(admission.quota, name="quota")
-    app.add_typer(admission.callback, name="callback")
-    app.command()(admission.path)
-    app.add_typer(observed.authorisation, name="authorisation")
-    app.add_typer(identity.enrolment, name="enrolment")
-    app.add_typer(identity.identity, name="identity")
-    app.add_typer(trust.peer, name="peer")
-    app.add_typer(trust.next_hop, name="next-hop")
-    app.add_typer(observed.flow, name="flow")
-    app.command()(observed.audit)
-    app.command()(stated.series)
-    for name in ("sensing", "snapshot"):
-        app.add_typer(getattr(sensing, name), name=name)
-    app.add_typer(ranking.app, name="estimate")
-    app.add_typer(mesh.app, name="mesh")
-    app.add_typer(pair_group.app, name="pair-group")
-    app.add_typer(alerts.alert, name="alert")
-    app.command()(apply.apply)
-    app.command()(apply.export)
-    app.command()(network.events)
-    app.command()(explain)
-    app.command(context_settings=_PASS_ON)(run)
-    app.command()(doctor)
-    app.command()(token)
-    app.command()(version)
+    # With a callback the application is a group, also with one command.
+    app.callback()(_no_options)
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
-    own = {
-        *(
-            "request",
-            "node",
-            "link",
-            "policy",
-            "measurement",
-            "tunnels",
-            "receipt",
-            "events",
-            "path",
-            "quota",
-            "callback",
-        ),
-        *("sensing", "estimate", "snapshot", "mesh", "pair-group", "alert", "authorisation", "flow", "audit", "series"),
-        *("enrolment", "identity", "peer", "next-hop", "session-rule"),
-        *("apply", "export"),
-        *("explain", "run", "doctor", "token", "version"),
-    }
-    if first not in own:
-        _add_others(app, first)
+    if first in _OWN:
+        _OWN[first](app)
+        return app
+    for add in _OWN.values():
+        add(app)
+    _add_others(app, first)
     return app
+
+
+def _no_options() -> None:
+    """Options of the command itself: none besides the help."""
 
 
 def _add_others(app: typer.Typer, wanted: str | None) -> None:

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from chart_client import Client, NotFoundError, ProblemError
@@ -28,8 +30,10 @@ def operations() -> set[Operation]:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[tuple[str, list[Operation]]]:
-    """A server whose lists are empty and that knows nothing else, and what it was asked."""
+def recording(*, deletes: bool = False) -> Iterator[tuple[str, list[Operation]]]:
+    """A server whose lists are empty and that knows nothing else, and what it was asked. ``deletes``: it deletes what
+    it is told to.
+    """
     asked: list[Operation] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -37,6 +41,10 @@ def recording() -> Iterator[tuple[str, list[Operation]]]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             path = urlsplit(self.path).path
             asked.append((self.command, path))
+            if deletes and self.command == "DELETE":
+                self.send_response(204)
+                self.end_headers()
+                return
             empty = self.command == "GET" and path.count("/") == 2 and path != "/v1/events"
             said = {"items": []} if empty else {"title": "not found", "status": 404, "detail": "there is nothing here"}
             body = json.dumps(said).encode()
@@ -342,3 +350,30 @@ def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             assert result.exit_code != 2, f"chart {line}: {result.output}"
         left = unreached(asked) - NOT_IN_SHELL
     assert left == set()
+
+
+def deleting(group: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of the tree that deletes, by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from deleting(command, *before, name)
+        elif name.startswith("delete"):
+            yield (*before, name), command
+
+
+def test_what_deletes_says_so_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHART_TOKEN", "token")
+    found = dict(deleting(typer.main.get_command(build())))
+    assert ("pair-group", "delete") in found
+    assert [name for name, command in found.items() if "as_json" not in {one.name for one in command.params}] == []
+    # An edge and an end are parts of their node, which has to be there.
+    own = {name for name in found if name not in {("node", "edge", "delete"), ("node", "end", "delete")}}
+    lines = [line.split() for line in COMMANDS.strip().splitlines()]
+    with recording(deletes=True) as (url, _):
+        monkeypatch.setenv("CHART_SERVER", url)
+        for name in sorted(own):
+            words = [*next(line for line in lines if tuple(line[: len(name)]) == name), "--json"]
+            result = CliRunner().invoke(build(words), words)
+            assert result.exit_code == 0, f"chart {' '.join(words)}: {result.output}"
+            said = words[len(name) : -1]
+            assert json.loads(result.stdout) == {"deleted": said[0] if len(said) == 1 else said}, words

@@ -116,6 +116,7 @@ def delete_quota(
     """Remove a quota; the default quota applies again."""
     with session(server, token, as_json=as_json) as client:
         client.quotas.delete(application)
+    told({"deleted": application}, f"{application} has the default quota again", as_json=as_json)
 
 
 def _show(found: list[Quota], *, as_json: bool) -> None:

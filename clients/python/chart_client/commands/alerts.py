@@ -119,7 +119,9 @@ def delete_rule(
     rule_id: Annotated[str, typer.Argument(metavar="ID")],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Remove an alert rule; its alerts are resolved."""
-    with session(server, token) as client:
+    with session(server, token, as_json=as_json) as client:
         client.alerts.delete_rule(rule_id)
+    told({"deleted": rule_id}, f"{rule_id} is removed", as_json=as_json)

@@ -1,12 +1,13 @@
 """`chart explain REQUEST|FLOW`. Of a rate request: match, path, bottleneck, grant, kernel value, measured rate, first
 cause of a shortfall. Of a flow that asks in band (`10.0.0.1:40000-10.0.0.4:5001` or a part of it): its rate, and of
-every hop the state and the epoch of the key that it signs with.
+every hop the state and the epoch of the key that it signs with. Of both: ends of tunnels, proxies and edges on the way.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from chart_client.commands.common import (
     session,
 )
 from chart_client.commands.completion import requests
+from chart_client.commands.explain_way import Part, ends_of_flow, networks, way
 from chart_client.models import Confirmation, Link, RateRequest
 from chart_client.observed import InBandFlow, InBandHop
 from chart_client.rate_requests import shortfall
@@ -48,6 +50,7 @@ class Explanation:
     kernel_rate_bps: int | None
     measured_bps: float | None
     cause: str | None
+    way: list[Part] = field(default_factory=list)
 
 
 def match_words(request: RateRequest) -> str:
@@ -149,7 +152,26 @@ def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
         kernel_rate_bps=known.kernel_rate_bps if known else None,
         measured_bps=measured_bps,
         cause=first_cause(request, path, measured_bps),
+        way=way_of_request(client, request),
     )
+
+
+def way_of_request(client: Client, request: RateRequest) -> list[Part]:
+    """Ends of tunnels, proxies and edges that its flows meet."""
+    asked, nodes = request.request, list(client.nodes.list())
+    addresses = {node.id: node.addresses for node in nodes}
+    sources = [*asked.source_prefixes, asked.source_prefix or "", asked.source, *addresses.get(asked.source, ())]
+    destinations = [*asked.destination_prefixes, asked.destination_prefix or "", asked.destination]
+    destinations += addresses.get(asked.destination, ())
+    path = [*(link.split(":")[0] for link in request.path), asked.destination]
+    return way(nodes, client.tunnels.list(), networks(sources), networks(destinations), path)
+
+
+def show_way(parts: Sequence[Part]) -> None:
+    """A table, when there is anything."""
+    if parts:
+        rows = [(one.kind, one.node, one.by, one.state, one.why_not or "-") for one in parts]
+        print_table(("on its way", "node", "by", "state", "why not"), rows, "")
 
 
 def is_flow(text: str) -> bool:
@@ -184,13 +206,29 @@ def explain_flow(wanted: str, server: str, token: str, *, as_json: bool) -> None
     """The in-band flows that fit."""
     with session(server, token, as_json=as_json) as client:
         found = list(client.in_band_flows.list(wanted))
+        nodes, tunnels = list(client.nodes.list()), list(client.tunnels.list())
+    ways = [
+        way(nodes, tunnels, *ends_of_flow(f"{one.source}-{one.destination}"), [hop.node for hop in one.hops])
+        for one in found
+    ]
+    # A flow that does not ask in band may go through a tunnel or a proxy all the same.
+    stated = [] if found else way(nodes, tunnels, *ends_of_flow(wanted), [])
     if as_json:
-        print_json([one.model_dump(mode="json") for one in found])
-    for one in found if not as_json else ():
-        show_in_band(one)
+        told = [{**one.model_dump(mode="json"), "way": _parts(parts)} for one, parts in zip(found, ways, strict=True)]
+        print_json(told or ([{"flow": wanted, "hops": [], "way": _parts(stated)}] if stated else []))
+    else:
+        for one, parts in zip(found, ways, strict=True):
+            show_in_band(one)
+            show_way(parts)
+        show_way(stated)
     if not found:
         console.print(f"no flow {wanted} is signalled in band; nodes report every two seconds", markup=False)
-        raise typer.Exit(1)
+        if not stated:
+            raise typer.Exit(1)
+
+
+def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in parts]
 
 
 def explain(
@@ -207,7 +245,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain the rate of a request (match, path, bottleneck, enforced and measured rate, cause of a shortfall) or of a
-    flow that asks in band (state and key epoch of every hop).
+    flow that asks in band (state and key epoch of every hop); ends of tunnels, proxies and edges on the way.
     """
     if is_flow(request_id):
         explain_flow(request_id, server, token, as_json=as_json)
@@ -230,6 +268,7 @@ def explain(
         for link in found.path
     ]
     print_table(("path", "capacity", "sent", "fair share", "drops"), rows, "path        none")
+    show_way(found.way)
     out.print(f"granted     {format_bps(found.granted_bps)} of {format_bps(request.request.guaranteed_bps)}")
     out.print(f"kernel      {format_bps(found.kernel_rate_bps)}")
     out.print(f"measured    {format_bps(found.measured_bps)}")
@@ -249,4 +288,5 @@ def _plain(request: RateRequest, found: Explanation) -> dict[str, Any]:
         "kernel_rate_bps": found.kernel_rate_bps,
         "measured_bps": found.measured_bps,
         "cause": found.cause,
+        "way": _parts(found.way),
     }

@@ -150,10 +150,13 @@ def set_mesh(
 
 
 @app.command("delete")
-def delete_mesh(mesh_id: MeshId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "") -> None:
+def delete_mesh(
+    mesh_id: MeshId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
     """Remove a mesh; stored results are kept."""
-    with session(server, token) as client:
+    with session(server, token, as_json=as_json) as client:
         client.meshes.delete(mesh_id)
+    told({"deleted": mesh_id}, f"{mesh_id} is removed; its results are kept", as_json=as_json)
 
 
 @app.command("coverage")

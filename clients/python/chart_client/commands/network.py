@@ -22,6 +22,7 @@ from chart_client.commands.common import (
     rate_option,
     session,
     show_all,
+    told,
     value_words,
     weight_of,
 )
@@ -154,10 +155,12 @@ def delete_policy(
     policy_id: Annotated[str, typer.Argument(metavar="NODE")],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Remove the policy of a node; the node follows the default policy."""
-    with session(server, token) as client:
+    with session(server, token, as_json=as_json) as client:
         client.policies.delete(policy_id)
+    told({"deleted": policy_id}, f"{policy_id} follows the default policy", as_json=as_json)
 
 
 def _show_policies(found: list[Policy], *, as_json: bool) -> None:

@@ -86,6 +86,7 @@ def delete_authorisation(
     """Revoke an authorisation; running flows become best effort."""
     with session(server, token, as_json=as_json) as client:
         client.authorisations.delete(authorisation_id)
+    told({"deleted": authorisation_id}, f"{authorisation_id} is revoked", as_json=as_json)
 
 
 def audit(

@@ -117,10 +117,13 @@ def set_group(
 
 
 @app.command("delete")
-def delete_group(group_id: GroupId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "") -> None:
+def delete_group(
+    group_id: GroupId, server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False
+) -> None:
     """Remove a group; what was measured stays."""
-    with session(server, token) as client:
+    with session(server, token, as_json=as_json) as client:
         client.pair_groups.delete(group_id)
+    told({"deleted": group_id}, f"{group_id} is removed; its results are kept", as_json=as_json)
 
 
 @app.command("series")

@@ -123,10 +123,12 @@ def delete_configuration(
     configuration_id: Annotated[str, typer.Argument(metavar="ID")],
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Remove a sensing configuration; stored results are kept."""
-    with session(server, token) as client:
+    with session(server, token, as_json=as_json) as client:
         client.sensing_configurations.delete(configuration_id)
+    told({"deleted": configuration_id}, f"{configuration_id} is removed; its results are kept", as_json=as_json)
 
 
 @sensing.command("run")

@@ -61,6 +61,7 @@ def delete_node(
     """Remove a node; remove its links first."""
     with session(server, token, as_json=as_json) as client:
         client.nodes.delete(node_id)
+    told({"deleted": node_id}, f"{node_id} is removed", as_json=as_json)
 
 
 @node.command("keys")
@@ -128,6 +129,7 @@ def delete_link(
     """Remove a link; requests on it are admitted on another path or become degraded."""
     with session(server, token, as_json=as_json) as client:
         client.links.delete(link_id)
+    told({"deleted": link_id}, f"{link_id} is removed", as_json=as_json)
 
 
 @link.command("capacity")
