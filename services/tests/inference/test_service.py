@@ -427,7 +427,8 @@ async def test_meshes_are_told_what_to_measure_next() -> None:
         assert frozenset(("alpha", "bravo")) not in wanted()
         # What has been measured makes room for another.
         done = next(iter(wanted()))
-        await bench.measure(*sorted(done), 5000.0)
+        first, second = sorted(done)
+        await bench.measure(first, second, 5000.0)
         await eventually(lambda: told(without=done))
         await state.close()
 
