@@ -7,7 +7,7 @@ pairs that were never measured are judged. The methods are those of Netvigator, 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,16 @@ def measure(hidden: Observations, fraction: float, seed: int) -> Observations:
                 values[pair.destination, pair.source] = truth[pair.destination, pair.source]
         spent += len(asked)
     return known
+
+
+def measure_at_random(hidden: Observations, fraction: float, seed: int) -> Observations:
+    """What is known once as many pairs, drawn by chance, are measured."""
+    rows, columns = hidden.pairs()
+    there = np.flatnonzero(np.isfinite(hidden.values[rows, columns]))
+    drawn = np.random.default_rng(seed).permutation(there)[: int(fraction * len(there))]
+    hide = np.ones(len(rows), dtype=bool)
+    hide[drawn] = False
+    return hidden.without(rows[hide], columns[hide])
 
 
 def judge(hidden: Observations, known: Observations, estimates: Estimates) -> Judged:
@@ -175,6 +185,14 @@ def figures(
     ]
 
 
+def random_figures(rtt: Judged, in_top: float) -> list[Figure]:
+    """What as many pairs give when chance and not inference chooses them: for comparison, not judged."""
+    return [
+        Figure("rtt_median_relative_error_at_random", float(np.median(rtt.errors)), "ratio"),
+        Figure("closest_in_top5_at_random", in_top, "ratio"),
+    ]
+
+
 def run(settings: Settings, report: Report) -> Outcome:
     """Both metrics, then the time of a refresh."""
     rtt_file = settings.rtt_file or data_folder() / RTT_FILE
@@ -190,6 +208,8 @@ def run(settings: Settings, report: Report) -> Outcome:
     rtt = judge(hidden, known, estimates)
     in_top = closest(hidden, known, estimates)
     in_top_with_measured = closest(hidden, known, estimates, with_measured=True)
+    report("round-trip times, pairs by chance", 0.35)
+    random_rtt, random_top = _by_chance(hidden, fraction, settings.seed)
     report("throughput", 0.5)
     known_directed, estimates_directed, trials_directed = _infer(directed, throughput_fraction, settings.seed)
     throughput = judge(directed, known_directed, estimates_directed)
@@ -201,6 +221,7 @@ def run(settings: Settings, report: Report) -> Outcome:
     report(f"refresh of {REFRESH_NODES} nodes", 0.7)
     refresh_s = refresh_seconds(settings.seed)
     result = figures(rtt, in_top, throughput, refresh_s, in_top_with_measured, fraction)
+    result += random_figures(random_rtt, random_top)
     details = {
         "rtt": _detail(hidden, rtt, trials),
         "throughput": _detail(directed, throughput, trials_directed),
@@ -209,8 +230,15 @@ def run(settings: Settings, report: Report) -> Outcome:
     return Outcome(result, table(result, details), details, lambda path: plot(rtt, throughput, path))
 
 
-def _infer(hidden: Observations, fraction: float, seed: int) -> tuple[Observations, Estimates, dict[str, float]]:
-    known = measure(hidden, fraction, seed)
+def _by_chance(hidden: Observations, fraction: float, seed: int) -> tuple[Judged, float]:
+    known, estimates, _ = _infer(hidden, fraction, seed, measure_at_random)
+    return judge(hidden, known, estimates), closest(hidden, known, estimates)
+
+
+def _infer(
+    hidden: Observations, fraction: float, seed: int, choose: Callable[..., Observations] = measure
+) -> tuple[Observations, Estimates, dict[str, float]]:
+    known = choose(hidden, fraction, seed)
     if int(known.measured.sum()) < 3:
         raise LabError("the fraction leaves nothing to learn from")
     inference = Inference(seed=seed)
