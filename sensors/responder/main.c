@@ -151,7 +151,7 @@ static int run(struct parameters *parameters, struct failure *failure) {
     if (parameters->generate_key[0])
         return keyring_generate(parameters->generate_key, failure);
     if (!parameters->key_file[0])
-        return failure_set(failure, FAILURE_USAGE, "--key-file is missing");
+        return failure_set(failure, FAILURE_USAGE, "no key: --generate-key FILE makes one, --key-file FILE uses it");
     if (keyring_load(parameters->key_file, &keyring, failure) < 0)
         return -1;
     if (parameters->bind.count == 0)
