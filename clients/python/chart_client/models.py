@@ -20,6 +20,14 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class EgressLink(Model):
+    """A link of a node that packets of a grant were seen to leave by; `share` of the newest interval, 0 to 1."""
+
+    link: str
+    sent_bytes: int = 0
+    share: float = 0.0
+
+
 class Confirmation(Model):
     """Status of a grant at one node of its path."""
 
@@ -32,6 +40,8 @@ class Confirmation(Model):
     sent_bytes: int = 0
     delivered_bytes: int = 0
     counted_at: datetime | None = None
+    egress: list[EgressLink] = Field(default_factory=list)
+    against_routes: bool = False
 
 
 class RequestedRate(Model):

@@ -14,6 +14,7 @@ from chart.gateway.schemas.rate_requests import (
     Callback,
     CallbackState,
     Confirmation,
+    EgressLink,
     Enforcement,
     GrantedRate,
     GrantState,
@@ -145,7 +146,16 @@ def confirmation(status: grant_status_pb2.GrantStatus) -> Confirmation:
         sent_bytes=status.sent_bytes,
         delivered_bytes=status.delivered_bytes,
         counted_at=timestamp_or_none(status.counted_at_us),
+        egress=[
+            EgressLink(link=one.link_id, sent_bytes=one.sent_bytes, share=_share(one, status)) for one in status.egress
+        ],
+        against_routes=status.egress_against_routes,
     )
+
+
+def _share(link: grant_status_pb2.EgressLink, status: grant_status_pb2.GrantStatus) -> float:
+    total = sum(one.recent_bytes for one in status.egress)
+    return round(link.recent_bytes / total, 3) if total else 0.0
 
 
 def state_of(request: rate_request_pb2.RateRequest) -> RequestState:
@@ -162,6 +172,8 @@ def state_of(request: rate_request_pb2.RateRequest) -> RequestState:
         return "PENDING"
     if request.service_state == states.SERVICE_STATE_DEGRADED:
         return "DEGRADED"
+    if request.off_path:
+        return "OFF_PATH"
     return "NO_MATCHING_FLOW" if request.unmatched_since_us else "ENFORCED"
 
 

@@ -2526,6 +2526,16 @@ export interface components {
              * @description When the node read both counters from its kernel.
              */
             counted_at: string | null;
+            /**
+             * Egress
+             * @description Where the node saw packets of the grant leave last, the link with the most octets first.
+             */
+            egress: components["schemas"]["EgressLink"][];
+            /**
+             * Against Routes
+             * @description They leave by a link that the node's routes do not name; commitments follow the packets.
+             */
+            against_routes: boolean;
         };
         /**
          * Coverage
@@ -2584,6 +2594,24 @@ export interface components {
              * @description Why the last run gave no result.
              */
             error: string;
+        };
+        /**
+         * EgressLink
+         * @description A link of a node that packets of a grant were seen to leave by.
+         */
+        EgressLink: {
+            /** Link */
+            link: string;
+            /**
+             * Sent Bytes
+             * @description Octets of IP since the node has the grant.
+             */
+            sent_bytes: number;
+            /**
+             * Share
+             * @description Of the newest interval in which packets left, 0 to 1.
+             */
+            share: number;
         };
         /**
          * Enrolment
@@ -4680,10 +4708,10 @@ export interface components {
             owner: string;
             /**
              * State
-             * @description The states in a word, the one first that says most. NO_MATCHING_FLOW: enforced, but no flow was seen that it matches, for 20 s or longer.
+             * @description The states in a word, the one first that says most. NO_MATCHING_FLOW: enforced, but no flow was seen that it matches, for 20 s or longer. OFF_PATH: enforced, but packets were seen to leave by a link that is not committed.
              * @enum {string}
              */
-            state: "HELD" | "RESERVED" | "PENDING" | "ENFORCED" | "NO_MATCHING_FLOW" | "DEGRADED" | "PREEMPTED" | "FAILED" | "RELEASED" | "EXPIRED" | "CANCELLED";
+            state: "HELD" | "RESERVED" | "PENDING" | "ENFORCED" | "NO_MATCHING_FLOW" | "OFF_PATH" | "DEGRADED" | "PREEMPTED" | "FAILED" | "RELEASED" | "EXPIRED" | "CANCELLED";
             /**
              * Lifecycle
              * @enum {string}

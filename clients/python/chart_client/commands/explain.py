@@ -96,6 +96,8 @@ def first_cause(request: RateRequest, path: list[Link], measured_bps: float | No
         return f"the service is {request.service_state.lower()}: {request.reason or 'no reason reported'}"
     if request.enforcement != "ENFORCED":
         return f"not enforced: {shortfall(request)}"
+    if request.state == "OFF_PATH":
+        return request.warning
     known = sender(request)
     if known is not None and known.matching_flows == 0:
         return f"no flow on {known.node} matches: {match_words(request)}"
@@ -269,6 +271,10 @@ def explain(
     ]
     print_table(("path", "capacity", "sent", "fair share", "drops"), rows, "path        none")
     show_way(found.way)
+    for node in request.confirmations:
+        if node.against_routes:
+            leaves = ", ".join(f"{one.link} ({one.share:.0%})" for one in node.egress)
+            out.print(f"diverted    packets leave {node.node} by {leaves}, against its routes", markup=False)
     out.print(f"granted     {format_bps(found.granted_bps)} of {format_bps(request.request.guaranteed_bps)}")
     out.print(f"kernel      {format_bps(found.kernel_rate_bps)}")
     out.print(f"measured    {format_bps(found.measured_bps)}")

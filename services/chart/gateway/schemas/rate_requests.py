@@ -35,6 +35,7 @@ RequestState = Literal[
     "PENDING",
     "ENFORCED",
     "NO_MATCHING_FLOW",
+    "OFF_PATH",
     "DEGRADED",
     "PREEMPTED",
     "FAILED",
@@ -203,6 +204,14 @@ class RequestedRate(Output):
     description: str
 
 
+class EgressLink(Output):
+    """A link of a node that packets of a grant were seen to leave by."""
+
+    link: str
+    sent_bytes: int = Field(description="Octets of IP since the node has the grant.")
+    share: float = Field(description="Of the newest interval in which packets left, 0 to 1.")
+
+
 class Confirmation(Output):
     """Status of a grant at one node of its path."""
 
@@ -219,6 +228,12 @@ class Confirmation(Output):
     sent_bytes: int = Field(description="Sent under the grant since it was applied.")
     delivered_bytes: int = Field(description="Acknowledged by the receiver, as counted by the sending node.")
     counted_at: Timestamp | None = Field(description="When the node read both counters from its kernel.")
+    egress: list[EgressLink] = Field(
+        description="Where the node saw packets of the grant leave last, the link with the most octets first."
+    )
+    against_routes: bool = Field(
+        description="They leave by a link that the node's routes do not name; commitments follow the packets."
+    )
 
 
 class RateRequest(Output):
@@ -230,7 +245,8 @@ class RateRequest(Output):
     state: RequestState = Field(
         description=(
             "The states in a word, the one first that says most. NO_MATCHING_FLOW: enforced, but no flow was seen that"
-            " it matches, for 20 s or longer."
+            " it matches, for 20 s or longer. OFF_PATH: enforced, but packets were seen to leave by a link that is not"
+            " committed."
         )
     )
     lifecycle: Lifecycle

@@ -55,6 +55,7 @@ function firstCause(request: RateRequest, path: Link[], measuredBps: number | nu
   if (request.service_state !== "GRANTED")
     return `the service is ${request.service_state.toLowerCase()}${why}`;
   if (request.enforcement !== "ENFORCED") return `not enforced: ${unconfirmed(request)}`;
+  if (request.state === "OFF_PATH") return request.warning;
   const known = sender(request);
   if (!known) return null;
   if (known.matching_flows === 0) return `no flow on ${known.node} matches: ${matchWords(request)}`;

@@ -12,6 +12,7 @@ const STATES: Record<RateRequest["state"], { tone: Tone; text: string }> = {
   PENDING: { tone: "busy", text: "pending" },
   ENFORCED: { tone: "good", text: "enforced" },
   NO_MATCHING_FLOW: { tone: "busy", text: "no matching flow" },
+  OFF_PATH: { tone: "bad", text: "off its path" },
   DEGRADED: { tone: "busy", text: "enforced, degraded" },
   PREEMPTED: { tone: "bad", text: "pre-empted" },
   FAILED: { tone: "bad", text: "not enforced" },
