@@ -40,6 +40,8 @@ static void a_node_tells_interfaces_with_their_links(void **state) {
     assert_int_equal(netlink_open(&node->netlink), 0);
     assert_int_equal(routes_open(&node->routes), 0);
     node->options = &options;
+    node->decide = decide_new("alpha");
+    assert_non_null(node->decide);
     node->links[3] = (struct node_link){.used = true, .id = "alpha:n0", .interface_name = "n0"};
     assert_int_equal(node_routes_addresses("bravo", addresses, 5, node), 0);
 
@@ -65,6 +67,7 @@ static void a_node_tells_interfaces_with_their_links(void **state) {
     assert_string_equal(told.routes[3].hops[1].link_id, "");
 
     free(node->told_routes);
+    decide_free(node->decide);
     routes_close(&node->routes);
     netlink_close(&node->netlink);
     free(node);
