@@ -1,8 +1,8 @@
 """Agents start anew, as an upgrade does it: flows that begin at once afterwards get their rates.
 
-An agent that starts has new epochs of its keys made, for both directions. A neighbour that sees an epoch unknown to it asks
-for the keys at once; one that signs with an epoch that the started agent refuses learns it with its next regular question
-to the authority, up to 5 s later. A flow asks six times within 1.2 s, and then again after 10 s.
+An agent that starts has new epochs of its keys made, for both directions. A neighbour that sees an epoch unknown to it
+asks for the keys at once; one that signs with an epoch that the started agent refuses learns it with its next regular
+question to the authority, up to 5 s later. A flow asks six times within 1.2 s, and then again after 10 s.
 """
 
 from __future__ import annotations
