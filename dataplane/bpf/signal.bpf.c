@@ -15,7 +15,9 @@
 #include "common.bpf.h"
 
 #include "bucket.bpf.h"
+#include "signal_keep.bpf.h"
 #include "signal_origin.bpf.h"
+#include "signal_return.bpf.h"
 #include "signal_sockopt.bpf.h"
 #include "signal_write.bpf.h"
 
@@ -24,17 +26,9 @@
 char LICENSE[] SEC("license") = "GPL";
 
 #define TCX_NEXT -1
-#define TC_DROP 2
 #define FIB_OUTPUT_NONE 0u
 /* Depth of the bucket of an expedited flow as time at its rate; two full packets at least. */
 #define EXPEDITED_DEPTH_NS 10000000ull
-
-/* Octets in front of the IP header; more than an Ethernet header: not a link of ours. */
-static __always_inline __u32 head_of(struct __sk_buff *skb) {
-    __u32 ifindex = skb->ifindex;
-    const struct chart_signal_link *link = bpf_map_lookup_elem(&signal_links, &ifindex);
-    return link ? link->header_bytes : ~0u;
-}
 
 /* Send a signal ahead of this packet: a clone of it, which passes signal_egress once more and is written there. */
 static __always_inline void send_ahead(struct __sk_buff *skb, const struct chart_qos *qos, __u32 element, __u32 carrier,
@@ -96,73 +90,6 @@ static __always_inline void send_own(struct __sk_buff *skb, const struct signal_
                            now_ns);
     }
     send_ahead(skb, &qos, element, carrier, hop->shim_address);
-}
-
-/* Keep scratch->fresh as the flow of scratch->seen from now on, and leave zeros there. NULL: no room. */
-static __always_inline struct chart_signal_flow *keep_flow(struct signal_scratch *scratch, __u32 direction,
-                                                           __u64 now_ns) {
-    const struct chart_signal_key *key = &scratch->seen.key;
-    struct chart_signal_half *half = signal_half(&scratch->fresh, direction);
-
-    /* Not over yet, should the agent come by before there is a request. */
-    half->last_ns = now_ns;
-    bpf_map_update_elem(&signal_flows, key, &scratch->fresh, BPF_NOEXIST);
-    __builtin_memset(half, 0, sizeof(*half));
-    return bpf_map_lookup_elem(&signal_flows, key);
-}
-
-/* A packet on its way out whose flow is not kept: is there something to ask for it? True: it is kept now. A flow for
- * which there is nothing to ask stands in a table that forgets, so that however many come they take no room from those
- * that hold a rate. A function of its own for the sake of the stack. */
-SIGNAL_FUNCTION int look_first(struct __sk_buff *skb) {
-    const struct chart_signal_config *config = signal_configuration();
-    const struct chart_socket_request *request;
-    struct chart_signal_judged *judged;
-    struct chart_signal_judgement *before = NULL;
-    struct signal_scratch *scratch;
-    struct chart_signal_half *half;
-    struct bpf_sock *sk = skb->sk;
-    struct signal_packet *packet;
-    __u32 zero = 0, way;
-    bool asks;
-
-    scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
-    if (!scratch || !config)
-        return false;
-    packet = &scratch->seen;
-    way = packet->direction & 1;
-    judged = config->n_asks ? bpf_map_lookup_elem(&signal_judged, &packet->key) : NULL;
-    if (judged)
-        before = way ? &judged->ways[1] : &judged->ways[0];
-    if (before && !(packet->tcp_flags & TCP_SYN) && before->generation == config->generation &&
-        (before->until_ns == ~0ull || bpf_ktime_get_coarse_ns() < before->until_ns))
-        return false;
-    sk = sk ? bpf_sk_fullsock(sk) : NULL;
-    request = sk ? bpf_sk_storage_get(&signal_requests, sk, 0, 0) : NULL;
-    if ((!request && !config->n_asks) || (packet->tcp_flags & TCP_RST))
-        return false;
-    half = signal_half(&scratch->fresh, way);
-    signal_judge(half, packet, request, bpf_ktime_get_ns());
-    asks = half->role == CHART_ROLE_ORIGIN;
-    if (asks && config->mode == CHART_SIGNALLING_ENFORCE) {
-        if (keep_flow(scratch, way, bpf_ktime_get_ns()))
-            return true;
-        signal_count(CHART_COUNT_UNKEPT);
-    } else {
-        __builtin_memset(half, 0, sizeof(*half));
-        asks = false;
-    }
-    if (!judged) {
-        static const struct chart_signal_judged nothing;
-        bpf_map_update_elem(&signal_judged, &packet->key, &nothing, BPF_NOEXIST);
-        judged = bpf_map_lookup_elem(&signal_judged, &packet->key);
-    }
-    if (!judged)
-        return false;
-    before = way ? &judged->ways[1] : &judged->ways[0];
-    before->generation = config->generation;
-    before->until_ns = asks ? bpf_ktime_get_coarse_ns() + config->legacy_ns : ~0ull;
-    return false;
 }
 
 static __always_inline int become_signal(struct __sk_buff *skb) {
@@ -366,96 +293,6 @@ SIGNAL_FUNCTION int take_forward(struct __sk_buff *skb, struct signal_scratch *s
     if (qos->status == CHART_CLOSE)
         half->role = CHART_ROLE_NONE;
     return true;
-}
-
-/* The addresses of an Ethernet frame that goes back. */
-SIGNAL_FUNCTION int swap_hardware(struct __sk_buff *skb) {
-    __u8 hardware[12], turned[12];
-
-    if (bpf_skb_load_bytes(skb, 0, hardware, sizeof(hardware)))
-        return CHART_QOS_TRUNCATED;
-    __builtin_memcpy(turned, hardware + 6, 6);
-    __builtin_memcpy(turned + 6, hardware, 6);
-    return bpf_skb_store_bytes(skb, 0, turned, sizeof(turned), 0) ? CHART_QOS_NO_ROOM : CHART_QOS_OK;
-}
-
-/* Send the answer back at once in the place of what came: a flow of datagrams may have no packets that way. */
-SIGNAL_FUNCTION int turn_round(struct __sk_buff *skb, struct signal_scratch *scratch, struct chart_signal_half *half,
-                               const struct chart_signal_hop *hop, __u32 shim) {
-    struct chart_signal *signal;
-    struct chart_flow *flow;
-    __u8 *packet, swap[16], ports[4], family;
-    __u32 transport, head = head_of(skb);
-    int error;
-
-    if (!scratch || !half || !hop || head > ETHERNET_HEADER)
-        return TC_DROP;
-    signal = &scratch->parsed.signal;
-    flow = &scratch->parsed.flow;
-    packet = scratch->packet;
-    family = flow->family;
-    transport = family == 4 ? IPV4_HEADER + CHART_IPV4_OPTION_OCTETS : IPV6_HEADER + CHART_IPV6_HOP_OCTETS;
-    if (!shim && scratch->parsed.transport_offset != transport)
-        return TC_DROP; /* other options beside ours: not what an element sends */
-    signal->qos = half->agreed;
-    signal->qos.direction = CHART_BACKWARD;
-    signal->qos.status = half->pending - 1;
-    half->pending = 0;
-    __builtin_memcpy(swap, flow->source, 16);
-    __builtin_memcpy(flow->source, flow->destination, 16);
-    __builtin_memcpy(flow->destination, swap, 16);
-    __builtin_memcpy(ports, flow->selector + 2, 2);
-    __builtin_memcpy(ports + 2, flow->selector, 2);
-    __builtin_memcpy(flow->selector, ports, 4);
-    error = signal_sign(scratch, hop->element);
-    if (error)
-        return TC_DROP;
-    if (family == 4) {
-        __builtin_memcpy(swap, packet + 12, 4);
-        __builtin_memcpy(packet + 12, packet + 16, 4);
-        if (shim)
-            __builtin_memcpy(packet + 16, hop->shim_address + 12, 4);
-        else
-            __builtin_memcpy(packet + 16, swap, 4);
-        packet[8] = HOP_LIMIT;
-        if (shim)
-            chart_put16(packet + 10, chart_ipv4_checksum(packet, IPV4_HEADER));
-        else
-            error = chart_ipv4_rewrite(packet, IPV4_HEADER + 2, signal);
-    } else {
-        __builtin_memcpy(swap, packet + 8, 16);
-        __builtin_memcpy(packet + 8, packet + 24, 16);
-        if (shim)
-            __builtin_memcpy(packet + 24, hop->shim_address, 16);
-        else
-            __builtin_memcpy(packet + 24, swap, 16);
-        packet[7] = HOP_LIMIT;
-        if (!shim)
-            error = chart_ipv6_rewrite(packet, IPV6_HEADER + 4, signal);
-    }
-    if (error)
-        return TC_DROP;
-    if (shim)
-        signal_shim_write(scratch);
-    else
-        /* Addresses and ports change places: the checksum stays right. */
-        __builtin_memcpy(packet + transport, ports, 4);
-    if (family == 4)
-        error = bpf_skb_store_bytes(skb, head, packet,
-                                    shim ? IPV4_HEADER + SHIM_UDP_OCTETS + CHART_SHIM_IPV4_OCTETS
-                                         : IPV4_HEADER + CHART_IPV4_OPTION_OCTETS + 4,
-                                    0);
-    else
-        error = bpf_skb_store_bytes(
-            skb, head, packet,
-            shim ? IPV6_HEADER + SHIM_UDP_OCTETS + CHART_SHIM_IPV6_OCTETS : IPV6_HEADER + CHART_IPV6_HOP_OCTETS + 4, 0);
-    if (!error && head)
-        error = swap_hardware(skb);
-    if (error)
-        return TC_DROP;
-    signal_count(CHART_COUNT_SENT);
-    skb->mark = CHART_MARK_SIGNAL;
-    return (int)bpf_redirect(skb->ifindex, 0);
 }
 
 /* Sign for the next element and put the signal back into its packet. Returns the verdict. */
