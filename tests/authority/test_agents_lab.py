@@ -37,10 +37,7 @@ def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[World]:
             world.start_authority()
             for name in ("alpha", "bravo"):
                 world.start_agent(name)
-            addresses = {name: f"{lab.address(name)}/32" for name in ("alpha", "bravo")}
-            for here, there in (("alpha", "bravo"), ("bravo", "alpha")):
-                body = {"element": here, "prefix": addresses[there], "next_element": there}
-                world.operator("PUT", "/v1/next-hops", body)
+            world.introduce("alpha", "bravo")
             yield world
         finally:
             world.stop()

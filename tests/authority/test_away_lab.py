@@ -54,9 +54,7 @@ def test_flows_go_on_without_the_authority_and_all_comes_back(place: World) -> N
     first = place.start_authority()
     for name in NODES:
         place.start_agent(name)
-    for here, there in (NODES, NODES[::-1]):
-        body = {"element": here, "prefix": f"{place.lab.address(there)}/32", "next_element": there}
-        place.operator("PUT", "/v1/next-hops", body)
+    place.introduce(*NODES)
     flow = Flow(place.lab, seconds=120)
     try:
         for name in NODES:

@@ -40,10 +40,9 @@ def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[World]:
         world = World(lab, postgres, tmp_path, life_s=120, lead_s=5)
         try:
             world.start_authority()
-            for here, there in (NODES, NODES[::-1]):
-                world.start_agent(here, rules=False)
-                body = {"element": here, "prefix": f"{lab.address(there)}/32", "next_element": there}
-                world.operator("PUT", "/v1/next-hops", body)
+            for name in NODES:
+                world.start_agent(name, rules=False)
+            world.introduce(*NODES)
             for name in NODES:
                 assert poll(lambda name=name: world.keys(name) >= 2, limit_s=20), world.logs()  # type: ignore[misc]
             yield world

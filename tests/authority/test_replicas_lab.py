@@ -37,9 +37,7 @@ def test_agents_go_on_with_the_next_replica(place: World) -> None:
     place.start_authority()
     for name in NODES:
         place.start_agent(name)
-    for here, there in (NODES, NODES[::-1]):
-        body = {"element": here, "prefix": f"{place.lab.address(there)}/32", "next_element": there}
-        place.operator("PUT", "/v1/next-hops", body)
+    place.introduce(*NODES)
     flow = Flow(place.lab, seconds=90)
     try:
         for name in NODES:

@@ -58,9 +58,7 @@ def flow_gets_its_rate(place: World) -> bool:
 
 def test_flows_get_their_rates_right_after_an_agent_of_either_end_started_anew(place: World) -> None:
     agents = {name: place.start_agent(name) for name in NODES}
-    for here, there in (NODES, NODES[::-1]):
-        body = {"element": here, "prefix": f"{place.lab.address(there)}/32", "next_element": there}
-        place.operator("PUT", "/v1/next-hops", body)
+    place.introduce(*NODES)
     for name in NODES:
         assert poll(lambda name=name: place.keys(name) >= 2, limit_s=20), place.logs()  # type: ignore[misc]
     assert flow_gets_its_rate(place), place.logs()

@@ -78,6 +78,12 @@ class World:
         done = self.lab.exec("alpha", command)
         return json.loads(done.stdout) if done.stdout else None
 
+    def introduce(self, one: str, other: str) -> None:
+        """Each of two neighbours reaches the other without anybody between."""
+        for here, there in ((one, other), (other, one)):
+            body = {"element": here, "prefix": f"{self.lab.address(there)}/32", "next_element": there}
+            self.operator("PUT", "/v1/next-hops", body)
+
     def start_agent(self, name: str, *, rules: bool = True) -> subprocess.Popen[str]:
         """Enrols the node when it is not, and starts its agent. `rules`: a signal file asks for all TCP to PORT;
         without, the authority's tables are all there is. A rate file says the mode (`set_mode`), enforce at first."""
