@@ -540,7 +540,7 @@ int signal_ingress(struct __sk_buff *skb) {
         return TCX_NEXT;
     }
     if (!error)
-        error = signal_verify(scratch, skb->ifindex);
+        error = signal_verify(skb->ifindex);
     if (error) {
         if (error != CHART_QOS_NO_SIGNAL)
             signal_count((__u32)error);

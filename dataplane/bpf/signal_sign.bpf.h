@@ -87,8 +87,12 @@ static __always_inline void signal_charge(const struct chart_signal_sender *send
 }
 
 /* Verify scratch->parsed, which came in through this interface, and take its sequence. Order: sender and epoch, window,
- * budget, tag; the window moves only when all hold. Returns enum chart_qos_error, or CHART_COUNT_OVER_BUDGET. */
-SIGNAL_FUNCTION int signal_verify(struct signal_scratch *scratch, __u32 ifindex) {
+ * budget, tag; the window moves only when all hold. Returns enum chart_qos_error, or CHART_COUNT_OVER_BUDGET.
+ *
+ * Looks for the scratch itself: Linux before 6.2 takes no pointer that is an argument as the key of a map. */
+SIGNAL_FUNCTION int signal_verify(__u32 ifindex) {
+    __u32 zero = 0;
+    struct signal_scratch *scratch = bpf_map_lookup_elem(&signal_scratches, &zero);
     struct chart_signal_in_key key = {};
     struct chart_signal_in *in;
     struct chart_signal *signal;
