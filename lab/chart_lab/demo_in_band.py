@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from chart_lab.errors import LabError
 from chart_lab.experiments.framework import Figure
@@ -21,10 +23,11 @@ DURATION_S = 0.5
 LIMIT_S = 30.0
 
 
-def first_rate_s(lab: Lab, sender: str, receiver: str) -> float | None:
-    """Seconds from opening a flow until its program knows the available rate it asked for; None: it never did.
+@contextmanager
+def receiving(lab: Lab, receiver: str) -> Iterator[list[str]]:
+    """While chart-blast waits for one flow on a node: the command that sends it, to be completed.
 
-    Raises LabError when an end fails.
+    Raises LabError when the receiver does not listen.
     """
     tool = str(program(TOOL))
     listening = lab.popen(receiver, [tool, "receive", "--listen", str(PORT)], stderr=subprocess.PIPE)
@@ -32,13 +35,22 @@ def first_rate_s(lab: Lab, sender: str, receiver: str) -> float | None:
         assert listening.stderr is not None
         if "listening" not in listening.stderr.readline():
             raise LabError(f"chart-blast does not listen on {receiver}")
-        command = [tool, "send", "--connect", f"{lab.address(receiver)}:{PORT}", "--available", "all"]
-        done = lab.exec(sender, [*command, "--duration", str(DURATION_S), "--json"], check=False, timeout_s=LIMIT_S)
-        if done.returncode != 0:
-            raise LabError(f"chart-blast ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        yield [tool, "send", "--connect", f"{lab.address(receiver)}:{PORT}", "--available", "all",
+               "--duration", str(DURATION_S)]  # fmt: skip
     finally:
         listening.kill()
         listening.communicate()
+
+
+def first_rate_s(lab: Lab, sender: str, receiver: str) -> float | None:
+    """Seconds from opening a flow until its program knows the available rate it asked for; None: it never did.
+
+    Raises LabError when an end fails.
+    """
+    with receiving(lab, receiver) as command:
+        done = lab.exec(sender, [*command, "--json"], check=False, timeout_s=LIMIT_S)
+    if done.returncode != 0:
+        raise LabError(f"chart-blast ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     told = json.loads(done.stdout)["first_rate_s"]
     return None if told is None else float(told)
 

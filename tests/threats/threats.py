@@ -376,6 +376,18 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
     return threats.figures, threats.notes
 
 
+def write(out: Path, figures: dict[str, Figure], notes: dict[str, Any]) -> None:
+    """report.json with the figures, details.json with what was seen beside them."""
+    out.mkdir(parents=True, exist_ok=True)
+    listed = [
+        {"name": one.name, "value": one.value, "unit": one.unit, "goal": one.goal, "peer": one.peer}
+        for one in figures.values()
+    ]
+    report = {"command": "make threat-test", "description": DESCRIPTION, "figures": listed}
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    (out / "details.json").write_text(json.dumps(notes, indent=2) + "\n")
+
+
 def main() -> int:
     """Run; exit status 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -391,16 +403,11 @@ def main() -> int:
                 figures, notes = asyncio.run(run(platform, folder, issuer))
         finally:
             issuer.close()
+    # Nothing of this is lost when the last trial cannot be made.
+    write(out, figures, notes)
     granted, notes["flood beside granted flows"] = flood_network.trial()
     figures |= {one.name: one for one in granted}
-    out.mkdir(parents=True, exist_ok=True)
-    listed = [
-        {"name": one.name, "value": one.value, "unit": one.unit, "goal": one.goal, "peer": one.peer}
-        for one in figures.values()
-    ]
-    report = {"command": "make threat-test", "description": DESCRIPTION, "figures": listed}
-    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    (out / "details.json").write_text(json.dumps(notes, indent=2) + "\n")
+    write(out, figures, notes)
     for one in figures.values():
         verdict = {True: "met", False: "MISSED", None: ""}[one.met()]
         sys.stdout.write(f"{one.name:28} {one.value!s:>12} {one.unit:12} {one.goal or '':12} {verdict}\n")

@@ -30,6 +30,7 @@ def main() -> int:
         parser.error("--seeds has to be at least 1, --first-seed at least 0")
     report.same_hashes_everywhere(sys.argv[1:])
     arguments.out.mkdir(parents=True, exist_ok=True)
+    report.code()
     began = time.monotonic()
     try:
         before = report.read(arguments.out, arguments.first_seed) if arguments.resume else report.Summary()

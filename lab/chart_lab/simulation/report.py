@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -152,9 +153,12 @@ class NotTheSameError(ValueError):
     """A series cannot be gone on with; the message says why."""
 
 
+@cache
 def code() -> str:
     """What stands for everything that a run follows from but its seed: a hash of the sources that it runs, of the
     services and of the simulation, and of the agent's library.
+
+    Once, before the first seed: a seed that runs in this process loads further modules.
     """
     loaded = [getattr(module, "__file__", None) for name, module in sys.modules.items() if name.startswith("chart.")]
     found = hashlib.sha256()
