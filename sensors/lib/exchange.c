@@ -107,9 +107,7 @@ static int say_hello(struct exchange *exchange, double timeout_ms, const char *d
                 return 0;
             }
     }
-    return failure_set(failure, FAILURE_UNREACHABLE, "%.200s: %s", destination,
-                       network_error ? strerror(network_error)
-                                     : "no sensor-responder answers (not running, or another key)");
+    return session_unanswered(&exchange->session, destination, network_error, failure);
 }
 
 int exchange_open(struct exchange *exchange, const char *destination, uint16_t port, const struct keyring *keyring,

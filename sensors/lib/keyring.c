@@ -161,6 +161,8 @@ int keyring_generate(const char *path, struct failure *failure) {
     int length;
     int result = 0;
 
+    if (descriptor < 0 && errno == EEXIST)
+        return failure_set(failure, FAILURE_USAGE, "%.200s: is there already; remove it to make another key", path);
     if (descriptor < 0)
         return failure_from_errno(failure, errno, path);
     if (getrandom(secret, sizeof(secret), 0) != (ssize_t)sizeof(secret)) {

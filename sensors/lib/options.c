@@ -51,14 +51,24 @@ static const struct option_spec *spec_at(const struct option_table *table, size_
     return NULL;
 }
 
-void options_common_defaults(struct common_parameters *common) {
+void options_default_key_file(char ret_path[OPTION_TEXT_BYTES]) {
     const char *key_file = getenv("CHART_SENSOR_KEY_FILE");
 
+    if (!key_file)
+        key_file = access(OPTIONS_KEY_FILE, R_OK) == 0 ? OPTIONS_KEY_FILE : "";
+    snprintf(ret_path, OPTION_TEXT_BYTES, "%s", key_file);
+}
+
+int options_no_key(const char *how, struct failure *failure) {
+    if (access(OPTIONS_KEY_FILE, R_OK) < 0 && errno == EACCES)
+        return failure_set(failure, FAILURE_PERMISSION,
+                           OPTIONS_KEY_FILE ": only its owner may read it: run as that user, or name a copy by --key-file");
+    return failure_set(failure, FAILURE_USAGE, "no key: %s, or name a key file by --key-file", how);
+}
+
+void options_common_defaults(struct common_parameters *common) {
     *common = (struct common_parameters){.port = WIRE_DEFAULT_PORT};
-    if (!key_file && access(OPTIONS_KEY_FILE, R_OK) == 0)
-        key_file = OPTIONS_KEY_FILE;
-    if (key_file)
-        snprintf(common->key_file, sizeof(common->key_file), "%s", key_file);
+    options_default_key_file(common->key_file);
 }
 
 static int store_number(const struct option_spec *spec, double value, void *field, struct failure *failure) {

@@ -15,6 +15,8 @@
 #define OPTION_LIST_MAX 16
 /* Keys of a machine whose sensors are used from the shell. */
 #define OPTIONS_KEY_FILE "/etc/chart/sensor.keys"
+/* How a sensor gets its key. */
+#define OPTIONS_COPY_KEY "copy the responder's file to " OPTIONS_KEY_FILE " (mode 0600)"
 
 enum option_type {
     OPTION_FLAG,     /* bool */
@@ -82,7 +84,11 @@ enum option_result {
     OPTIONS_HELP = 1, /* --help was given and answered */
 };
 
-/* The usual port, and the key file that the environment names, else that of the machine if it can be read. */
+/* The key file that the environment names, else that of the machine if it can be read; else empty. */
+void options_default_key_file(char ret_path[OPTION_TEXT_BYTES]);
+/* Say that there is no key, and `how` to get one into the machine's file; returns -1. */
+int options_no_key(const char *how, struct failure *failure);
+/* The usual port, and the default key file. */
 void options_common_defaults(struct common_parameters *common);
 /* Read the command line into `parameters`, which holds the defaults. */
 int options_read_arguments(const struct option_table *table, int argc, char **argv, void *parameters,

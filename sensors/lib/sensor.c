@@ -34,9 +34,7 @@ int sensor_check_peer(const struct common_parameters *common, struct failure *fa
     if (!common->destination[0])
         return failure_set(failure, FAILURE_USAGE, "destination is missing (try --help)");
     if (!common->key_file[0] && !common->declare)
-        return failure_set(failure, FAILURE_USAGE,
-                           "no key: copy the responder's file to " OPTIONS_KEY_FILE
-                           " (mode 0600) or name it by --key-file");
+        return options_no_key(OPTIONS_COPY_KEY, failure);
     return 0;
 }
 
@@ -224,9 +222,7 @@ static int run(const struct sensor *sensor, const void *parameters, bool *ret_to
         return 0;
     }
     if (authenticated && !common->key_file[0])
-        return failure_set(failure, FAILURE_USAGE,
-                           "no key: copy the responder's file to " OPTIONS_KEY_FILE
-                           " (mode 0600) or name it by --key-file");
+        return options_no_key(OPTIONS_COPY_KEY, failure);
     if (authenticated && keyring_load(common->key_file, &keyring, failure) < 0)
         return -1;
     pacing_prepare();

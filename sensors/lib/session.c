@@ -59,3 +59,19 @@ int session_read(struct session *session, const uint8_t *bytes, size_t length, s
     *ret_header = header;
     return 0;
 }
+
+int session_unanswered(const struct session *session, const char *destination, int network_error,
+                       struct failure *failure) {
+    unsigned port = address_port(&session->remote);
+
+    if (network_error && network_error != ECONNREFUSED)
+        return failure_set(failure, FAILURE_UNREACHABLE, "%.200s: %s", destination, strerror(network_error));
+    if (network_error)
+        return failure_set(failure, FAILURE_UNREACHABLE,
+                           "%.100s: nothing listens on UDP port %u: start sensor-responder there, or name its port by --port",
+                           destination, port);
+    return failure_set(failure, FAILURE_UNREACHABLE,
+                       "%.100s: no sensor-responder answers on UDP port %u: start it there, let the port through, "
+                       "and use the same key file at both ends",
+                       destination, port);
+}

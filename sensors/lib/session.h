@@ -29,5 +29,8 @@ int64_t session_make(struct session *session, struct wire_header *header, size_t
 int64_t session_make_hello(struct session *session, uint8_t *bytes);
 /* Check an answer: authentic, of this session, in reply to us. -EBADMSG otherwise. Learns the token from WELCOME. */
 int session_read(struct session *session, const uint8_t *bytes, size_t length, struct wire_header *ret_header);
+/* Say what to do where no WELCOME came: `network_error` is the last errno of the socket or 0. Returns -1. */
+int session_unanswered(const struct session *session, const char *destination, int network_error,
+                       struct failure *failure);
 
 #endif

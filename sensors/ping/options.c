@@ -47,6 +47,6 @@ int ping_check(const struct ping_parameters *parameters, struct failure *failure
         return failure_set(failure, FAILURE_USAGE, "packet-bytes must be at least %u with udp",
                            WIRE_HEADER_BYTES + WIRE_IPV4_UDP_BYTES);
     if (udp && !parameters->common.key_file[0] && !parameters->common.declare)
-        return failure_set(failure, FAILURE_USAGE, "--key-file is missing (udp probes are authenticated)");
+        return options_no_key(OPTIONS_COPY_KEY, failure);
     return 0;
 }

@@ -300,11 +300,10 @@ int ping_run_summary(const struct ping_run *run, struct record *record, struct f
     if (run->answered == 0) {
         if (run->network_error == EPERM || run->network_error == EACCES)
             return failure_from_errno(failure, run->network_error, run->parameters.common.destination);
+        if (run->udp && !run->session.token)
+            return session_unanswered(&run->session, run->parameters.common.destination, run->network_error, failure);
         return failure_set(failure, FAILURE_UNREACHABLE, "%.200s: %s", run->parameters.common.destination,
-                           run->network_error ? strerror(run->network_error)
-                           : run->udp && !run->session.token
-                               ? "no sensor-responder answers (not running, or another key)"
-                               : "no reply to any probe");
+                           run->network_error ? strerror(run->network_error) : "no reply to any probe");
     }
     rtts_us = calloc(run->sent, sizeof(*rtts_us));
     if (!rtts_us)

@@ -38,7 +38,7 @@ static const struct option_spec SPECS[] = {
     {"bind", OPTION_LIST, OPTION_COMMAND_LINE, FIELD(bind), 0, 0, "ADDRESS", "address to serve, may repeat (0.0.0.0)"},
     {"port", OPTION_UNSIGNED, OPTION_COMMAND_LINE, FIELD(port), 1, 65535, "PORT", "UDP port (18300)"},
     {"key-file", OPTION_TEXT, OPTION_COMMAND_LINE, FIELD(key_file), 0, 0, "FILE",
-     "shared keys, mode 0600 ($CHART_SENSOR_KEY_FILE)"},
+     "shared keys, mode 0600 ($CHART_SENSOR_KEY_FILE, else " OPTIONS_KEY_FILE ")"},
     {"generate-key", OPTION_TEXT, OPTION_COMMAND_LINE, FIELD(generate_key), 0, 0, "FILE",
      "write a new random key file and exit"},
     {"reply-rate", OPTION_NUMBER, OPTION_COMMAND_LINE, FIELD(reply_rate), 1, 1e6, "N",
@@ -48,7 +48,7 @@ static const struct option_spec SPECS[] = {
 };
 static const struct option_table TABLE = {
     .program = "sensor-responder",
-    .synopsis = "--key-file FILE [--bind ADDRESS]... [--port PORT]",
+    .synopsis = "[--key-file FILE] [--bind ADDRESS]... [--port PORT]",
     .description = "Answer UDP echo probes and keep the arrival times of chirp trains, for known peers only.\n"
                    "SIGUSR1 prints the counters as one JSON line; SIGTERM and SIGINT print them and exit.",
     .specs = SPECS,
@@ -151,7 +151,7 @@ static int run(struct parameters *parameters, struct failure *failure) {
     if (parameters->generate_key[0])
         return keyring_generate(parameters->generate_key, failure);
     if (!parameters->key_file[0])
-        return failure_set(failure, FAILURE_USAGE, "no key: --generate-key FILE makes one, --key-file FILE uses it");
+        return options_no_key("sensor-responder --generate-key " OPTIONS_KEY_FILE " makes one", failure);
     if (keyring_load(parameters->key_file, &keyring, failure) < 0)
         return -1;
     if (parameters->bind.count == 0)
@@ -187,13 +187,11 @@ finish:
 
 int main(int argc, char **argv) {
     struct parameters parameters = {.port = WIRE_DEFAULT_PORT, .reply_rate = 1000, .reply_burst = 500};
-    const char *key_file = getenv("CHART_SENSOR_KEY_FILE");
     struct failure failure = {0};
     int result;
 
     pacing_prepare();
-    if (key_file)
-        snprintf(parameters.key_file, sizeof(parameters.key_file), "%s", key_file);
+    options_default_key_file(parameters.key_file);
     result = options_read_arguments(&TABLE, argc, argv, &parameters, &failure);
     if (result == OPTIONS_HELP)
         return 0;
