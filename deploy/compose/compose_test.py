@@ -160,7 +160,7 @@ def trusted(installation: Installation, rest: httpx.Client) -> list[dict[str, An
     least_rights(installation)
     found = trust.figures(installation, rest, NODES)
     found |= observability.figures(
-        installation.prometheus, lambda: installation.compose("logs", "--no-color", "collector")
+        installation.prometheus, lambda: installation.compose("logs", "--no-color", "collector"), NODES
     )
     say(", ".join(f"{name} {value:g}" for name, (value, _, _) in found.items()))
     for name, (value, _, goal) in found.items():

@@ -97,6 +97,7 @@ class Installation:
             **os.environ,
             "COMPOSE_PROJECT_NAME": PROJECT,
             "CHART_COMPOSE_SECRETS": str(scratch / "secrets.env"),
+            "CHART_COMPOSE_TARGETS": str(scratch / "test-targets"),
             "CHART_KEYCLOAK_PASSWORD": self._administrator,
             "CHART_APPLICATION_SECRET": self._application,
             "CHART_COMPOSE_WEB_PORT": str(web),

@@ -1,4 +1,4 @@
-"""What the compose test asks of compose.observability.yml: Prometheus scrapes every service, has every alert of the
+"""What the compose test asks of compose.observability.yml: Prometheus scrapes every service and node, has every alert of the
 chart and evaluates it, answers the query of every dashboard's panel, and the collector gets traces.
 
 Grafana is not asked: where its image cannot be pulled it is left out.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,31 @@ class ObservabilityError(RuntimeError):
     """What Prometheus or the collector lacks."""
 
 
-def targets_wanted(configuration: str) -> set[str]:
-    """HOST:PORT of everything that prometheus.yml scrapes."""
+Target = tuple[str, str]
+
+
+def services_wanted(configuration: str) -> set[Target]:
+    """Job and HOST:PORT of every service that prometheus.yml scrapes."""
     jobs = yaml.safe_load(configuration)["scrape_configs"]
-    return {target for job in jobs for static in job["static_configs"] for target in static["targets"]}
-
-
-def targets_down(wanted: set[str], answer: dict[str, Any]) -> dict[str, str]:
-    """Those of them that are not scraped, each with why; from the answer of /api/v1/targets."""
-    found = {one["labels"]["instance"]: one for one in answer["data"]["activeTargets"]}
     return {
-        target: found[target]["lastError"] or found[target]["health"] if target in found else "is not known"
+        (job["job_name"], target)
+        for job in jobs
+        for static in job.get("static_configs", [])
+        for target in static["targets"]
+    }
+
+
+def nodes_wanted(configuration: str, nodes: Iterable[str]) -> set[Target]:
+    """Job and name of every agent and sensor pod of nodes that it scrapes."""
+    jobs = yaml.safe_load(configuration)["scrape_configs"]
+    return {(job["job_name"], node) for job in jobs if "file_sd_configs" in job for node in nodes}
+
+
+def targets_down(wanted: set[Target], answer: dict[str, Any]) -> dict[str, str]:
+    """Those of them that are not scraped, each with why; from the answer of /api/v1/targets."""
+    found = {(one["labels"]["job"], one["labels"]["instance"]): one for one in answer["data"]["activeTargets"]}
+    return {
+        " ".join(target): found[target]["lastError"] or found[target]["health"] if target in found else "is not known"
         for target in wanted
         if target not in found or found[target]["health"] != "up"
     }
@@ -82,15 +96,16 @@ def _until_empty(complaints: Callable[[], dict[str, str]], what: str) -> None:
         time.sleep(1)
 
 
-def figures(prometheus: str, collected: Callable[[], str], wanted: set[str] | None = None) -> Facts:
+def figures(prometheus: str, collected: Callable[[], str], nodes: Iterable[str]) -> Facts:
     """Value, unit and goal by name. ``prometheus``: its address; ``collected``: what the collector has written;
-    ``wanted``: targets, by default those of prometheus.yml.
+    ``nodes``: which were enrolled.
 
     Raises:
         ObservabilityError: something is not there, or does not work.
         httpx.HTTPError: Prometheus does not answer.
     """
-    targets = targets_wanted(SCRAPED.read_text(encoding="utf-8")) if wanted is None else wanted
+    configuration = SCRAPED.read_text(encoding="utf-8")
+    services, on_nodes = services_wanted(configuration), nodes_wanted(configuration, nodes)
     rules = rules_wanted()
     with httpx.Client(base_url=f"{prometheus}/api/v1", timeout=10) as rest:
 
@@ -98,7 +113,7 @@ def figures(prometheus: str, collected: Callable[[], str], wanted: set[str] | No
             answer: dict[str, Any] = rest.get(path, params=query).raise_for_status().json()
             return answer
 
-        _until_empty(lambda: targets_down(targets, ask("/targets")), "Prometheus does not scrape all")
+        _until_empty(lambda: targets_down(services | on_nodes, ask("/targets")), "Prometheus does not scrape all")
         _until_empty(lambda: rules_wrong(rules, ask("/rules")), "Prometheus does not evaluate all rules")
         asked = refused = with_data = 0
         for path in sorted(DASHBOARDS.glob("*.json")):
@@ -109,7 +124,8 @@ def figures(prometheus: str, collected: Callable[[], str], wanted: set[str] | No
                 with_data += bool(answer.is_success and answer.json()["data"]["result"])
     _until_empty(lambda: {} if BATCH in collected() else {"collector": "no batch of traces"}, "no traces")
     return {
-        "prometheus_targets_up": (len(targets), "services", f"= {len(targets)}"),
+        "prometheus_targets_up": (len(services), "services", f"= {len(services)}"),
+        "prometheus_node_targets_up": (len(on_nodes), "agents and sensor pods", f"= {len(on_nodes)}"),
         "prometheus_rules_ok": (len(rules), "rules", f"= {len(rules)}"),
         "dashboard_queries_tried": (asked, "queries", ">= 1"),
         "dashboard_queries_refused": (refused, "queries", "= 0"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 import yaml
 
 from chart.maintenance import broker_identities
+from chart.sensor_pod.settings import PodSettings
 from chart_lab.platform.kafka import BrokerTls
 from chart_lab.platform.process_rights import Rights
 from chart_lab.platform.programs import SERVICES
@@ -190,12 +194,94 @@ def test_the_image_of_agents_has_code_of_the_messages_that_a_build_without_docke
     assert selected("dataplane/Dockerfile") == selected("mk/proto.mk")
 
 
-def test_prometheus_scrapes_every_service() -> None:
+def jobs() -> dict[str, dict[str, Any]]:
     configuration = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text(encoding="utf-8"))
-    targets = {
-        one for job in configuration["scrape_configs"] for static in job["static_configs"] for one in static["targets"]
-    }
+    return {job["job_name"]: job for job in configuration["scrape_configs"]}
+
+
+def test_prometheus_scrapes_every_service() -> None:
+    targets = {one for static in jobs()["chart"]["static_configs"] for one in static["targets"]}
     assert targets == {f"{name}:8080" for name in (*SERVICES, "authority", "gateway")}
+
+
+def scrape(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "CHART_COMPOSE_TARGETS": str(folder)}
+    command = [str(ROOT / "deploy/compose/scrape"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=10, check=False)
+
+
+def test_prometheus_scrapes_agents_and_pods_of_the_nodes_that_it_is_told_of(tmp_path: Path) -> None:
+    (mount,) = (
+        volume
+        for volume in load("compose.observability.yml")["services"]["prometheus"]["volumes"]
+        if "CHART_COMPOSE_TARGETS" in volume
+    )
+    folder = mount.removesuffix(":ro").rpartition(":")[2]
+    pod_port = PodSettings.model_fields["http_listen"].default.rpartition(":")[2]
+    for job, port in {"chart-agents": "18220", "chart-sensor-pods": pod_port}.items():
+        assert jobs()[job]["file_sd_configs"] == [{"files": [f"{folder}/*.yml"]}]
+        (relabel,) = jobs()[job]["relabel_configs"]
+        assert relabel == {
+            **{"source_labels": ["__address__"], "target_label": "__address__"},
+            "replacement": f"$1:{port}",
+        }
+    for name in AGENTS:
+        command = services()[name]["command"]
+        assert command[command.index("--metrics") + 1].endswith(":18220"), name
+    targets = tmp_path / "targets"
+    for node, host in {"site-1.example": "172.18.0.1", "alpha": "node-alpha", "six": "[2001:db8::1]"}.items():
+        assert scrape(targets, node, host).returncode == 0
+        (written,) = yaml.safe_load((targets / f"{node}.yml").read_text(encoding="utf-8"))
+        assert written == {"targets": [host], "labels": {"instance": node}}
+        assert stat.S_IMODE((targets / f"{node}.yml").stat().st_mode) == 0o644
+    assert scrape(targets, "--forget", "alpha").returncode == 0
+    assert sorted(path.name for path in targets.iterdir()) == ["site-1.example.yml", "six.yml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "usage: scrape NODE HOST"),
+        (("site-1",), "usage: scrape NODE HOST"),
+        (("../out", "host"), "is no name of a node"),
+        (("site-1", "host:18220"), "without a port"),
+        (("site-1", 'a"b'), "without a port"),
+    ],
+)
+def test_what_cannot_be_scraped_is_refused(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    refused = scrape(tmp_path / "targets", *arguments)
+    assert refused.returncode != 0
+    assert words in refused.stderr
+    assert not (tmp_path / "targets").exists()
+
+
+def test_agents_of_a_kernel_share_trinity_by_the_folder_of_the_host() -> None:
+    source = (ROOT / "dataplane/agent/grants/trinity_share.h").read_text(encoding="utf-8")
+    folder = re.search(r'TRINITY_DIRECTORY "(\S+)"', source)
+    assert folder
+    for name in AGENTS:
+        assert f"{folder[1]}:{folder[1]}" in services()[name]["volumes"], name
+
+
+@pytest.mark.parametrize(("networks", "address"), [("172.30.0.1 ", "172.30.0.1"), ("", "127.0.0.1")])
+def test_metrics_of_this_machine_s_agent_are_where_containers_reach_them(
+    tmp_path: Path, networks: str, address: str
+) -> None:
+    # An engine that knows the platform's network, or not yet.
+    engine = tmp_path / "docker"
+    asked = '[ "$*" = "network inspect -f {{range .IPAM.Config}}{{.Gateway}} {{end}} chart-asked_default" ]'
+    known = f'echo "{networks}"' if networks else "exit 1"
+    engine.write_text(
+        f'#!/bin/sh\ncase "$*" in *version*) echo 25.0.0;; *network*) {asked} && {known};; esac\n', encoding="utf-8"
+    )
+    engine.chmod(0o755)
+    environment = {
+        **{"PATH": f"{tmp_path}:{os.environ['PATH']}", "COMPOSE_PROJECT_NAME": "chart-asked"},
+        "CHART_COMPOSE_SECRETS": str(tmp_path / "secrets.env"),
+    }
+    command = [str(ROOT / "deploy/compose/compose"), "node-address"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=True)
+    assert told.stdout == f"{address}\n"
 
 
 def test_files_that_compose_mounts_are_there() -> None:
