@@ -62,7 +62,8 @@ void options_default_key_file(char ret_path[OPTION_TEXT_BYTES]) {
 int options_no_key(const char *how, struct failure *failure) {
     if (access(OPTIONS_KEY_FILE, R_OK) < 0 && errno == EACCES)
         return failure_set(failure, FAILURE_PERMISSION,
-                           OPTIONS_KEY_FILE ": only its owner may read it: run as that user, or name a copy by --key-file");
+                           OPTIONS_KEY_FILE
+                           ": only its owner may read it: run as that user, or name a copy by --key-file");
     return failure_set(failure, FAILURE_USAGE, "no key: %s, or name a key file by --key-file", how);
 }
 

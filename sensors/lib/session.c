@@ -67,9 +67,10 @@ int session_unanswered(const struct session *session, const char *destination, i
     if (network_error && network_error != ECONNREFUSED)
         return failure_set(failure, FAILURE_UNREACHABLE, "%.200s: %s", destination, strerror(network_error));
     if (network_error)
-        return failure_set(failure, FAILURE_UNREACHABLE,
-                           "%.100s: nothing listens on UDP port %u: start sensor-responder there, or name its port by --port",
-                           destination, port);
+        return failure_set(
+            failure, FAILURE_UNREACHABLE,
+            "%.100s: nothing listens on UDP port %u: start sensor-responder there, or name its port by --port",
+            destination, port);
     return failure_set(failure, FAILURE_UNREACHABLE,
                        "%.100s: no sensor-responder answers on UDP port %u: start it there, let the port through, "
                        "and use the same key file at both ends",
