@@ -80,6 +80,7 @@ static __always_inline void send_own(struct __sk_buff *skb, const struct signal_
     carrier = signal_choose_carrier(half, hop, out, status, config, now_ns);
     qos.status = status;
     if (status == CHART_REQUEST || status == CHART_RENEGOTIATE) {
+        signal_note_asked(out, config, half->last_ns);
         signal_link_offer(skb->ifindex, half, &qos, &packet->ends, signal_keep_ns(&qos, config));
     } else {
         if (status == CHART_CONFIRM) {
@@ -375,6 +376,31 @@ SIGNAL_FUNCTION int see_flow(struct signal_scratch *scratch) {
     return 0;
 }
 
+/* Which neighbours answer: a verified signal from one, and what is asked of the next one. */
+SIGNAL_FUNCTION int note_neighbour(const struct signal_scratch *scratch, const struct chart_signal_hop *hop,
+                                   __u64 now_ns) {
+    const struct chart_signal_config *config = signal_configuration();
+    const struct chart_qos *qos;
+    struct chart_signal_out *out;
+    __u32 element;
+
+    if (!scratch || !config)
+        return 0;
+    qos = &scratch->parsed.signal.qos;
+    if (qos->direction == CHART_BACKWARD) {
+        element = scratch->parsed.signal.sender;
+        out = bpf_map_lookup_elem(&signal_out, &element);
+        if (out)
+            out->asked_ns = 0;
+    } else if (hop && (qos->status == CHART_REQUEST || qos->status == CHART_RENEGOTIATE)) {
+        element = hop->element;
+        out = bpf_map_lookup_elem(&signal_out, &element);
+        if (out)
+            signal_note_asked(out, config, now_ns);
+    }
+    return 0;
+}
+
 /* A verified signal. */
 static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *scratch,
                                 const struct chart_signal_config *config, bool shim) {
@@ -396,6 +422,7 @@ static __always_inline int take(struct __sk_buff *skb, struct signal_scratch *sc
     }
     see_flow(scratch);
     hop = signal_next_hop(seen->ends.destination);
+    note_neighbour(scratch, hop, now_ns);
     entry = bpf_map_lookup_elem(&signal_flows, &seen->key);
     if (!entry && !backward && qos->status != CHART_CLOSE)
         entry = keep_flow(scratch, direction, now_ns);

@@ -146,9 +146,10 @@ struct chart_signal_out {
     struct chart_hmac_key key;
     __u32 sequence; /* used last */
     __u32 epoch;
-    __u32 unanswered; /* option requests in a row */
-    __u32 unused;
+    __u32 unanswered;    /* option requests in a row */
+    __u32 ignored;       /* requests and renewals sent when the element had answered nothing for `retry_ns` */
     __u64 shim_until_ns; /* the shim carries what begins before this */
+    __u64 asked_ns;      /* of the first request or renewal since the element's last answer; 0: it answered */
 };
 
 /* Key of `signal_next_hops`: octets of an address after the length of the prefix in bits. */

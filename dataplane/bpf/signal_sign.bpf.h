@@ -29,6 +29,18 @@ SIGNAL_FUNCTION int signal_sign(struct signal_scratch *scratch, __u32 element) {
     return CHART_QOS_OK;
 }
 
+/* A request or renewal goes to a neighbour, of whichever flow. When it answers nothing it may know other keys: the
+ * agent watches `ignored`. What was asked longer ago than a flow waits between its rounds is no sign of that. */
+static __always_inline void signal_note_asked(struct chart_signal_out *out, const struct chart_signal_config *config,
+                                              __u64 now_ns) {
+    __u64 asked_ns = out->asked_ns;
+
+    if (!asked_ns || now_ns > asked_ns + config->legacy_ns)
+        out->asked_ns = now_ns;
+    else if (now_ns >= asked_ns + config->retry_ns)
+        __sync_fetch_and_add(&out->ignored, 1);
+}
+
 static __always_inline void signal_report(const struct signal_scratch *scratch, int error) {
     struct chart_signal_report *report = bpf_ringbuf_reserve(&signal_reports, sizeof(*report), 0);
 

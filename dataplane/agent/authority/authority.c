@@ -240,6 +240,16 @@ static void renew_exhausted(struct authority *authority) {
             state->pairs[i].started = false;
 }
 
+/* A neighbour that started anew refuses what is signed as before. */
+static void look_for_silence(struct authority *authority, int64_t now_us) {
+    struct authority_state *state = &authority->state;
+    for (size_t i = 0; i < state->n_pairs; i++) {
+        struct authority_pair *pair = &state->pairs[i];
+        if (strcmp(pair->sender, state->node) == 0)
+            authority_state_ignored(state, pair, signal_source_ignored(pair->receiver_id), now_us);
+    }
+}
+
 static void hand_over(struct authority *authority) {
     struct signal_file tables;
     if (authority_state_tables(&authority->state, &tables)) {
@@ -256,8 +266,10 @@ static void tick(void *context) {
     int64_t now_us = agent_now_us();
     bool valid = authority_identity_valid(&authority->identity, now_us) && !authority->revoked;
     authority_https_tick(authority->https);
-    if (valid)
+    if (valid) {
         authority_reports_look(&authority->reports, &authority->state, signal_source_reports(), now_us);
+        look_for_silence(authority, now_us);
+    }
     if (!authority->certificate.asking && now_us >= authority->certificate.at_us &&
         (!valid || authority_identity_due(&authority->identity, now_us)))
         ask_certificate(authority, valid);

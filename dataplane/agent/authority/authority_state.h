@@ -67,7 +67,11 @@ void authority_state_wipe_keys(struct authority_state *state);
 /* What the signalling shall have now; free with signal_file_free. 0 or -ENOMEM. */
 int authority_state_tables(const struct authority_state *state, struct signal_file *ret);
 
-/* A signal of this element came that is signed with an epoch which this node does not know. */
-void authority_state_behind(struct authority_state *state, uint16_t sender, int64_t now_us);
+/* This element and this node sign with different keys: a signal of it came with an epoch which this node does not know,
+ * or it answers nothing. Which of the two is behind is not known: the keys of both directions are asked for. */
+void authority_state_behind(struct authority_state *state, uint16_t element, int64_t now_us);
+/* The element to which this node signs with this pair has ignored so many requests (signal_source_ignored). */
+void authority_state_ignored(struct authority_state *state, struct authority_pair *pair, uint32_t ignored,
+                             int64_t now_us);
 
 uint16_t authority_element_id(const struct authority_state *state, const char *name);

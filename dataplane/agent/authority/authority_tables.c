@@ -52,12 +52,21 @@ bool authority_state_pairs(struct authority_state *state) {
     return whole;
 }
 
-void authority_state_behind(struct authority_state *state, uint16_t sender, int64_t now_us) {
-    for (size_t i = 0; sender && i < state->n_pairs; i++) {
+void authority_state_behind(struct authority_state *state, uint16_t element, int64_t now_us) {
+    for (size_t i = 0; element && i < state->n_pairs; i++) {
         struct authority_pair *pair = &state->pairs[i];
-        if (pair->sender_id == sender && strcmp(pair->receiver, state->node) == 0)
+        bool sending = strcmp(pair->sender, state->node) == 0;
+        if ((sending ? pair->receiver_id : pair->sender_id) == element)
             authority_pair_behind(pair, now_us);
     }
+}
+
+void authority_state_ignored(struct authority_state *state, struct authority_pair *pair, uint32_t ignored,
+                             int64_t now_us) {
+    /* The count begins anew after there was no key. */
+    if (ignored > pair->ignored)
+        authority_state_behind(state, pair->receiver_id, now_us);
+    pair->ignored = ignored;
 }
 
 uint16_t authority_element_id(const struct authority_state *state, const char *name) {

@@ -99,6 +99,7 @@ static int sign_with(struct signal_tables *tables, const struct signal_key *key)
         return 0;
     prepare(key, &value.key);
     value.epoch = key->epoch;
+    value.asked_ns = 0; /* whether it answers is seen anew */
     value.sequence = kept_sequence(tables, true, key->receiver, key->epoch);
     if (bpf_map_update_elem(tables->fds.out, &element, &value, BPF_ANY))
         status = -errno;
@@ -195,6 +196,15 @@ int signal_tables_sequence(const struct signal_tables *tables, uint16_t element,
     *ret_sequence = value.sequence;
     explicit_bzero(&value, sizeof(value));
     return 0;
+}
+
+uint32_t signal_tables_ignored(const struct signal_tables *tables, uint16_t element) {
+    struct chart_signal_out value;
+    uint32_t key = element;
+    if (bpf_map_lookup_elem(tables->fds.out, &key, &value))
+        return 0;
+    explicit_bzero(&value.key, sizeof(value.key));
+    return value.ignored;
 }
 
 uint8_t signal_tables_key_epoch(const struct signal_tables *tables) {

@@ -15,6 +15,8 @@ struct signal_load;
 void signal_source_take(struct signal_file *tables);
 /* Whether the sequence towards an element has passed the half of its range, so that a new epoch is due. */
 bool signal_source_exhausted(uint16_t element);
+/* How many requests were sent towards an element that had answered nothing for a while; 0: or it has no key. */
+uint32_t signal_source_ignored(uint16_t element);
 /* Whether flows can be guaranteed a rate in band here. */
 bool signal_source_runs(void);
 /* A link of this node as command line or topology state it, and one that is none any more; taken up within a second.

@@ -314,16 +314,16 @@ static void a_failed_signal_is_reported_once_for_its_sender(void **context) {
 }
 
 static void keys_of_a_sender_that_started_anew_are_asked_for_at_once(void **context) {
-    struct authority_pair *pair = pair_of("charlie"), *sending = pair_of("alpha");
+    struct authority_pair *pair = pair_of("charlie"), *other = pair_of("alpha");
     int64_t now_us = 20000000;
     int asked = 0;
     (void)context;
     take_keys(pair, 3, 1);
-    take_keys(sending, 1, 2);
-    pair->ask_at_us = sending->ask_at_us = now_us + 5000000;
+    take_keys(other, 1, 2); /* with bravo */
+    pair->ask_at_us = other->ask_at_us = now_us + 5000000;
     authority_state_behind(&state, 3, now_us);
     assert_int_equal(pair->ask_at_us, now_us);
-    assert_int_equal(sending->ask_at_us, now_us + 5000000);
+    assert_int_equal(other->ask_at_us, now_us + 5000000);
     /* No newer epoch comes, as when somebody made one up: ever more seldom. */
     for (; now_us < 80000000; now_us += 10000) {
         pair->ask_at_us = now_us + 5000000;
@@ -337,11 +337,56 @@ static void keys_of_a_sender_that_started_anew_are_asked_for_at_once(void **cont
     pair->ask_at_us = now_us + 5000000;
     authority_state_behind(&state, 3, now_us += 200000);
     assert_int_equal(pair->ask_at_us, now_us);
-    /* Of nobody, of a stranger. */
+    /* Of nobody, of this node itself, of a stranger. */
+    static const uint16_t others[] = {0, 1, 9};
     pair->ask_at_us = now_us + 5000000;
-    for (uint16_t sender = 0; sender < 10; sender += 9)
-        authority_state_behind(&state, sender, now_us + 9000000);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        authority_state_behind(&state, others[i], now_us + 9000000);
     assert_int_equal(pair->ask_at_us, now_us + 5000000);
+}
+
+static void both_directions_with_a_neighbour_are_asked_for(void **context) {
+    struct authority_pair *sending, *receiving;
+    int64_t now_us = 20000000, later_us = now_us + 5000000;
+    int asked = 0;
+    (void)context;
+    assert_int_equal(authority_take_next_hops(&state,
+                                              "{\"revision\": 8, \"full\": false, \"next_hops\": [], \"elements\": [], "
+                                              "\"senders\": [\"charlie\", \"bravo\"]}",
+                                              error),
+                     0);
+    assert_true(authority_state_pairs(&state));
+    sending = pair_of("alpha");
+    receiving = pair_of("bravo");
+    take_keys(sending, 1, 2);
+    take_keys(receiving, 2, 1);
+    take_keys(pair_of("charlie"), 3, 1);
+    sending->ask_at_us = receiving->ask_at_us = pair_of("charlie")->ask_at_us = later_us;
+    /* Bravo ignored nothing so far; then it does, and which end is behind is not known. */
+    authority_state_ignored(&state, sending, 0, now_us);
+    assert_int_equal(sending->ask_at_us, later_us);
+    authority_state_ignored(&state, sending, 1, now_us);
+    assert_int_equal(sending->ask_at_us, now_us);
+    assert_int_equal(receiving->ask_at_us, now_us);
+    assert_int_equal(pair_of("charlie")->ask_at_us, later_us);
+    /* Nothing more is ignored, and after there was no key the count begins at zero. */
+    sending->ask_at_us = later_us;
+    authority_state_ignored(&state, sending, 1, now_us += 200000);
+    authority_state_ignored(&state, sending, 0, now_us);
+    assert_int_equal(sending->ask_at_us, later_us);
+    /* A neighbour that answers nothing for a minute costs a question every 6.4 s. */
+    for (uint32_t ignored = 1; ignored < 300; ignored++) {
+        now_us += 200000;
+        sending->ask_at_us = now_us + 5000000;
+        authority_state_ignored(&state, sending, ignored, now_us);
+        asked += sending->ask_at_us == now_us;
+    }
+    assert_in_range(asked, 10, 15);
+    /* A signal of an unknown epoch tells as much. */
+    sending->ask_at_us = receiving->ask_at_us = now_us + 9000000;
+    authority_state_behind(&state, 2, now_us += 6400000);
+    assert_int_equal(sending->ask_at_us, now_us);
+    assert_int_equal(receiving->ask_at_us, now_us);
 }
 
 static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **context) {
@@ -478,6 +523,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_failed_signal_is_reported_once_for_its_sender, open_state, close_state),
         cmocka_unit_test_setup_teardown(keys_of_a_sender_that_started_anew_are_asked_for_at_once, open_state,
                                         close_state),
+        cmocka_unit_test_setup_teardown(both_directions_with_a_neighbour_are_asked_for, open_state, close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
         cmocka_unit_test(a_token_is_read_from_its_file_or_words_say_why_not),
         cmocka_unit_test(a_certificate_of_another_authority_is_used_no_more),

@@ -37,10 +37,12 @@ struct authority_pair {
     bool asking;
     bool started;
     bool wanted;
-    /* A sender that is ahead of these epochs: see authority_pair_behind. */
+    /* There is a newer epoch than these: see authority_pair_behind. */
     uint64_t behind_generation;
     int64_t behind_at_us;
     unsigned behind_times;
+    /* Requests that the receiver ignored, at the last look. */
+    uint32_t ignored;
 };
 
 /* now_us: this machine's clock when the answer came; times of the authority are moved by the difference. 0, or -EINVAL
@@ -55,7 +57,7 @@ const struct authority_epoch *authority_signing_epoch(const struct authority_pai
 
 /* After an answer: when to ask next. A revoked node loses its keys, a rotated key is known, within two of these. */
 void authority_pair_plan(struct authority_pair *pair, int64_t now_us);
-/* The sender signs with an epoch that is not among these: it started anew a moment ago. Its keys are asked for at once;
+/* There may be an epoch that is not among these: one end started anew a moment ago. The keys are asked for at once;
  * again after 200 ms and then ever later, up to every 6.4 s, as long as no newer epoch comes. */
 void authority_pair_behind(struct authority_pair *pair, int64_t now_us);
 void authority_pair_wipe(struct authority_pair *pair);
