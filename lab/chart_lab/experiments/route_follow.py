@@ -179,7 +179,15 @@ def look(rest: httpx.Client, change: Change, changed_s: float) -> Sample:
     at_s = (began_s + time.time()) / 2
     told = {link: fetch(rest, f"/v1/links/{link}/capacity") for link in links}
     stands = [
-        Stand(one["request"]["destination_port"], one["granted_bps"], tuple(one["path"]), one["state"], one["warning"])
+        Stand(
+            one["request"]["destination_port"],
+            one["granted_bps"],
+            tuple(one["path"]),
+            one["state"],
+            one["warning"],
+            one["reason"],
+            {node["node"]: f"{node['state']} {node['reason']}".strip() for node in one["confirmations"]},
+        )
         for one in listed
     ]
     return Sample(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chart_lab.experiments.framework import Figure, dimensions
 
@@ -23,6 +23,9 @@ class Stand:
     links: tuple[str, ...]
     state: str
     warning: str = ""
+    reason: str = ""
+    # What nodes say of the grant, by node.
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,12 +100,13 @@ def verdicts(samples: Sequence[Sample], captured: Captured) -> Iterator[Verdict]
 
 def promised(sample: Sample, captured: Captured) -> Iterator[tuple[str, int, int]]:
     """Per link with a choice the most that is promised there, and what may be: by the paths of the requests, by the
-    ledger, and by the links that packets of requests with a rate were captured on.
+    ledger, and by the links that packets of requests with a rate were captured on. A link that is down leases nothing.
     """
     for link, admissible_bps in sample.links.items():
         by_path = sum(one.granted_bps for one in sample.stands if link in one.links)
         by_packets = sum(one.granted_bps for one in sample.stands if link in links_seen(sample, one.port, captured))
-        yield link, max(by_path, by_packets, sample.ledger[link]), admissible_bps
+        idle_bps = 0 if admissible_bps else sample.leases[link]
+        yield link, max(by_path, by_packets, sample.ledger[link] - idle_bps), admissible_bps
 
 
 def fits_bps(sample: Sample, size_bps: int) -> int:

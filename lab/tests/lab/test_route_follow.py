@@ -90,6 +90,12 @@ def test_what_is_promised_twice_shows_by_paths_by_packets_and_in_the_ledger() ->
     assert values(wrong)["overcommitted"] == 1
 
 
+def test_the_lease_of_a_link_that_is_down_promises_nothing() -> None:
+    down = dataclasses.replace(sample(stand(NORTH)), links={NORTH: 95, SOUTH: 0}, ledger={NORTH: 20, SOUTH: 1})
+    assert values(down)["overcommitted"] == 0
+    assert values(dataclasses.replace(down, ledger={NORTH: 20, SOUTH: 2}))["overcommitted"] == 1
+
+
 @pytest.mark.parametrize(("ways", "fits"), [((NORTH,), 80), ((SOUTH,), 40), ((NORTH, SOUTH), 40)])
 def test_whole_requests_fit_and_equal_cost_ways_take_the_narrower(ways: tuple[str, ...], fits: int) -> None:
     assert fits_bps(sample(*(stand(NORTH, port=port) for port in range(6)), ways=ways), SIZE_BPS) == fits
