@@ -210,6 +210,27 @@ def test_who_takes_the_rate_of_another_waits_for_it() -> None:
     assert not world.one("r1").waits_until_us
 
 
+def test_who_waited_and_was_preempted_waits_again_when_it_comes_back() -> None:
+    """What drains of a request that never came into force was applied nowhere."""
+    world = World()
+    world.ask(70)
+    for node in ("a", "b"):
+        world.says("r1", node, APPLIED, 1)
+    world.ask(60, preemption_priority=2)
+    world.ask(60, preemption_priority=3)
+    assert world.told_bps("r1") == world.told_bps("r2") == world.told_bps("r3") == 0
+    world.release("r3")
+    assert engine.readmit(world.book, "r2", world.now, TIMING).outcomes
+    one = world.one("r2")
+    assert (one.granted_bps, world.told_bps("r2")) == (60 * MEGA, 0)
+    assert one.waits_until_us == NOW + 61 * S
+    for node in ("a", "b"):
+        world.says("r1", node, APPLIED, 2)
+        world.says("r3", node, REMOVED, 1)
+    assert world.enter("r2")
+    assert world.told_bps("r2") == 60 * MEGA
+
+
 def test_what_comes_back_does_not_wait_for_itself() -> None:
     world = World()
     world.ask(70)

@@ -90,9 +90,14 @@ def preview_until_us(
         return 0
     before = physical_bps(held, now_us) if held is not None else {}
     waits = held is not None and held.waits_until_us > now_us
-    if not waits and all(granted.committed_bps <= before.get(link_id, 0) for link_id in granted.link_ids):
+    raised = any(granted.committed_bps > before.get(link_id, 0) for link_id in granted.link_ids)
+    in_force = (
+        held is not None and held.active and not held.waits_until_us and set(granted.link_ids) <= set(held.link_ids)
+    )
+    if not raised and not waits and in_force and held is not None and granted.granted_bps <= held.granted_bps:
         return 0
-    rates = [(link_id, max(granted.committed_bps, before.get(link_id, 0))) for link_id in granted.link_ids]
+    most = before if raised or waits else {}
+    rates = [(link_id, max(granted.committed_bps, most.get(link_id, 0))) for link_id in granted.link_ids]
     own = held.id if held is not None else ""
     return wait_until_us(network, ledger, rates, now_us, timing.clock_error_us, own)
 
@@ -168,11 +173,15 @@ def _enter(
     raised = any(held.committed_bps > physical.get(held.link_id, 0) for held in firm)
     told_bps = _told_bps(before, after)
     until_us = 0
-    if firm and told_bps < after.granted_bps and (raised or waited_us > now_us):
-        until_us = wait_until_us(network, ledger, [(held.link_id, 0) for held in firm], now_us, timing.clock_error_us)
-        if superseded:
+    if firm and told_bps < after.granted_bps:
+        waits = waited_us > now_us
+        # What drains of itself was in force before, or it waited then: only in the second case it waits now for others.
+        own = "" if raised or waits else after.id
+        links = [(held.link_id, 0) for held in firm]
+        until_us = wait_until_us(network, ledger, links, now_us, timing.clock_error_us, own)
+        if superseded and (raised or waits):
             until_us = max(until_us, now_us + timing.clock_error_us)
-        if until_us and not raised:
+        if until_us and waits and not raised:
             until_us = waited_us
     if not until_us and not after.waits_until_us:
         return outcome
