@@ -207,5 +207,6 @@ def trial() -> tuple[list[Figure], dict[str, Any]]:
         Figure("flood_granted_goodput_share", round(during.goodput_bps / quiet_bps, 4), "ratio", ">= 0.95"),
         Figure("flood_granted_goodput_share_tried", notes["packets"], "packets"),
         Figure("flood_first_rate_ms", during.first_rate_ms, "ms", None, before.first_rate_ms),
+        Figure("flood_rates_known", during.rates_known, "flows", None, before.rates_known),
     ]
     return figures, {**notes, "before": vars(before), "during": vars(during), "after": vars(after)}
