@@ -47,6 +47,11 @@ def takes_part(place: World, name: str) -> bool:
     return bool(authority.get("next_hops") and authority.get("element"))
 
 
+def silence(place: World) -> str:
+    """What alpha says of neighbours that answer nothing; empty: all do."""
+    return str(place.status("alpha")["authority"]["silence"])
+
+
 def flow_gets_its_rate(place: World) -> bool:
     """A flow that begins now is at CHART's control soon."""
     flow = Flow(place.lab)
@@ -70,3 +75,24 @@ def test_flows_get_their_rates_right_after_an_agent_of_either_end_started_anew(p
         before = {one: place.refused(one) for one in NODES}
         told = f"{name} started anew: {before}"
         assert flow_gets_its_rate(place), f"{told}, {[place.status(one) for one in NODES]}\n{place.logs()}"
+
+
+def test_a_neighbour_that_answers_no_signals_is_named_until_it_answers(place: World) -> None:
+    """Bravo's agent is gone, as behind a firewall that lets no signals pass: the flow goes on, alpha says it."""
+    agents = {name: place.start_agent(name) for name in NODES}
+    place.introduce(*NODES)
+    for name in NODES:
+        assert poll(lambda name=name: place.keys(name) >= 2, limit_s=20), place.logs()  # type: ignore[misc]
+    assert flow_gets_its_rate(place), place.logs()
+    assert silence(place) == ""
+    agents["bravo"].terminate()
+    agents["bravo"].wait(15)
+    flow = Flow(place.lab)
+    try:
+        assert poll(lambda: silence(place) != "", limit_s=30), place.logs()
+        assert "bravo answers no signals since" in silence(place)
+        assert control_of(place.lab) != CONTROL
+        place.start_agent("bravo")
+        assert poll(lambda: silence(place) == "" and control_of(place.lab) == CONTROL, limit_s=40), place.logs()
+    finally:
+        flow.close()

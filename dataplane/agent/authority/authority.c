@@ -245,9 +245,13 @@ static void look_for_silence(struct authority *authority, int64_t now_us) {
     struct authority_state *state = &authority->state;
     for (size_t i = 0; i < state->n_pairs; i++) {
         struct authority_pair *pair = &state->pairs[i];
-        if (strcmp(pair->sender, state->node) == 0)
-            authority_state_ignored(state, pair, signal_source_ignored(pair->receiver_id), now_us);
+        if (strcmp(pair->sender, state->node) == 0) {
+            bool answered;
+            uint32_t ignored = signal_source_ignored(pair->receiver_id, &answered);
+            authority_state_ignored(state, pair, ignored, answered, now_us);
+        }
     }
+    authority_say_silence(authority, now_us);
 }
 
 static void hand_over(struct authority *authority) {

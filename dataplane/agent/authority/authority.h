@@ -35,6 +35,9 @@ bool authority_signs_records(void);
 /* What is wrong between this node and its authority, a sentence for people; "": nothing. */
 const char *authority_fault(void);
 
+/* Which neighbours answer no signals, a sentence for people; "": all do. */
+const char *authority_silence(void);
+
 /* The client's metrics; none without an authority. */
 void authority_render(FILE *out);
 

@@ -35,6 +35,9 @@ struct authority {
     char error[AUTHORITY_ERROR_LEN];
     /* What is wrong with this machine's clock; "": nothing. */
     char clock_fault[AUTHORITY_ERROR_LEN];
+    /* Neighbours that answer no signals; "": all do, or none was asked. */
+    size_t n_silent;
+    char silence[AUTHORITY_ERROR_LEN];
 };
 
 /* Say what is wrong once, until something else is. */
@@ -43,6 +46,8 @@ void authority_complain(struct authority *authority, const char *what, const cha
 void authority_note_clock(struct authority *authority, int64_t ahead_us);
 /* Once a second: the last key ended, or keys are there again. */
 void authority_note_keys(struct authority *authority, int64_t now_us);
+/* Whether neighbours answer what is asked of them in band: one sentence when that changes. */
+void authority_say_silence(struct authority *authority, int64_t now_us);
 /* Records are signed by what runs, and faults are its: one per process, NULL when it ends. */
 void authority_present(struct authority *authority);
 void authority_status(void *context, struct cJSON *object);

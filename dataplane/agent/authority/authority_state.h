@@ -70,8 +70,13 @@ int authority_state_tables(const struct authority_state *state, struct signal_fi
 /* This element and this node sign with different keys: a signal of it came with an epoch which this node does not know,
  * or it answers nothing. Which of the two is behind is not known: the keys of both directions are asked for. */
 void authority_state_behind(struct authority_state *state, uint16_t element, int64_t now_us);
-/* The element to which this node signs with this pair has ignored so many requests (signal_source_ignored). */
+/* The element to which this node signs with this pair has ignored so many requests (signal_source_ignored); whether it
+ * answered since. */
 void authority_state_ignored(struct authority_state *state, struct authority_pair *pair, uint32_t ignored,
-                             int64_t now_us);
+                             bool answered, int64_t now_us);
+/* How many neighbours have answered nothing for some seconds although they were asked in the last minute; the name of
+ * the first of them and since when. */
+size_t authority_state_silent(const struct authority_state *state, int64_t now_us, const char **ret_first,
+                              int64_t *ret_since_us);
 
 uint16_t authority_element_id(const struct authority_state *state, const char *name);

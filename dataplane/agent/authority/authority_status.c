@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "authority/authority.h"
 #include "authority/authority_client.h"
@@ -55,6 +56,32 @@ void authority_note_clock(struct authority *authority, int64_t ahead_us) {
         log_error("authority: %s", authority->clock_fault);
 }
 
+void authority_say_silence(struct authority *authority, int64_t now_us) {
+    const char *first = "";
+    int64_t since_us = 0;
+    char text[AUTHORITY_ERROR_LEN] = "", since[sizeof("23:59:59")] = "", more[32] = "";
+    size_t n = authority_state_silent(&authority->state, now_us, &first, &since_us);
+    time_t since_s = (time_t)(since_us / SECOND_US);
+    struct tm moment;
+    authority->n_silent = n;
+    if (n && gmtime_r(&since_s, &moment))
+        strftime(since, sizeof(since), "%H:%M:%S", &moment);
+    if (n > 1)
+        snprintf(more, sizeof(more), " and %zu more", n - 1);
+    if (n)
+        snprintf(text, sizeof(text),
+                 "%s%s answers no signals since %s UTC, flows there are ordinary TCP: no agent that enforces, or a "
+                 "firewall (IP options, UDP 18400) or NAT on the way",
+                 first, more, since);
+    if (strcmp(text, authority->silence) == 0)
+        return;
+    if (n)
+        log_warning("signals: %s", text);
+    else
+        log_info("signals: every neighbour that was asked lately answers again");
+    memcpy(authority->silence, text, sizeof(text));
+}
+
 static bool holds_keys(const struct authority *authority, int64_t now_us) {
     bool held = authority_signing_epoch(&authority->records, now_us) != NULL;
     for (size_t i = 0; !held && i < authority->state.n_pairs; i++)
@@ -91,6 +118,10 @@ const char *authority_fault(void) {
     return *running->clock_fault ? running->clock_fault : running->error;
 }
 
+const char *authority_silence(void) {
+    return running ? running->silence : "";
+}
+
 static void gauge(FILE *out, const char *name, const char *help, double value) {
     fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n%s %.17g\n", name, help, name, name, value);
 }
@@ -104,6 +135,8 @@ void authority_render(FILE *out) {
           running->revoked);
     gauge(out, "chart_agent_authority_fault_ratio", "1 while something is wrong between node and authority",
           *authority_fault() != '\0');
+    gauge(out, "chart_agent_silent_neighbours", "Neighbours that answer no signals although they are asked",
+          (double)running->n_silent);
     gauge(out, "chart_agent_authority_clock_ahead_seconds", "How far the authority's clock is ahead of the node's",
           (double)running->records.ahead_us / SECOND_US);
     gauge(out, "chart_agent_records_signed_ratio", "1 while the node's records are signed", authority_signs_records());
@@ -128,4 +161,5 @@ void authority_status(void *context, struct cJSON *object) {
     cJSON_AddNumberToObject(part, "reports_sent", (double)authority->reports.sent);
     cJSON_AddNumberToObject(part, "reports_healed", (double)authority->reports.healed);
     cJSON_AddStringToObject(part, "error", authority_fault());
+    cJSON_AddStringToObject(part, "silence", authority->silence);
 }

@@ -7,6 +7,10 @@
 #include "authority/authority_state.h"
 #include "signal/default_asks.h"
 
+/* A lost packet or an agent that starts anew is over sooner; flows ask again every 10 s. */
+#define SILENT_AFTER_US 5000000ll
+#define SILENT_UNTIL_US 60000000ll
+
 static struct authority_pair *find_pair(struct authority_state *state, const char *sender, const char *receiver) {
     for (size_t i = 0; i < state->n_pairs; i++)
         if (strcmp(state->pairs[i].sender, sender) == 0 && strcmp(state->pairs[i].receiver, receiver) == 0)
@@ -62,11 +66,33 @@ void authority_state_behind(struct authority_state *state, uint16_t element, int
 }
 
 void authority_state_ignored(struct authority_state *state, struct authority_pair *pair, uint32_t ignored,
-                             int64_t now_us) {
+                             bool answered, int64_t now_us) {
+    if (answered)
+        pair->silent_since_us = 0;
     /* The count begins anew after there was no key. */
-    if (ignored > pair->ignored)
+    if (ignored > pair->ignored) {
         authority_state_behind(state, pair->receiver_id, now_us);
+        pair->ignored_at_us = now_us;
+        if (!answered && !pair->silent_since_us)
+            pair->silent_since_us = now_us;
+    }
     pair->ignored = ignored;
+}
+
+size_t authority_state_silent(const struct authority_state *state, int64_t now_us, const char **ret_first,
+                              int64_t *ret_since_us) {
+    size_t n = 0;
+    for (size_t i = 0; i < state->n_pairs; i++) {
+        const struct authority_pair *pair = &state->pairs[i];
+        if (!pair->wanted || !pair->silent_since_us || now_us < pair->silent_since_us + SILENT_AFTER_US ||
+            now_us > pair->ignored_at_us + SILENT_UNTIL_US || strcmp(pair->sender, state->node) != 0)
+            continue;
+        if (n++ == 0) {
+            *ret_first = pair->receiver;
+            *ret_since_us = pair->silent_since_us;
+        }
+    }
+    return n;
 }
 
 uint16_t authority_element_id(const struct authority_state *state, const char *name) {

@@ -306,6 +306,8 @@ void node_report_state(struct node *node, int64_t now_us) {
     state.enforcement = datapath_mode(node->datapath);
     if (*authority_fault())
         faults[state.n_faults++] = authority_fault();
+    if (*authority_silence())
+        faults[state.n_faults++] = authority_silence();
     if (*signal_source_room_fault())
         faults[state.n_faults++] = signal_source_room_fault();
     add_links(node, &state, interfaces, faults, &classified, &shaped);

@@ -463,8 +463,9 @@ bool signal_source_exhausted(uint16_t element) {
            signal_tables_sequence(receiving->tables, element, &epoch, &sequence) == 0 && sequence >= 1u << 23;
 }
 
-uint32_t signal_source_ignored(uint16_t element) {
-    return receiving && receiving->running ? signal_tables_ignored(receiving->tables, element) : 0;
+uint32_t signal_source_ignored(uint16_t element, bool *ret_answered) {
+    *ret_answered = false;
+    return receiving && receiving->running ? signal_tables_ignored(receiving->tables, element, ret_answered) : 0;
 }
 
 size_t signal_source_refused(struct signal_refused ret[SIGNAL_REFUSED_MAX]) {

@@ -198,11 +198,13 @@ int signal_tables_sequence(const struct signal_tables *tables, uint16_t element,
     return 0;
 }
 
-uint32_t signal_tables_ignored(const struct signal_tables *tables, uint16_t element) {
+uint32_t signal_tables_ignored(const struct signal_tables *tables, uint16_t element, bool *ret_answered) {
     struct chart_signal_out value;
     uint32_t key = element;
+    *ret_answered = false;
     if (bpf_map_lookup_elem(tables->fds.out, &key, &value))
         return 0;
+    *ret_answered = !value.asked_ns;
     explicit_bzero(&value.key, sizeof(value.key));
     return value.ignored;
 }

@@ -15,8 +15,9 @@ struct signal_load;
 void signal_source_take(struct signal_file *tables);
 /* Whether the sequence towards an element has passed the half of its range, so that a new epoch is due. */
 bool signal_source_exhausted(uint16_t element);
-/* How many requests were sent towards an element that had answered nothing for a while; 0: or it has no key. */
-uint32_t signal_source_ignored(uint16_t element);
+/* How many requests were sent towards an element that had answered nothing for a while; 0: or it has no key. Whether
+ * nothing was asked of it since it answered. */
+uint32_t signal_source_ignored(uint16_t element, bool *ret_answered);
 /* Whether flows can be guaranteed a rate in band here. */
 bool signal_source_runs(void);
 /* A link of this node as command line or topology state it, and one that is none any more; taken up within a second.

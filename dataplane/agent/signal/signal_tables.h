@@ -136,7 +136,7 @@ int signal_tables_keep(struct signal_tables *tables);
 int signal_tables_sequence(const struct signal_tables *tables, uint16_t element, uint8_t *ret_epoch,
                            uint32_t *ret_sequence);
 /* How many requests an element ignored (signal_maps.h, struct chart_signal_out); 0: or it has no key. */
-uint32_t signal_tables_ignored(const struct signal_tables *tables, uint16_t element);
+uint32_t signal_tables_ignored(const struct signal_tables *tables, uint16_t element, bool *ret_answered);
 /* The highest epoch of the keys that are signed with now; 0: none. */
 uint8_t signal_tables_key_epoch(const struct signal_tables *tables);
 /* One of enum chart_signal_counter or chart_qos_error, over all processors. */

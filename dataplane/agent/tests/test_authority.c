@@ -363,22 +363,22 @@ static void both_directions_with_a_neighbour_are_asked_for(void **context) {
     take_keys(pair_of("charlie"), 3, 1);
     sending->ask_at_us = receiving->ask_at_us = pair_of("charlie")->ask_at_us = later_us;
     /* Bravo ignored nothing so far; then it does, and which end is behind is not known. */
-    authority_state_ignored(&state, sending, 0, now_us);
+    authority_state_ignored(&state, sending, 0, false, now_us);
     assert_int_equal(sending->ask_at_us, later_us);
-    authority_state_ignored(&state, sending, 1, now_us);
+    authority_state_ignored(&state, sending, 1, false, now_us);
     assert_int_equal(sending->ask_at_us, now_us);
     assert_int_equal(receiving->ask_at_us, now_us);
     assert_int_equal(pair_of("charlie")->ask_at_us, later_us);
     /* Nothing more is ignored, and after there was no key the count begins at zero. */
     sending->ask_at_us = later_us;
-    authority_state_ignored(&state, sending, 1, now_us += 200000);
-    authority_state_ignored(&state, sending, 0, now_us);
+    authority_state_ignored(&state, sending, 1, false, now_us += 200000);
+    authority_state_ignored(&state, sending, 0, false, now_us);
     assert_int_equal(sending->ask_at_us, later_us);
     /* A neighbour that answers nothing for a minute costs a question every 6.4 s. */
     for (uint32_t ignored = 1; ignored < 300; ignored++) {
         now_us += 200000;
         sending->ask_at_us = now_us + 5000000;
-        authority_state_ignored(&state, sending, ignored, now_us);
+        authority_state_ignored(&state, sending, ignored, false, now_us);
         asked += sending->ask_at_us == now_us;
     }
     assert_in_range(asked, 10, 15);
@@ -387,6 +387,39 @@ static void both_directions_with_a_neighbour_are_asked_for(void **context) {
     authority_state_behind(&state, 2, now_us += 6400000);
     assert_int_equal(sending->ask_at_us, now_us);
     assert_int_equal(receiving->ask_at_us, now_us);
+}
+
+static void a_neighbour_that_answers_nothing_is_named_until_it_answers(void **context) {
+    struct authority_pair *sending;
+    int64_t now_us = 900000000, since_us = 0;
+    const char *first = "";
+    (void)context;
+    assert_int_equal(authority_take_next_hops(&state,
+                                              "{\"revision\": 8, \"full\": false, \"next_hops\": [], \"elements\": [], "
+                                              "\"senders\": [\"charlie\", \"bravo\"]}",
+                                              error),
+                     0);
+    assert_true(authority_state_pairs(&state));
+    sending = pair_of("alpha");
+    take_keys(sending, 1, 2);
+    /* One lost answer is no silence. */
+    authority_state_ignored(&state, sending, 1, false, now_us);
+    assert_int_equal(authority_state_silent(&state, now_us + 4900000, &first, &since_us), 0);
+    authority_state_ignored(&state, sending, 1, true, now_us + 5000000);
+    assert_int_equal(authority_state_silent(&state, now_us + 6000000, &first, &since_us), 0);
+    /* Then it answers nothing for as long as flows ask. */
+    authority_state_ignored(&state, sending, 5, false, now_us += 10000000);
+    authority_state_ignored(&state, sending, 10, false, now_us + 10000000);
+    assert_int_equal(authority_state_silent(&state, now_us + 10000000, &first, &since_us), 1);
+    assert_string_equal(first, "bravo");
+    assert_int_equal(since_us, now_us);
+    assert_int_equal(authority_state_silent(&state, now_us + 69000000, &first, &since_us), 1);
+    /* Nobody has asked for a minute: nothing is known. */
+    assert_int_equal(authority_state_silent(&state, now_us + 71000000, &first, &since_us), 0);
+    authority_state_ignored(&state, sending, 11, false, now_us + 72000000);
+    assert_int_equal(authority_state_silent(&state, now_us + 72000000, &first, &since_us), 1);
+    authority_state_ignored(&state, sending, 11, true, now_us + 73000000);
+    assert_int_equal(authority_state_silent(&state, now_us + 73000000, &first, &since_us), 0);
 }
 
 static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **context) {
@@ -524,6 +557,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(keys_of_a_sender_that_started_anew_are_asked_for_at_once, open_state,
                                         close_state),
         cmocka_unit_test_setup_teardown(both_directions_with_a_neighbour_are_asked_for, open_state, close_state),
+        cmocka_unit_test_setup_teardown(a_neighbour_that_answers_nothing_is_named_until_it_answers, open_state,
+                                        close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
         cmocka_unit_test(a_token_is_read_from_its_file_or_words_say_why_not),
         cmocka_unit_test(a_certificate_of_another_authority_is_used_no_more),

@@ -41,8 +41,11 @@ struct authority_pair {
     uint64_t behind_generation;
     int64_t behind_at_us;
     unsigned behind_times;
-    /* Requests that the receiver ignored, at the last look. */
+    /* Requests that the receiver ignored, at the last look; since when it answers nothing (0: it does), and when it
+     * ignored one last. */
     uint32_t ignored;
+    int64_t silent_since_us;
+    int64_t ignored_at_us;
 };
 
 /* now_us: this machine's clock when the answer came; times of the authority are moved by the difference. 0, or -EINVAL
