@@ -4,7 +4,7 @@
 kernels' routes are changed as a routing protocol or an operator would: one direction moves to the other way
 (asymmetric), both do, back, equal-cost multipath, a link is cut and comes back, a rule by source sends packets against
 the routes that agents can ask for. Packets are captured on both links of `egress`, one hop behind the choice of the one
-direction and at the choice of the other, so nothing that an agent says enters the figures.
+direction and at the choice of the other, so nothing that an agent reports enters the figures.
 """
 
 from __future__ import annotations
