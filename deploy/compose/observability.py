@@ -1,5 +1,5 @@
-"""What the compose test asks of compose.observability.yml: Prometheus scrapes every service and node, has every alert of the
-chart and evaluates it, answers the query of every dashboard's panel, and the collector gets traces.
+"""What the compose test asks of compose.observability.yml: Prometheus scrapes every service and node, has every alert
+of the chart and evaluates it, answers the query of every dashboard's panel, and the collector gets traces.
 
 Grafana is not asked: where its image cannot be pulled it is left out.
 """
