@@ -255,7 +255,8 @@ def test_what_is_above_the_limit_goes_past_it(lab: Lab, proxies: dict[str, Proxy
         other = serve(address, PORT + 1)
         assert connect(lab, address, PORT + 1, octets=1000)["end"] == "end"
         assert heard(other)["octets"] == 1000
-        assert near.metrics()['passed_total{reason="limit"}'] == 1
+        # A SYN that is sent again on a busy machine counts again.
+        assert near.metrics()['passed_total{reason="limit"}'] >= 1
     finally:
         held.kill()
         held.communicate()

@@ -14,8 +14,10 @@ from chart.common.problems import ProblemError
 
 # The epoch of a signal has eight bits; a number comes again only when nobody accepts its last use any more.
 WIRE_EPOCHS = 256
-# Someone who restarts over and over gets one epoch in this time.
-DEMAND_EVERY_US = 1_000_000
+# Both ends of a pair may start anew at about the same time, as upgrades have it; an end that restarts over and over
+# gets no more than so many epochs in this time.
+DEMANDS_AT_ONCE = 4
+DEMANDS_WITHIN_US = 4_000_000
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -80,11 +82,13 @@ def next_epoch(epochs: Sequence[Epoch], now_us: int, times: KeyTimes, *, demande
 
 def _check_demand(epochs: Sequence[Epoch], newest: Epoch, now_us: int) -> None:
     oldest = min((one.generation for one in epochs if one.expires_at_us > now_us), default=newest.generation)
-    if now_us - newest.created_at_us < DEMAND_EVERY_US or newest.generation + 1 - oldest >= WIRE_EPOCHS - 1:
+    lately = sum(now_us - one.created_at_us < DEMANDS_WITHIN_US for one in epochs)
+    if lately >= DEMANDS_AT_ONCE or newest.generation + 1 - oldest >= WIRE_EPOCHS - 1:
         raise ProblemError(
             429,
             "Too many epochs",
-            "A new epoch of this pair was created just now; epoch numbers must not repeat while accepted.",
+            f"Of this pair {DEMANDS_AT_ONCE} epochs are created in {DEMANDS_WITHIN_US // 1_000_000} s at most:"
+            " epoch numbers must not repeat while they are accepted.",
             suggestions=["Ask for the keys, and for a new epoch after a second."],
             kind="too-many-epochs",
         )

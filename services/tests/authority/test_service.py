@@ -32,15 +32,17 @@ def test_the_first_epoch_is_used_at_once_and_the_next_is_announced_ahead() -> No
     assert signing_epoch([first, second], 35 * SECOND) == second
 
 
-def test_an_end_that_started_anew_gets_its_epoch_at_once_but_not_again_and_again() -> None:
-    first = service.next_epoch([], 0, TIMES)
-    assert first is not None
-    second = service.next_epoch([first], 2 * SECOND, TIMES, demanded=True)
-    assert second is not None
-    assert second.sign_from_us == 2 * SECOND
+def test_ends_that_started_anew_get_their_epochs_at_once_but_not_again_and_again() -> None:
+    epochs: list[Epoch] = []
+    for now_us in (0, SECOND // 2, SECOND, SECOND + 1):
+        epoch = service.next_epoch(epochs, now_us, TIMES, demanded=True)
+        assert epoch is not None
+        assert epoch.sign_from_us == now_us
+        epochs.append(epoch)
     with pytest.raises(ProblemError) as caught:
-        service.next_epoch([first, second], 2 * SECOND + 1, TIMES, demanded=True)
+        service.next_epoch(epochs, 2 * SECOND, TIMES, demanded=True)
     assert caught.value.status == 429
+    assert service.next_epoch(epochs, 4 * SECOND, TIMES, demanded=True) is not None
 
 
 @settings(max_examples=25, deadline=None)
