@@ -193,6 +193,7 @@ class Agent:
     def __init__(
         self, pair: Pair, node: str, bootstrap: str, directory: Path, environment: dict[str, str] | None = None
     ) -> None:
+        """``bootstrap`` "": it follows no streams."""
         self.node = node
         self._environment = environment or {}
         self._pair = pair
@@ -205,7 +206,8 @@ class Agent:
         """Start it, with more options perhaps, and wait until its socket answers."""
         command = self._pair.command(self._pair.sender, str(AGENT), "--node", self.node)
         command += ["--state-dir", str(self.directory), "--cgroup", str(self._pair.cgroup)]
-        command += ["--bootstrap", self._bootstrap, "--metrics", "127.0.0.1:18220", *options]
+        command += ["--bootstrap", self._bootstrap] if self._bootstrap else []
+        command += ["--metrics", "127.0.0.1:18220", *options]
         if "--link" not in options:
             command += ["--link", f"{self.node}:to-peer=to-peer"]
         with self._log.open("ab") as log:

@@ -30,7 +30,7 @@ from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
 from support.authority import OtherAuthority
 from support.waiting import eventually
-from threats import bounds, commands, flood_network, hostile, impostors, tenants
+from threats import bounds, commands, flood_network, holders, hostile, impostors, tenants
 from threats.flood import Flood, beside
 from threats.forgeries import Attack
 from threats.load import Load, measure, quantiles, read_keys
@@ -60,8 +60,9 @@ DESCRIPTION = (
     " were. flood_granted_goodput_share: two TCP flows of 8 Mb/s guaranteed each across a bottleneck of 40 Mb/s, while"
     " 300 sources behind another node send 39 Mb/s of data, 1000 forged signals and 500 under that node's own good key"
     " a second across it, and 300 addresses ask gateway and authority 100 times a second; over the same flows' goodput"
-    " without that. flood_first_rate_ms: until a flow that asks in band knows its rate in that time; its"
-    " peer: without the flood."
+    " without that. holders_evicted: of 64 flows that hold 128 kb/s each at an element and are silent while a neighbour"
+    " with a good key begins 200,000 flows there, those that do not find their place again. flood_first_rate_ms: until"
+    " a flow that asks in band knows its rate in that time; its peer: without the flood."
 )
 
 
@@ -205,6 +206,14 @@ class Threats:
         }  # fmt: skip
         assert found.accepted == 0, found.answers
         assert read.failed_after_retry == 0
+
+    async def evict(self) -> None:
+        """A neighbour with a good key fills an element's table of flows while others hold a rate and are silent."""
+        token, files = await holders.introduce(self.place)
+        evicted, seen = await asyncio.to_thread(holders.trial, self.place, token, files)
+        self.figure("holders_evicted", evicted, "flows", "<= 0")
+        self.figure("holders_evicted_tried", holders.HOLDERS, "flows")
+        self.notes["holders"] = seen
 
     async def kill(self) -> None:
         """kill -9 of one of two replicas while keys are read from both."""
@@ -360,6 +369,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
         await threats.reads(replicas[0])
         await threats.flooded(replicas[0])
         await threats.trespass()
+        await threats.evict()
         await threats.revoke()
         await threats.kill()
         await threats.rotate(quick)
