@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "event.h"
+#include "lib/kafka/broker_identity.h"
 #include "lib/kafka/kafka_properties.h"
 #include "signing.h"
 
@@ -18,17 +19,31 @@
 #define KEY_BYTES 256
 #define REPORT_TOPIC "chart.tunnel-report.v1"
 #define REPORT_TYPE "chart.v1.TunnelReport"
+#define CERTIFICATE "ssl.certificate.location"
+#define LOOK_EVERY_US 1000000u
+/* After the clients could not be made, as when the files are replaced at this moment. */
+#define RETRY_US 5000000u
 
 static const char *const IN_NAMES[STREAMS_TOPICS] = {
     [STREAMS_COMMAND] = "chart.tunnel-command.v1",
     [STREAMS_POLICY] = "chart.policy.v1",
 };
 
-struct streams {
+/* What was made with one certificate. */
+struct clients {
     rd_kafka_t *consumer, *producer;
     rd_kafka_queue_t *records, *consumer_events, *producer_events;
     rd_kafka_topic_t *in[STREAMS_TOPICS], *out;
-    bool reading[STREAMS_TOPICS], connected;
+    bool reading[STREAMS_TOPICS];
+};
+
+struct streams {
+    const struct options *options;
+    struct clients clients;
+    struct broker_identity identity;
+    uint64_t look_at_us;
+    int64_t next_offset[STREAMS_TOPICS];
+    bool connected;
     int descriptor;
     struct streams_handler handler;
     struct streams_counters counters;
@@ -139,105 +154,155 @@ static rd_kafka_t *make_client(struct streams *streams, rd_kafka_type_t type, co
     return client;
 }
 
-static int open_reading(struct streams *streams) {
-    streams->records = rd_kafka_queue_new(streams->consumer);
+static int open_reading(struct streams *streams, struct clients *clients) {
+    clients->records = rd_kafka_queue_new(clients->consumer);
     for (int i = 0; i < STREAMS_TOPICS; i++) {
         rd_kafka_topic_conf_t *conf = rd_kafka_topic_conf_new();
         char error[256];
         (void)rd_kafka_topic_conf_set(conf, "auto.offset.reset", "earliest", error, sizeof(error));
         /* The topic takes the configuration over. */
-        streams->in[i] = rd_kafka_topic_new(streams->consumer, IN_NAMES[i], conf);
-        if (!streams->in[i])
+        clients->in[i] = rd_kafka_topic_new(clients->consumer, IN_NAMES[i], conf);
+        if (!clients->in[i])
             return -ENOMEM;
-        if (rd_kafka_consume_start_queue(streams->in[i], 0, RD_KAFKA_OFFSET_BEGINNING, streams->records) < 0)
+        if (rd_kafka_consume_start_queue(clients->in[i], 0, streams->next_offset[i], clients->records) < 0)
             return -EINVAL;
-        streams->reading[i] = true;
+        clients->reading[i] = true;
     }
     return 0;
 }
 
-static int open_writing(struct streams *streams) {
+static int open_writing(struct clients *clients) {
     rd_kafka_topic_conf_t *conf = rd_kafka_topic_conf_new();
     char error[256];
     /* An old report is worth nothing once newer ones are there. */
     (void)rd_kafka_topic_conf_set(conf, "message.timeout.ms", "10000", error, sizeof(error));
-    streams->out = rd_kafka_topic_new(streams->producer, REPORT_TOPIC, conf);
-    return streams->out ? 0 : -ENOMEM;
+    clients->out = rd_kafka_topic_new(clients->producer, REPORT_TOPIC, conf);
+    return clients->out ? 0 : -ENOMEM;
+}
+
+static void close_reading(struct clients *clients) {
+    for (int i = 0; i < STREAMS_TOPICS; i++) {
+        if (clients->reading[i])
+            rd_kafka_consume_stop(clients->in[i], 0);
+        if (clients->in[i])
+            rd_kafka_topic_destroy(clients->in[i]);
+    }
+    if (clients->records)
+        rd_kafka_queue_destroy(clients->records);
+    if (clients->consumer_events)
+        rd_kafka_queue_destroy(clients->consumer_events);
+    rd_kafka_destroy(clients->consumer);
+}
+
+static void close_writing(struct clients *clients, int flush_ms) {
+    if (flush_ms > 0)
+        rd_kafka_flush(clients->producer, flush_ms);
+    rd_kafka_purge(clients->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+    rd_kafka_poll(clients->producer, 0);
+    if (clients->out)
+        rd_kafka_topic_destroy(clients->out);
+    if (clients->producer_events)
+        rd_kafka_queue_destroy(clients->producer_events);
+    rd_kafka_destroy(clients->producer);
+}
+
+static void close_clients(struct clients *clients, int flush_ms) {
+    if (clients->consumer)
+        close_reading(clients);
+    if (clients->producer)
+        close_writing(clients, flush_ms);
+    *clients = (struct clients){0};
+}
+
+static int open_clients(struct streams *streams, struct clients *ret) {
+    static const uint64_t ONE = 1;
+    struct clients clients = {0};
+    int error = -EINVAL;
+    /* Noted before it is read: one that comes in between is taken for a change. */
+    broker_identity_use(&streams->identity);
+    clients.consumer = make_client(streams, RD_KAFKA_CONSUMER, streams->options);
+    clients.producer = clients.consumer ? make_client(streams, RD_KAFKA_PRODUCER, streams->options) : NULL;
+    if (clients.producer)
+        error = open_reading(streams, &clients);
+    if (!error)
+        error = open_writing(&clients);
+    if (error) {
+        close_clients(&clients, 0);
+        return error;
+    }
+    clients.consumer_events = rd_kafka_queue_get_main(clients.consumer);
+    clients.producer_events = rd_kafka_queue_get_main(clients.producer);
+    rd_kafka_queue_io_event_enable(clients.records, streams->descriptor, &ONE, sizeof(ONE));
+    rd_kafka_queue_io_event_enable(clients.consumer_events, streams->descriptor, &ONE, sizeof(ONE));
+    rd_kafka_queue_io_event_enable(clients.producer_events, streams->descriptor, &ONE, sizeof(ONE));
+    *ret = clients;
+    return 0;
+}
+
+/* The file whose renewals are followed: what the operator set by hand comes before the shared file. */
+static void find_identity(struct streams *streams) {
+    static const char NAME[] = CERTIFICATE "=";
+    const struct options *options = streams->options;
+    broker_identity_open(&streams->identity);
+    for (size_t i = 0; i < options->broker_setting_count; i++)
+        if (strncmp(options->broker_settings[i], NAME, sizeof(NAME) - 1) == 0)
+            snprintf(streams->identity.certificate, sizeof(streams->identity.certificate), "%s",
+                     options->broker_settings[i] + sizeof(NAME) - 1);
 }
 
 int streams_open(const struct options *options, const struct streams_handler *handler, struct streams **ret) {
-    static const uint64_t ONE = 1;
     struct streams *streams = calloc(1, sizeof(*streams));
     if (!streams)
         return -ENOMEM;
+    streams->options = options;
     streams->handler = *handler;
-    int error = -EINVAL;
+    for (int i = 0; i < STREAMS_TOPICS; i++)
+        streams->next_offset[i] = RD_KAFKA_OFFSET_BEGINNING;
+    int error = 0;
     streams->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (streams->descriptor < 0) {
+    if (streams->descriptor < 0)
         error = -errno;
-        goto fail;
-    }
-    if (options->authority && (error = signing_open(options, &streams->signing)) < 0)
-        goto fail;
-    error = -EINVAL;
-    streams->consumer = make_client(streams, RD_KAFKA_CONSUMER, options);
-    streams->producer = streams->consumer ? make_client(streams, RD_KAFKA_PRODUCER, options) : NULL;
-    if (!streams->producer)
-        goto fail;
-    error = open_reading(streams);
+    if (!error && options->authority)
+        error = signing_open(options, &streams->signing);
+    find_identity(streams);
     if (!error)
-        error = open_writing(streams);
-    if (error)
-        goto fail;
-    streams->consumer_events = rd_kafka_queue_get_main(streams->consumer);
-    streams->producer_events = rd_kafka_queue_get_main(streams->producer);
-    rd_kafka_queue_io_event_enable(streams->records, streams->descriptor, &ONE, sizeof(ONE));
-    rd_kafka_queue_io_event_enable(streams->consumer_events, streams->descriptor, &ONE, sizeof(ONE));
-    rd_kafka_queue_io_event_enable(streams->producer_events, streams->descriptor, &ONE, sizeof(ONE));
+        error = open_clients(streams, &streams->clients);
+    if (error < 0) {
+        streams_close(streams, 0);
+        return error;
+    }
     *ret = streams;
     return 0;
-fail:
-    streams_close(streams, 0);
-    return error;
-}
-
-static void close_reading(struct streams *streams) {
-    for (int i = 0; i < STREAMS_TOPICS; i++) {
-        if (streams->reading[i])
-            rd_kafka_consume_stop(streams->in[i], 0);
-        if (streams->in[i])
-            rd_kafka_topic_destroy(streams->in[i]);
-    }
-    if (streams->records)
-        rd_kafka_queue_destroy(streams->records);
-    if (streams->consumer_events)
-        rd_kafka_queue_destroy(streams->consumer_events);
-    rd_kafka_destroy(streams->consumer);
-}
-
-static void close_writing(struct streams *streams, int flush_ms) {
-    if (flush_ms > 0 && streams->connected)
-        rd_kafka_flush(streams->producer, flush_ms);
-    rd_kafka_purge(streams->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-    rd_kafka_poll(streams->producer, 0);
-    if (streams->out)
-        rd_kafka_topic_destroy(streams->out);
-    if (streams->producer_events)
-        rd_kafka_queue_destroy(streams->producer_events);
-    rd_kafka_destroy(streams->producer);
 }
 
 void streams_close(struct streams *streams, int flush_ms) {
     if (!streams)
         return;
-    if (streams->consumer)
-        close_reading(streams);
-    if (streams->producer)
-        close_writing(streams, flush_ms);
+    close_clients(&streams->clients, streams->connected ? flush_ms : 0);
     if (streams->descriptor >= 0)
         close(streams->descriptor);
     signing_close(streams->signing);
     free(streams);
+}
+
+/* Clients with the certificate that is there now, in the place of those with the former one. Reading goes on where it
+ * was; a report that is under way may be lost, and the next one says more. */
+static void follow_identity(struct streams *streams, uint64_t now_us) {
+    struct clients fresh;
+    if (now_us < streams->look_at_us)
+        return;
+    streams->look_at_us = now_us + LOOK_EVERY_US;
+    if (!broker_identity_changed(&streams->identity))
+        return;
+    struct broker_identity former = streams->identity;
+    if (open_clients(streams, &fresh)) {
+        streams->identity = former;
+        streams->look_at_us = now_us + RETRY_US;
+        return;
+    }
+    fprintf(stderr, "chart-tunnel: the certificate is another one: the broker is spoken to anew\n");
+    close_clients(&streams->clients, 0);
+    streams->clients = fresh;
 }
 
 int streams_fd(const struct streams *streams) {
@@ -252,25 +317,28 @@ static void hand_out(struct streams *streams, const rd_kafka_message_t *message)
         return;
     }
     connected(streams);
+    int topic = 0;
+    while (topic < STREAMS_TOPICS && message->rkt != streams->clients.in[topic])
+        topic++;
+    if (topic == STREAMS_TOPICS)
+        return;
+    streams->next_offset[topic] = message->offset + 1;
     if (message->key_len == 0 || message->key_len >= sizeof(key)) {
         streams->counters.unreadable++;
         return;
     }
     snprintf(key, sizeof(key), "%.*s", (int)message->key_len, (const char *)message->key);
     streams->counters.read++;
-    for (int i = 0; i < STREAMS_TOPICS; i++)
-        if (message->rkt == streams->in[i])
-            streams->handler.record(streams->handler.context, (enum streams_topic)i, key, message->payload,
-                                    message->len);
+    streams->handler.record(streams->handler.context, (enum streams_topic)topic, key, message->payload, message->len);
 }
 
 void streams_poll(struct streams *streams) {
     rd_kafka_message_t *messages[BATCH];
     uint64_t count;
     (void)!read(streams->descriptor, &count, sizeof(count));
-    rd_kafka_poll(streams->producer, 0);
-    rd_kafka_poll(streams->consumer, 0);
-    ssize_t got = rd_kafka_consume_batch_queue(streams->records, 0, messages, BATCH);
+    rd_kafka_poll(streams->clients.producer, 0);
+    rd_kafka_poll(streams->clients.consumer, 0);
+    ssize_t got = rd_kafka_consume_batch_queue(streams->clients.records, 0, messages, BATCH);
     for (ssize_t i = 0; i < got; i++) {
         hand_out(streams, messages[i]);
         rd_kafka_message_destroy(messages[i]);
@@ -282,7 +350,9 @@ void streams_poll(struct streams *streams) {
 }
 
 uint64_t streams_tick(struct streams *streams, uint64_t now_us) {
-    return streams->signing ? signing_tick(streams->signing, now_us) : ITM_NEVER_US;
+    uint64_t next_us = streams->signing ? signing_tick(streams->signing, now_us) : ITM_NEVER_US;
+    follow_identity(streams, now_us);
+    return next_us < streams->look_at_us ? next_us : streams->look_at_us;
 }
 
 bool streams_signing(const struct streams *streams) {
@@ -305,9 +375,9 @@ int streams_report(struct streams *streams, const char *key, const void *value, 
     rd_kafka_header_add(headers, "type", -1, REPORT_TYPE, -1);
     if (streams->signing)
         rd_kafka_header_add(headers, RECORD_MAC_HEADER, -1, mac, -1);
-    if (rd_kafka_producev(streams->producer, RD_KAFKA_V_RKT(streams->out), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                          RD_KAFKA_V_KEY(key, strlen(key)), RD_KAFKA_V_VALUE((void *)value, bytes),
-                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END)) {
+    if (rd_kafka_producev(streams->clients.producer, RD_KAFKA_V_RKT(streams->clients.out),
+                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_KEY(key, strlen(key)),
+                          RD_KAFKA_V_VALUE((void *)value, bytes), RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END)) {
         rd_kafka_headers_destroy(headers);
         streams->counters.dropped++;
         return -ENOBUFS;

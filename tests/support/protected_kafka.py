@@ -54,16 +54,7 @@ def settings_of(folder: Path, authority: EmbeddedKeyStore, identity: str) -> Set
     """How an identity proves who it is; its certificate is made when it is first asked for."""
     path = folder / identity.replace("/", "-")
     if not path.with_suffix(".crt").exists():
-        key = new_key()
-        names = ("127.0.0.1", "localhost") if identity == "service/kafka" else ()
-        request = x509.load_pem_x509_csr(csr(key).encode())
-        issuing = authority.issue(request, f"spiffe://{DOMAIN}/{identity}", life_s=3600, names=names)
-        with ThreadPoolExecutor(1) as thread:  # asked for inside of event loops too
-            issued = thread.submit(asyncio.run, issuing).result()
-        path.with_suffix(".key").write_bytes(pkcs8(key))
-        path.with_suffix(".crt").write_text(issued.pem)
-        (folder / "authority.pem").write_text(issued.authority_pem)
-        (folder / f"{path.name}.pem").write_bytes(pkcs8(key) + issued.pem.encode())
+        issue(folder, authority, identity)
     return {
         "security.protocol": "ssl",
         "ssl.ca.location": str(folder / "authority.pem"),
@@ -71,6 +62,24 @@ def settings_of(folder: Path, authority: EmbeddedKeyStore, identity: str) -> Set
         "ssl.key.location": str(path.with_suffix(".key")),
         "log_level": 0,
     }
+
+
+def issue(folder: Path, authority: EmbeddedKeyStore, identity: str, life_s: int = 3600) -> None:
+    """A new key and certificate of an identity, in the place of former ones as a renewal does: first the key."""
+    path = folder / identity.replace("/", "-")
+    key = new_key()
+    names = ("127.0.0.1", "localhost") if identity == "service/kafka" else ()
+    request = x509.load_pem_x509_csr(csr(key).encode())
+    issuing = authority.issue(request, f"spiffe://{DOMAIN}/{identity}", life_s=life_s, names=names)
+    with ThreadPoolExecutor(1) as thread:  # asked for inside of event loops too
+        issued = thread.submit(asyncio.run, issuing).result()
+    certificate = issued.pem.encode()
+    if not (folder / "authority.pem").exists():
+        (folder / "authority.pem").write_text(issued.authority_pem)
+    for suffix, octets in ((".key", pkcs8(key)), (".crt", certificate), (".pem", pkcs8(key) + certificate)):
+        draft = path.with_suffix(f"{suffix}.new")
+        draft.write_bytes(octets)
+        draft.rename(path.with_suffix(suffix))
 
 
 def pkcs8(key: object) -> bytes:

@@ -210,7 +210,7 @@ static int open_streams(struct node *node) {
     int err;
 
     /* Noted before it is read: one that comes in between is taken for a change. */
-    streams_identity_use(&node->streams_identity);
+    broker_identity_use(&node->streams_identity);
     err = streams_open(node->options->bootstrap, node->options->node, &handler, &node->streams);
     if (err)
         return err;
@@ -227,7 +227,7 @@ static void close_streams(struct node *node) {
 
 /* Whether the streams wait for the certificate that the broker asks for; said once. */
 static bool wait_for_identity(struct node *node) {
-    if (streams_identity_ready(&node->streams_identity)) {
+    if (broker_identity_ready(&node->streams_identity)) {
         node->streams_wait_us = 0;
         return false;
     }
@@ -266,7 +266,7 @@ static void on_second(void *context) {
         node_links_refresh(node, now_us);
     node_report_flows(node, now_us);
     node_report_state(node, now_us);
-    if (node->streams && streams_identity_changed(&node->streams_identity)) {
+    if (node->streams && broker_identity_changed(&node->streams_identity)) {
         log_info("the certificate is another one: the broker is spoken to anew");
         close_streams(node);
         node->state_resend = true;
@@ -340,7 +340,7 @@ static int node_open(struct agent *agent, void **ret_state) {
     node->datapath = datapath_of(agent);
     node->next_decision_us = INT64_MAX;
     node->opened_at_us = agent_now_us();
-    streams_identity_open(&node->streams_identity);
+    broker_identity_open(&node->streams_identity);
     node->dirty = true;
     node->records = (struct records){.node = node->options->node, .sink = node_report_record, .context = node};
     node->decide = decide_new(node->options->node);

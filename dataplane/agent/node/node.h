@@ -26,7 +26,7 @@
 #include "node/changes.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
-#include "streams/streams_identity.h"
+#include "lib/kafka/broker_identity.h"
 
 struct agent_module;
 struct cJSON;
@@ -87,7 +87,7 @@ struct node {
     struct datapath *datapath;
     struct decide *decide;
     struct streams *streams;
-    struct streams_identity streams_identity;
+    struct broker_identity streams_identity;
     /* When the streams began to wait for their certificate; 0: they do not. */
     int64_t streams_wait_us;
     struct metrics *metrics;

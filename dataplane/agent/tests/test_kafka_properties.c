@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/kafka/broker_identity.h"
 #include "lib/kafka/kafka_properties.h"
-#include "streams/streams_identity.h"
 
 static int read_text(const char *text, rd_kafka_conf_t *conf, char **ret_errors) {
     size_t size;
@@ -93,7 +93,7 @@ static void replace_file(const char *path, const char *text) {
 static void streams_wait_for_their_certificate_and_follow_it(void **state) {
     (void)state;
     char folder[] = "/tmp/chart-identity-XXXXXX", properties[64], certificate[64], text[128];
-    struct streams_identity identity;
+    struct broker_identity identity;
     assert_non_null(mkdtemp(folder));
     snprintf(properties, sizeof(properties), "%s/kafka.properties", folder);
     snprintf(certificate, sizeof(certificate), "%s/node.pem", folder);
@@ -101,25 +101,25 @@ static void streams_wait_for_their_certificate_and_follow_it(void **state) {
     write_file(properties, text);
     setenv(KAFKA_PROPERTIES_VARIABLE, properties, 1);
 
-    streams_identity_open(&identity);
+    broker_identity_open(&identity);
     assert_string_equal(identity.certificate, certificate);
-    assert_false(streams_identity_ready(&identity));
+    assert_false(broker_identity_ready(&identity));
     write_file(certificate, "one");
-    assert_true(streams_identity_ready(&identity));
-    streams_identity_use(&identity);
-    assert_false(streams_identity_changed(&identity));
+    assert_true(broker_identity_ready(&identity));
+    broker_identity_use(&identity);
+    assert_false(broker_identity_changed(&identity));
     replace_file(certificate, "two");
-    assert_true(streams_identity_changed(&identity));
-    streams_identity_use(&identity);
-    assert_false(streams_identity_changed(&identity));
+    assert_true(broker_identity_changed(&identity));
+    broker_identity_use(&identity);
+    assert_false(broker_identity_changed(&identity));
     unlink(certificate);
     /* What is gone is no other one: the streams that are open go on. */
-    assert_false(streams_identity_changed(&identity));
+    assert_false(broker_identity_changed(&identity));
 
     write_file(properties, "security.protocol=plaintext\n");
-    streams_identity_open(&identity);
-    assert_true(streams_identity_ready(&identity));
-    assert_false(streams_identity_changed(&identity));
+    broker_identity_open(&identity);
+    assert_true(broker_identity_ready(&identity));
+    assert_false(broker_identity_changed(&identity));
     unlink(properties);
     unsetenv(KAFKA_PROPERTIES_VARIABLE);
     assert_int_equal(rmdir(folder), 0);

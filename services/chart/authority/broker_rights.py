@@ -19,6 +19,7 @@ from chart.common import broker_access, kafka_properties
 from chart.common.broker_access import Difference, NoAuthoriser, RulesNotInForceError
 from chart.common.catalogue import Catalogue
 from chart.common.database import Pool
+from chart.common.identity_files import IdentityFiles
 from chart.common.retries import for_ever
 
 EVERY_S = 15.0
@@ -43,6 +44,7 @@ class BrokerRights:
         self._pool = pool
         self._catalogue = catalogue
         self._bootstrap = bootstrap
+        self._files = IdentityFiles()
         self._admin: AdminClient | None = None
         self._news = asyncio.Condition()
         # Looks that were asked for, and up to which of them the broker has been compared.
@@ -121,9 +123,14 @@ class BrokerRights:
             )
         return found
 
+    def _make_admin(self) -> AdminClient:
+        return AdminClient({**kafka_properties.load(), "bootstrap.servers": self._bootstrap, "log_level": 3})
+
     def _make(self, wanted: frozenset[broker_access.Rule]) -> Difference:
         if self._admin is None:
-            self._admin = AdminClient({**kafka_properties.load(), "bootstrap.servers": self._bootstrap, "log_level": 3})
+            self._files, self._admin = IdentityFiles(), self._make_admin()
+        elif self._files.renewed():
+            self._admin = self._files.successor(self._make_admin) or self._admin
         actual = {rule for rule in broker_access.in_force(self._admin, LIMIT_S) if rule.principal.startswith("node:")}
         found = broker_access.difference(wanted, actual)
         broker_access.change(self._admin, found, LIMIT_S)

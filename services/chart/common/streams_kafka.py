@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from chart.common import catalogue as catalogues
 from chart.common import kafka_properties, record_mac, telemetry
 from chart.common.compacted import CompactedState
+from chart.common.identity_files import IdentityFiles
 from chart.common.records import Outgoing, Partition, Start, StreamError, StreamRejected, StreamUnavailable, encode
 from chart.common.streams_kafka_reader import KafkaSubscription
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # Records that may wait for an acknowledgement; further publishers wait their turn.
 MAX_UNACKNOWLEDGED = 10_000
+# A producer lives on for so long, at least, after another one took its place.
+FORMER_S = 2.0
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -83,24 +87,14 @@ class KafkaBroker:
         self.record_check = record_check
         self._record_signer = record_signer
         self.catalogue = catalogue or catalogues.load()
-        self._producer = Producer(
-            {
-                **kafka_properties.load(),
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "compression.type": "lz4",
-                "message.timeout.ms": delivery_timeout_ms,
-                "queue.buffering.max.messages": 2 * MAX_UNACKNOWLEDGED,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 1000,
-                "socket.timeout.ms": 10_000,
-                "error_cb": _note_error,
-                "log_level": 3,
-            }
-        )
         self._delivery_timeout_ms = delivery_timeout_ms
+        self._files = IdentityFiles()
+        self._producer = self._make_producer()
+        # Former producers that may still have records under way, and when their successor took over.
+        self._former: list[tuple[Producer, float]] = []
+        self._renewal: threading.Thread | None = None
+        # Held where a former one is left alone, by the poller or by who closes.
+        self._parting = threading.Lock()
         self._room = asyncio.Semaphore(MAX_UNACKNOWLEDGED)
         # Filled by the thread that polls the producer, emptied in the event loop.
         self._acknowledged: deque[tuple[_Together, int, KafkaError | None]] = deque()
@@ -110,6 +104,25 @@ class KafkaBroker:
         self._poller.start()
         self._states: list[CompactedState] = []
         self._closed = False
+
+    def _make_producer(self) -> Producer:
+        return Producer(
+            {
+                **kafka_properties.load(),
+                "bootstrap.servers": self.bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "compression.type": "lz4",
+                "message.timeout.ms": self._delivery_timeout_ms,
+                "queue.buffering.max.messages": 2 * MAX_UNACKNOWLEDGED,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 1000,
+                "socket.timeout.ms": 10_000,
+                "error_cb": _note_error,
+                "log_level": 3,
+            }
+        )
 
     async def publish(
         self, topic: str, key: str, value: Message | None, *, headers: dict[str, str] | None = None
@@ -188,7 +201,35 @@ class KafkaBroker:
     def _poll(self) -> None:
         while not self._closing.is_set():
             self._producer.poll(0.1)
+            self._part_from_former()
             self._hand_over()
+            renewing = self._renewal is not None and self._renewal.is_alive()
+            if not renewing and not self._closed and self._files.renewed():
+                # The broker's answer is waited for; acknowledgements are not to wait for that too.
+                self._renewal = threading.Thread(target=self._renew, name="kafka-renewal", daemon=True)
+                self._renewal.start()
+
+    def _renew(self) -> None:
+        """Records go through another producer from now on, with the identity that was renewed. Those of one key keep
+        their order: who publishes waits for the acknowledgement before the next.
+        """
+        successor = self._files.successor(self._make_producer)
+        if successor is not None:
+            before, self._producer = self._producer, successor
+            self._former.append((before, time.monotonic()))
+
+    def _part_from_former(self) -> None:
+        for former in list(self._former):
+            producer, since = former
+            producer.poll(0)
+            # Whoever took it for the present one a moment ago has handed over its record by now.
+            over = len(producer) == 0 and time.monotonic() > since + FORMER_S
+            with self._parting:
+                over = over and not self._closed
+                if over:
+                    self._former.remove(former)
+            if over:
+                producer.close()
 
     def _hand_over(self) -> None:
         """Tell the event loop what was acknowledged, once for all that came together: waking it costs a system call."""
@@ -241,19 +282,25 @@ class KafkaBroker:
         """Send what is queued and close the connections. Waits at most 3 s for acknowledgements."""
         if self._closed:
             return
-        self._closed = True
+        with self._parting:
+            self._closed = True
         for state in self._states:
             await state.close()
-        left = await asyncio.to_thread(self._producer.flush, 3.0)
+        producers = [self._producer, *(former for former, _ in self._former)]
+        left = sum(await asyncio.gather(*(asyncio.to_thread(one.flush, 3.0) for one in producers)))
         self._settle()
         if left:
             _log.warning("records were not acknowledged before closing", records=left)
-            self._producer.purge()
+            for one in producers:
+                one.purge()
         if self.record_check is not None:
             await self.record_check.close()
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
-        await asyncio.to_thread(self._producer.close)
+        if self._renewal is not None:
+            await asyncio.to_thread(self._renewal.join)
+        for one in [self._producer, *(former for former, _ in self._former)]:
+            await asyncio.to_thread(one.close)
         # What was purged answered while nobody handed it over any more.
         self._settle()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from tenacity.retry import retry_base
 
 from chart.common import broker_access, kafka_properties
 from chart.common.catalogue import DLQ_SUFFIX
+from chart.common.identity_files import IdentityFiles
 from chart.common.record_mac import RecordMacError
 from chart.common.records import (
     UNREADABLE,
@@ -90,6 +92,11 @@ class KafkaSubscription:
         self._start = start
         self._on_partitions = on_partitions
         self._consumer: Consumer | None = None
+        # Held where the consumer is replaced: by its successor in the thread of the fetches, by none in the loop.
+        self._replacing = threading.Lock()
+        self._files: IdentityFiles | None = None
+        # Where partitions are read from of which no record was fetched yet; without a group.
+        self._begins: dict[Partition, int] = {}
         self._thread: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fetched: deque[Any] = deque()
@@ -107,15 +114,14 @@ class KafkaSubscription:
                 self._broker.catalogue.topic(topic)
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"kafka {self.topics[0]}")
+        self._files = IdentityFiles()
         self._consumer = Consumer(self._configuration())
         try:
             if self._group is None:
                 await self._loop.run_in_executor(self._thread, self._assign_all)
                 self._note_progress()
             else:
-                self._consumer.subscribe(
-                    list(self.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-                )
+                self._join(self._consumer)
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -124,7 +130,8 @@ class KafkaSubscription:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        consumer, self._consumer = self._consumer, None
+        with self._replacing:
+            consumer, self._consumer = self._consumer, None
         if consumer is None or self._thread is None or self._loop is None:
             return
         # In the thread of the fetches: it runs after the one that is under way.
@@ -174,12 +181,45 @@ class KafkaSubscription:
             raise StreamUnavailable(msg) from error
         assert self._consumer is not None
         earliest = self._start == "earliest"
-        assignment = [
-            TopicPartition(*partition, OFFSET_BEGINNING if earliest else end[1]) for partition, end in ends.items()
-        ]
+        self._begins = {partition: OFFSET_BEGINNING if earliest else last for partition, (_, last) in ends.items()}
         self._partitions = frozenset(ends)
         self._behind = {partition: last for partition, (first, last) in ends.items() if earliest and first < last}
-        self._consumer.assign(assignment)
+        self._consumer.assign([TopicPartition(*partition, begin) for partition, begin in self._begins.items()])
+
+    def _join(self, consumer: Consumer) -> None:
+        consumer.subscribe(list(self.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+
+    def _follow_identity(self) -> None:
+        """Another consumer in the place of this one when the files by which it proves who it is are others; it goes on
+        where this one is, or joins the group as it would after a restart. Runs in the thread of the fetches.
+        """
+        if self._files is None or not self._files.renewed():
+            return
+        before = self._consumer
+        successor = self._files.successor(lambda: Consumer(self._configuration()))
+        if before is None or successor is None:
+            return
+        if self._group is None:
+            places = before.position([TopicPartition(*partition) for partition in self._begins])
+            successor.assign(
+                [
+                    TopicPartition(one.topic, one.partition, one.offset)
+                    if one.offset >= 0
+                    else TopicPartition(one.topic, one.partition, self._begins[one.topic, one.partition])
+                    for one in places
+                ]
+            )
+        with self._replacing:
+            closed = self._consumer is None
+            if not closed:
+                self._consumer = successor
+        if closed:
+            successor.close()
+            return
+        before.close()
+        if self._group is not None:
+            self._share(frozenset())
+            self._join(successor)
 
     def _all_ends(self) -> dict[Partition, tuple[int, int]]:
         return {partition: end for topic in self.topics for partition, end in self._ends_of(topic).items()}
@@ -300,18 +340,19 @@ class KafkaSubscription:
         if self._consumer is None or self._loop is None:
             raise StopAsyncIteration
         if self._fetch is None:
-            self._fetch = self._loop.run_in_executor(self._thread, self._poll_batch, self._consumer)
+            self._fetch = self._loop.run_in_executor(self._thread, self._poll_batch)
         await asyncio.wait([self._fetch])
         fetch, self._fetch = self._fetch, None
         if self._consumer is None:
             raise StopAsyncIteration
         self._fetched.extend(fetch.result())
 
-    @staticmethod
-    def _poll_batch(consumer: Consumer) -> list[Any]:
+    def _poll_batch(self) -> list[Any]:
+        self._follow_identity()
+        consumer = self._consumer
         # consume() alone would wait for a full batch; poll() returns with the first record.
-        first = consumer.poll(FETCH_WAIT_S)
-        if first is None:
+        first = consumer.poll(FETCH_WAIT_S) if consumer is not None else None
+        if consumer is None or first is None:
             return []
         return [first, *consumer.consume(BATCH_RECORDS - 1, 0)]
 

@@ -1,18 +1,18 @@
-/* See streams_identity.h. */
-#include "streams/streams_identity.h"
+/* See broker_identity.h. */
+#include "lib/kafka/broker_identity.h"
 
 #include <sys/stat.h>
 
 #include "lib/kafka/kafka_properties.h"
 
-void streams_identity_open(struct streams_identity *identity) {
-    *identity = (struct streams_identity){0};
+void broker_identity_open(struct broker_identity *identity) {
+    *identity = (struct broker_identity){0};
     if (kafka_properties_value("ssl.certificate.location", identity->certificate, sizeof(identity->certificate)))
         identity->certificate[0] = '\0';
 }
 
 /* 0: there is no such file. */
-static uint64_t look(const struct streams_identity *identity, int64_t *ret_written_us) {
+static uint64_t look(const struct broker_identity *identity, int64_t *ret_written_us) {
     struct stat found;
 
     if (stat(identity->certificate, &found) || !found.st_size)
@@ -21,18 +21,18 @@ static uint64_t look(const struct streams_identity *identity, int64_t *ret_writt
     return found.st_ino;
 }
 
-bool streams_identity_ready(const struct streams_identity *identity) {
+bool broker_identity_ready(const struct broker_identity *identity) {
     int64_t written_us;
 
     return !identity->certificate[0] || look(identity, &written_us);
 }
 
-void streams_identity_use(struct streams_identity *identity) {
+void broker_identity_use(struct broker_identity *identity) {
     if (identity->certificate[0])
         identity->inode = look(identity, &identity->written_us);
 }
 
-bool streams_identity_changed(const struct streams_identity *identity) {
+bool broker_identity_changed(const struct broker_identity *identity) {
     int64_t written_us = 0;
     uint64_t inode = identity->certificate[0] ? look(identity, &written_us) : 0;
 
