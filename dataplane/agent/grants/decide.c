@@ -142,6 +142,7 @@ static void fill_grant(struct grant_entry *entry, const struct decide_grant *gra
     snprintf(entry->user, sizeof(entry->user), "%s", grant->user ? grant->user : "");
     entry->released = false;
     entry->removed_at_us = 0;
+    entry->egress.unjudged = true;
 }
 
 int decide_put_grant(struct decide *decide, const struct decide_grant *grant, const char *traceparent, int64_t now_us) {
@@ -198,6 +199,8 @@ int decide_remove_grant(struct decide *decide, const char *request_id, const cha
         return 0;
     entry->released = true;
     entry->removed_at_us = now_us;
+    /* Nobody looks where its packets go any more; should it come back, its counters begin at 0. */
+    entry->egress = (struct egress){0};
     if (traceparent && *traceparent)
         snprintf(entry->traceparent, sizeof(entry->traceparent), "%s", traceparent);
     return 1;

@@ -229,16 +229,16 @@ int decide_set_result(struct decide *decide, const char *request_id, int error, 
 int decide_set_observed(struct decide *decide, const char *request_id, const struct decide_observed *observed,
                         int64_t now_us);
 
-/* What the node's links counted of a grant. Returns where its packets leave when that is not where they left before,
- * else NULL. */
+/* What the node's links counted of a grant. Returns where its packets leave when that has to be judged by the kernel's
+ * tables (egress_note), else NULL. */
 const struct egress *decide_set_egress(struct decide *decide, const char *request_id, const struct egress_count *counts,
                                        size_t n, int64_t now_us);
-/* Where packets of a grant leave; NULL: there is no such grant. */
-const struct egress *decide_egress(const struct decide *decide, const char *request_id);
 /* Whether packets of a grant take another link than the kernel's tables say. */
 void decide_set_against_routes(struct decide *decide, const char *request_id, bool against);
-/* The kernel's tables changed. */
-void decide_routes_changed(struct decide *decide, int64_t now_us);
+/* The kernel's tables changed for those selectors that `lead` is true of: what was seen of their packets before says
+ * nothing of the new ones. */
+void decide_routes_changed(struct decide *decide, bool (*lead)(const struct decide_selector *selector, void *context),
+                           void *context);
 
 /* Hand every status that is due to `sink` (changes at once, refreshes every DECIDE_REFRESH_US); when the sink returns
  * an error the status stays due. Returns how many were taken. */

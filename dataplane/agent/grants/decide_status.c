@@ -83,12 +83,6 @@ const struct egress *decide_set_egress(struct decide *decide, const char *reques
     return grant && egress_note(&grant->egress, counts, n, now_us) ? &grant->egress : NULL;
 }
 
-const struct egress *decide_egress(const struct decide *decide, const char *request_id) {
-    const struct grant_entry *grant = strmap_get(&decide->grants, request_id);
-
-    return grant ? &grant->egress : NULL;
-}
-
 void decide_set_against_routes(struct decide *decide, const char *request_id, bool against) {
     struct grant_entry *grant = strmap_get(&decide->grants, request_id);
 
@@ -96,16 +90,26 @@ void decide_set_against_routes(struct decide *decide, const char *request_id, bo
         grant->egress.against_routes = against && grant->egress.n;
 }
 
+struct changed_tables {
+    bool (*lead)(const struct decide_selector *selector, void *context);
+    void *context;
+};
+
 static int routes_changed(const char *key, void *value, void *context) {
     struct grant_entry *grant = value;
+    const struct changed_tables *tables = context;
 
     (void)key;
-    egress_routes_changed(&grant->egress, *(const int64_t *)context);
+    if (tables->lead(&grant->selector, tables->context))
+        egress_begin_anew(&grant->egress);
     return 0;
 }
 
-void decide_routes_changed(struct decide *decide, int64_t now_us) {
-    strmap_sweep(&decide->grants, routes_changed, &now_us);
+void decide_routes_changed(struct decide *decide, bool (*lead)(const struct decide_selector *selector, void *context),
+                           void *context) {
+    struct changed_tables tables = {.lead = lead, .context = context};
+
+    strmap_sweep(&decide->grants, routes_changed, &tables);
 }
 
 /* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */

@@ -4,11 +4,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t counted_before(const struct egress *egress, const char *link_id) {
+static struct egress_counter *counter_of(struct egress *egress, uint32_t ifindex) {
     for (uint8_t i = 0; i < egress->n_begin; i++)
-        if (strcmp(egress->begin[i].link_id, link_id) == 0)
-            return egress->begin[i].sent_bytes;
-    return 0;
+        if (egress->begin[i].ifindex == ifindex)
+            return &egress->begin[i];
+    return NULL;
+}
+
+static uint64_t counted_before(struct egress *egress, uint32_t ifindex) {
+    const struct egress_counter *counter = counter_of(egress, ifindex);
+
+    return counter ? counter->bytes : 0;
+}
+
+static bool is_counted(const struct egress_count *counts, size_t n, uint32_t ifindex) {
+    for (size_t i = 0; i < n; i++)
+        if (counts[i].ifindex == ifindex)
+            return true;
+    return false;
+}
+
+/* A place for another counter: a free one, else that of an interface that is not counted any more; NULL: none. */
+static struct egress_counter *place(struct egress *egress, const struct egress_count *counts, size_t n) {
+    if (egress->n_begin < EGRESS_COUNTERS_MAX)
+        return &egress->begin[egress->n_begin++];
+    for (uint8_t i = 0; i < egress->n_begin; i++)
+        if (!is_counted(counts, n, egress->begin[i].ifindex))
+            return &egress->begin[i];
+    return NULL;
+}
+
+static void begin_interval(struct egress *egress, const struct egress_count *counts, size_t n, int64_t now_us) {
+    for (size_t i = 0; i < n; i++) {
+        struct egress_counter *counter = counter_of(egress, counts[i].ifindex);
+
+        if (!counter && counts[i].bytes)
+            counter = place(egress, counts, n);
+        if (counter)
+            *counter = (struct egress_counter){.ifindex = counts[i].ifindex, .bytes = counts[i].bytes};
+    }
+    egress->begin_us = now_us;
 }
 
 static int most_first(const void *one, const void *other) {
@@ -49,7 +84,6 @@ static bool take(struct egress *egress, const struct egress_link *seen, uint8_t 
     other = other || n != egress->n;
     memcpy(egress->links, links, n * sizeof(*links));
     egress->n = n;
-    egress->stale_at_us = 0;
     return other;
 }
 
@@ -57,10 +91,15 @@ bool egress_note(struct egress *egress, const struct egress_count *counts, size_
     struct egress_link seen[EGRESS_LINKS_MAX] = {0};
     uint8_t n_seen = 0;
     uint64_t total = 0;
-    bool other = false;
+    bool other;
 
+    if (egress->anew) {
+        egress->anew = false;
+        begin_interval(egress, counts, n, now_us);
+        return false;
+    }
     for (size_t i = 0; i < n; i++) {
-        uint64_t before = counted_before(egress, counts[i].link_id);
+        uint64_t before = counted_before(egress, counts[i].ifindex);
         struct egress_link link = {.sent_bytes = counts[i].bytes};
 
         if (!counts[i].bytes)
@@ -72,24 +111,19 @@ bool egress_note(struct egress *egress, const struct egress_count *counts, size_
         put(seen, &n_seen, &link);
     }
     if (!total) {
-        if (egress->stale_at_us && now_us >= egress->stale_at_us + EGRESS_STALE_US) {
-            other = egress->n > 0;
-            egress->n = 0;
-            egress->stale_at_us = 0;
-        }
         egress->begin_us = now_us;
-        return other;
+        return false;
     }
     if (total < EGRESS_ENOUGH_BYTES && now_us < egress->begin_us + EGRESS_PATIENCE_US)
         return false;
-    other = take(egress, seen, n_seen, total);
-    memcpy(egress->begin, seen, n_seen * sizeof(*seen));
-    egress->n_begin = n_seen;
-    egress->begin_us = now_us;
+    other = take(egress, seen, n_seen, total) || egress->unjudged || egress->against_routes;
+    egress->unjudged = false;
+    begin_interval(egress, counts, n, now_us);
     return other;
 }
 
-void egress_routes_changed(struct egress *egress, int64_t now_us) {
-    if (egress->n && !egress->stale_at_us)
-        egress->stale_at_us = now_us;
+void egress_begin_anew(struct egress *egress) {
+    egress->n = 0;
+    egress->against_routes = false;
+    egress->anew = true;
 }

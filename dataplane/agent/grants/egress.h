@@ -15,8 +15,8 @@
 #define EGRESS_PATIENCE_US 1000000ll
 /* A link with less of the octets than one in so many is not where packets go. */
 #define EGRESS_LEAST_PART 20
-/* When routes changed and no packet has been seen for so long, what was seen before says nothing any more. */
-#define EGRESS_STALE_US 2000000ll
+/* Of more interfaces at once no grant's octets are counted. */
+#define EGRESS_COUNTERS_MAX 64
 
 struct egress_link {
     char link_id[EGRESS_ID_LEN];
@@ -25,27 +25,37 @@ struct egress_link {
     uint64_t recent_bytes;
 };
 
+/* A counter as it stood when an interval began. */
+struct egress_counter {
+    uint32_t ifindex;
+    uint64_t bytes;
+};
+
 struct egress {
-    /* Where packets were seen to go. */
+    /* Where packets were seen to go; none: not seen since the tables changed. */
     struct egress_link links[EGRESS_LINKS_MAX];
     uint8_t n;
     /* The tables of the kernel say another link than they take. */
     bool against_routes;
-    /* The beginning of the present interval. */
-    struct egress_link begin[EGRESS_LINKS_MAX];
+    /* What was seen was not judged by the tables yet. */
+    bool unjudged;
+    /* The next counts are where an interval begins: those before them say nothing. */
+    bool anew;
+    /* The beginning of the present interval, also of interfaces that are not counted at the moment. */
+    struct egress_counter begin[EGRESS_COUNTERS_MAX];
     uint8_t n_begin;
     int64_t begin_us;
-    /* Routes changed, and nothing was seen since; 0: not so. */
-    int64_t stale_at_us;
 };
 
 /* What a link counted of a grant. */
 struct egress_count {
     const char *link_id;
+    uint32_t ifindex;
     uint64_t bytes;
 };
 
-/* Take counts of the node's links. Returns whether packets were seen to leave by other links than before. */
+/* Take counts of the node's links. Returns whether what was seen has to be judged by the kernel's tables: packets leave
+ * by other links than before, or were against the tables until now. */
 bool egress_note(struct egress *egress, const struct egress_count *counts, size_t n, int64_t now_us);
-/* The kernel's tables changed: packets may take another link from now on. */
-void egress_routes_changed(struct egress *egress, int64_t now_us);
+/* The kernel's tables changed: only octets counted from the next counts on are judged by the new ones. */
+void egress_begin_anew(struct egress *egress);

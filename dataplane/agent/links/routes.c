@@ -234,8 +234,9 @@ bool routes_look(struct routes *routes, struct netlink *netlink, int64_t now_us)
     for (size_t i = 0; i < routes->n; i++) {
         struct route *route = &routes->routes[i], found = look_up(netlink, route);
 
-        changed |= found.state != route->state || found.n_hops != route->n_hops ||
-                   memcmp(found.hops, route->hops, sizeof(found.hops)) != 0;
+        found.changed = found.state != route->state || found.n_hops != route->n_hops ||
+                        memcmp(found.hops, route->hops, sizeof(found.hops)) != 0;
+        changed |= found.changed;
         *route = found;
     }
     ended_us = agent_now_us();
@@ -269,15 +270,24 @@ static bool leads_to(const struct route *route, uint32_t ifindex) {
     return false;
 }
 
+static bool concerns(const struct route *route, const struct decide_selector *selector) {
+    bool found = overlap(route, &selector->destination);
+
+    for (uint8_t k = 0; !found && k < selector->n_more_destinations; k++)
+        found = overlap(route, &selector->more_destinations[k]);
+    return found;
+}
+
 bool routes_lead_to(const struct routes *routes, const struct decide_selector *selector, uint32_t ifindex) {
-    for (size_t i = 0; i < routes->n; i++) {
-        if (!leads_to(&routes->routes[i], ifindex))
-            continue;
-        if (overlap(&routes->routes[i], &selector->destination))
+    for (size_t i = 0; i < routes->n; i++)
+        if (leads_to(&routes->routes[i], ifindex) && concerns(&routes->routes[i], selector))
             return true;
-        for (uint8_t k = 0; k < selector->n_more_destinations; k++)
-            if (overlap(&routes->routes[i], &selector->more_destinations[k]))
-                return true;
-    }
+    return false;
+}
+
+bool routes_changed_towards(const struct routes *routes, const struct decide_selector *selector) {
+    for (size_t i = 0; i < routes->n; i++)
+        if (routes->routes[i].changed && concerns(&routes->routes[i], selector))
+            return true;
     return false;
 }

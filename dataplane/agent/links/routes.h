@@ -37,6 +37,8 @@ struct route {
     uint8_t family;
     uint8_t address[16];
     enum route_state state;
+    /* The kernel's last answer was another one than that before. */
+    bool changed;
     /* Outgoing interfaces in ascending order, each once; packets may take any of them. */
     uint8_t n_hops;
     uint32_t hops[ROUTES_HOPS_MAX];
@@ -74,6 +76,9 @@ bool routes_look(struct routes *routes, struct netlink *netlink, int64_t now_us)
 /* Whether the kernel's answers send packets of a selector to an interface: for an address that the selector's
  * destination has part in. False also when none was asked for. */
 bool routes_lead_to(const struct routes *routes, const struct decide_selector *selector, uint32_t ifindex);
+
+/* Whether the kernel's last answer was another one for an address that the selector's destination has part in. */
+bool routes_changed_towards(const struct routes *routes, const struct decide_selector *selector);
 
 /* An address in a stated prefix: "10.1.1.1/30" is the address 10.1.1.1, of "10.1.0.0/16" the first host is asked for. 0
  * or -EINVAL. */

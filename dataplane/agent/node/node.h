@@ -199,7 +199,7 @@ bool node_routes_tell(struct node *node, struct messages_node_state *state);
 /* Count by which links packets of grants leave, every 200 ms. */
 void node_egress_follow(struct node *node, int64_t now_us);
 /* The kernel's tables changed. */
-void node_egress_routes_changed(struct node *node, int64_t now_us);
+void node_egress_routes_changed(struct node *node);
 
 /* node_settings.c */
 /* Puts back what a killed agent left. */

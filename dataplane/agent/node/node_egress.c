@@ -36,6 +36,7 @@ static void look_at(struct node *node, const struct decide_applied *grant, int64
         if (link->used && link->classified)
             counts[n++] = (struct egress_count){
                 .link_id = link->id,
+                .ifindex = link->interface.ifindex,
                 .bytes = datapath_grant_bytes(node->datapath, grant->request_id, link->interface.ifindex)};
     }
     other = decide_set_egress(node->decide, grant->request_id, counts, n, now_us);
@@ -46,6 +47,9 @@ static void look_at(struct node *node, const struct decide_applied *grant, int64
 void node_egress_follow(struct node *node, int64_t now_us) {
     size_t links = 0;
 
+    /* Not by tables that are about to be asked again. */
+    if (node->routes.stale)
+        return;
     for (int i = 0; i < AGENT_LINKS_MAX; i++)
         links += node->links[i].used && node->links[i].classified;
     if (now_us <
@@ -56,13 +60,12 @@ void node_egress_follow(struct node *node, int64_t now_us) {
         look_at(node, &node->applied[i], now_us);
 }
 
-void node_egress_routes_changed(struct node *node, int64_t now_us) {
-    decide_routes_changed(node->decide, now_us);
-    for (size_t i = 0; i < node->n_applied; i++) {
-        const struct decide_applied *grant = &node->applied[i];
-        const struct egress *egress = decide_egress(node->decide, grant->request_id);
+static bool changed_towards(const struct decide_selector *selector, void *context) {
+    return routes_changed_towards(context, selector);
+}
 
-        if (egress && egress->n)
-            decide_set_against_routes(node->decide, grant->request_id, is_against(node, &grant->selector, egress));
-    }
+void node_egress_routes_changed(struct node *node) {
+    decide_routes_changed(node->decide, changed_towards, &node->routes);
+    /* The new interval begins now. */
+    node->egress_at_us = 0;
 }

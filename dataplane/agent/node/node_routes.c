@@ -44,7 +44,7 @@ void node_routes_follow(struct node *node, int64_t now_us) {
     if (!node->looked || !routes_look(&node->routes, &node->netlink, now_us))
         return;
     node_report_state(node, now_us);
-    node_egress_routes_changed(node, now_us);
+    node_egress_routes_changed(node);
 }
 
 /* The name of an interface with the link on it; false: it is gone. */

@@ -137,6 +137,27 @@ static void the_kernel_says_by_which_interfaces(void **state) {
     expect_hops(world, 1, "n0", "s0");
 }
 
+static void it_is_known_to_whom_routes_changed(void **state) {
+    struct world *world = needs_root(state);
+    struct decide_selector to_bravo = {0}, to_others = {0};
+    char *other[] = {"10.8.0.1/32"};
+
+    assert_int_equal(decide_parse_prefix("10.9.0.1/32", &to_bravo.destination), 0);
+    assert_int_equal(decide_parse_prefix("10.8.0.0/24", &to_others.destination), 0);
+    run("ip route add 10.8.0.0/24 via 10.0.1.2");
+    assert_int_equal(routes_put(&world->routes, "charlie", other, 1), 0);
+    assert_true(look(world));
+    assert_true(routes_changed_towards(&world->routes, &to_others));
+    assert_false(routes_changed_towards(&world->routes, &to_bravo));
+    run("ip route replace 10.9.0.0/24 nexthop via 10.0.1.2");
+    assert_true(look(world));
+    assert_false(routes_changed_towards(&world->routes, &to_others));
+    assert_true(routes_changed_towards(&world->routes, &to_bravo));
+    run("ip route replace 10.9.0.0/24 nexthop via 10.0.1.2 nexthop via 10.0.2.2 && ip route del 10.8.0.0/24");
+    assert_true(look(world));
+    assert_int_equal(routes_put(&world->routes, "charlie", NULL, 0), 0);
+}
+
 static void a_rule_and_a_cut_link_are_seen(void **state) {
     struct world *world = needs_root(state);
 
@@ -185,6 +206,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_in_a_prefix_is_asked_for),
         cmocka_unit_test(the_kernel_says_by_which_interfaces),
+        cmocka_unit_test(it_is_known_to_whom_routes_changed),
         cmocka_unit_test(a_rule_and_a_cut_link_are_seen),
         cmocka_unit_test(a_node_s_addresses_are_replaced_and_removed),
         cmocka_unit_test(what_there_is_no_room_for_is_counted),
