@@ -166,11 +166,13 @@ def state_of(request: rate_request_pb2.RateRequest) -> RequestState:
         return cast(RequestState, lifecycle)
     if request.service_state == states.SERVICE_STATE_PREEMPTED:
         return "PREEMPTED"
+    degraded = request.service_state == states.SERVICE_STATE_DEGRADED
     if request.enforcement == states.ENFORCEMENT_FAILED:
-        return "FAILED"
+        # What a node failed to apply is not the rate, which it lacks; a link that is down is often why.
+        return "DEGRADED" if degraded else "FAILED"
     if request.enforcement != states.ENFORCEMENT_ENFORCED:
         return "PENDING"
-    if request.service_state == states.SERVICE_STATE_DEGRADED:
+    if degraded:
         return "DEGRADED"
     if request.off_path:
         return "OFF_PATH"

@@ -296,10 +296,14 @@ class Worker:
                     result = await self._batches.submit(Readmit(request_id, self._timing))
                 except RefusalError:
                     continue
-                if result.decision.outcomes and result.request is not None:
-                    got += 1
-                    others = result.decision.losers
-                    _log.info("a request has its rate again", **messages.logged(result.request), others=others)
+                if not result.decision.outcomes or result.request is None:
+                    continue
+                if result.decision.granted is None:
+                    _log.info("a request without its rate runs on elsewhere", **messages.logged(result.request))
+                    continue
+                got += 1
+                others = result.decision.losers
+                _log.info("a request has its rate again", **messages.logged(result.request), others=others)
             if len(found) < RESTORE_BATCH:
                 return got
             after = found[-1]

@@ -228,6 +228,9 @@ def test_what_does_not_fit_on_the_new_route_is_degraded_the_lowest_rank_first() 
     assert (high.granted_bps, high.link_ids) == (30 * MEGA, SOUTH)
     assert low.service_state == ServiceState.SERVICE_STATE_DEGRADED
     assert low.granted_bps == 0
+    # It runs on at the available rate where its packets go, not where they went.
+    assert low.link_ids == SOUTH
+    assert low.confirming_nodes == ("a", "i", "s", "e")
     assert "link s:e has a free rate of" in low.service_reason
     assert book.ledger.peak_bps("s:e", NOW_US, FOREVER_US) == 30 * MEGA
     assert book.ledger.peak_bps("i:n", NOW_US, FOREVER_US) == 0
@@ -359,3 +362,53 @@ def test_a_node_tells_nothing_of_links_that_are_not_its_own() -> None:
     engine.apply(book, lifecycle.on_status(one, forged, NOW_US + 1, Timing()), NOW_US + 1, Timing())
     assert not _told(book).off_path
     assert book.reservations["request-0"].observed == ()
+
+
+def test_a_request_without_its_rate_goes_where_its_packets_go() -> None:
+    book = _book(diamond(a="i", i="n", n="e", s="e", e="b"), 30 * MEGA)
+    narrow = {
+        one: dataclasses.replace(link, capacity_bps=20 * MEGA) if one in ("n:e", "s:e") else link
+        for one, link in book.network.links.items()
+    }
+    book.network = Network(book.network.nodes, narrow, book.network.routes)
+    engine.relieve(book, ("n:e",), NOW_US, Timing())
+    one = book.reservations["request-0"]
+    assert (one.service_state, one.link_ids) == (ServiceState.SERVICE_STATE_DEGRADED, NORTH)
+    assert engine.readmit(book, "request-0", NOW_US, Timing()).outcomes == (), "nothing changed"
+    book.network = Network(book.network.nodes, narrow, diamond(a="i", i="s", n="e", s="e", e="b").routes)
+    decision = engine.readmit(book, "request-0", NOW_US, Timing())
+    one = book.reservations["request-0"]
+    assert decision.granted is None
+    assert decision.outcomes[0].grant == "put"
+    assert (one.service_state, one.granted_bps, one.link_ids) == (ServiceState.SERVICE_STATE_DEGRADED, 0, SOUTH)
+    assert one.service_reason.startswith("link s:e has a free rate of")
+    assert one.content_generation == one.generation
+    assert book.ledger.peak_bps("s:e", NOW_US, FOREVER_US) == 0
+    assert engine.readmit(book, "request-0", NOW_US, Timing()).outcomes == ()
+
+
+def test_what_was_seen_before_a_move_is_not_said_of_the_new_path() -> None:
+    book = _book(diamond(a="i", i="n", n="e", s="e", e="b"), 30 * MEGA)
+    _reported(book, "i", against=False, n=100_000)
+    book.network = diamond(a="i", i="s", n="e", s="e", e="b")
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    assert book.reservations["request-0"].link_ids == SOUTH
+    assert _told(book).warning == ""
+    _reported(book, "i", against=False, n=100_000)
+    assert _told(book).off_path, "seen now"
+
+
+def test_a_node_that_comes_back_onto_the_path_is_not_held_to_what_it_saw_before() -> None:
+    north, south = diamond(a="i", i="n", n="e", s="e", e="b"), diamond(a="i", i="s", n="e", s="e", e="b")
+    book = _book(north, 30 * MEGA)
+    # The link behind it was cut: it sent packets back.
+    _reported(book, "n", i=100_000)
+    book.network = south
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    book.network = north
+    engine.reroute(book, ("request-0",), NOW_US + 1, Timing())
+    one = book.reservations["request-0"]
+    assert one.link_ids == NORTH
+    assert one.observed == ()
+    assert not engine.strays(north, one)
+    assert _told(book).warning == ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from chart.reservations.decisions import draining, lifecycle, observed, preemption, rates, routing
 from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
 from chart.reservations.decisions.ledger import Kind, Ledger
-from chart.reservations.decisions.network import Network
+from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing, towards, wanted_bps
 from chart.reservations.decisions.validation import CheckedRequest
@@ -139,10 +139,16 @@ def readmit(book: Book, request_id: str, now_us: int, timing: Timing) -> Decisio
     if isinstance(decided, Decision):
         book.ledger.add(one for one in before.commitments if one.end_us > now_us)
         book.reservations[request_id] = before
-        if decided.needs_holders or not before.commitments:
+        if decided.needs_holders:
             return dataclasses.replace(decided, outcomes=())
         assert decided.refused is not None
-        lost = rates.degrade(before, decided.refused.detail, now_us, timing)
+        why, elsewhere = decided.refused.detail, _runs_on(book.network, before, decided.refused)
+        if before.commitments:
+            lost = rates.degrade(before, why, now_us, timing, elsewhere)
+        elif elsewhere:
+            lost = rates.run_on(before, elsewhere, why, now_us, timing)
+        else:
+            return dataclasses.replace(decided, outcomes=())
         settled = _settled(book, (book.take(lost, now_us),), originals, now_us, timing)
         return dataclasses.replace(decided, outcomes=settled)
     granted, told = decided
@@ -240,8 +246,23 @@ def strays(network: Network, one: Reservation) -> bool:
     if wanted_bps(one.specification) and not one.commitments:
         # Nothing to move: it lacks its rate and is tried again as such.
         return False
+    return not _follows(network, one)
+
+
+def _follows(network: Network, one: Reservation) -> bool:
     ends = one.source_node, one.destination_node
-    return not routing.follows(network, *ends, towards(one.selector), one.link_ids, seen)
+    return routing.follows(network, *ends, towards(one.selector), one.link_ids, dict(one.observed))
+
+
+def _runs_on(network: Network, before: Reservation, refused: Refused) -> tuple[NetworkLink, ...]:
+    """The path on which packets of a request go on that does not fit there; empty: they stay on the one that it has, or
+    go nowhere.
+    """
+    links = tuple(network.links[one] for one in refused.link_ids if one in network.links)
+    if refused.code != "insufficient-capacity" or not links or refused.link_ids == before.link_ids:
+        return ()
+    carries = all(one in network.links and network.links[one].capacity_bps > 0 for one in before.link_ids)
+    return () if carries and _follows(network, before) else links
 
 
 def _admit_all(
@@ -262,7 +283,8 @@ def _admit_all(
                 book.reservations[before.id] = before
                 continue
             why = ": ".join(filter(None, (observed.off_path(before), decided.refused.detail)))
-            outcomes.append(book.take(rates.degrade(before, why, now_us, timing), now_us))
+            elsewhere = _runs_on(book.network, before, decided.refused)
+            outcomes.append(book.take(rates.degrade(before, why, now_us, timing, elsewhere), now_us))
             continue
         granted, told = decided
         outcomes += told

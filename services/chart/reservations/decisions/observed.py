@@ -7,6 +7,8 @@ asked.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from chart.reservations.decisions.reservation import Reservation
 from chart.v1 import grant_status_pb2
 
@@ -22,7 +24,8 @@ def off_path(reservation: Reservation) -> str:
         return ""
     for node in reservation.confirming_nodes:
         status = reservation.confirmations.get(node)
-        if status is None or not status.egress:
+        if status is None or not status.egress or status.generation < reservation.content_generation:
+            # Seen while it was committed elsewhere, if at all.
             continue
         seen = own_links(status)
         others = [one for one in seen if one.link_id not in reservation.link_ids]
@@ -33,6 +36,21 @@ def off_path(reservation: Reservation) -> str:
             over = ", ".join(one.link_id for one in others)
             return f"committed over {', '.join(mine)}, but {share} % of its bytes leave {node} by {over}"
     return ""
+
+
+def forgotten(
+    confirmations: Mapping[str, grant_status_pb2.GrantStatus], nodes: Collection[str]
+) -> dict[str, grant_status_pb2.GrantStatus]:
+    """What nodes said, without where some of them saw packets leave: they had left the path, and are on it again."""
+    found = dict(confirmations)
+    for node in nodes:
+        status = found.get(node)
+        if status is not None and (status.egress or status.egress_against_routes):
+            found[node] = grant_status_pb2.GrantStatus()
+            found[node].CopyFrom(status)
+            found[node].ClearField("egress")
+            found[node].ClearField("egress_against_routes")
+    return found
 
 
 def diverted(reservation: Reservation) -> str:

@@ -5,14 +5,16 @@ owner. Each gives a new grant that the agents confirm; the flow is never dropped
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chart.common.units import format_bps
+from chart.reservations.decisions import observed
 from chart.reservations.decisions.admission import Granted
 from chart.reservations.decisions.ledger import Kind
 from chart.reservations.decisions.lifecycle import reissue
+from chart.reservations.decisions.network import NetworkLink
 from chart.reservations.decisions.reservation import (
     MAXIMUM_HISTORY,
     Outcome,
@@ -25,7 +27,7 @@ from chart.reservations.decisions.reservation import (
 from chart.reservations.decisions.state_machines import SERVICE, ServiceEvent
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1 import flow_grant_pb2, reservations_pb2
-from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification
+from chart.v1.rate_request_pb2 import Lifecycle, RateRequestSpecification, ServiceState
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,36 @@ def preempt(reservation: Reservation, keeps_bps: int, now_us: int, timing: Timin
     )
 
 
-def degrade(reservation: Reservation, why: str, now_us: int, timing: Timing) -> Outcome:
-    """A link of the path failed or shrank and the rate does not fit any more."""
-    return _lower(reservation, 0, ServiceEvent.DEGRADE, why, "rate-request.degrade", now_us, timing)
+def degrade(
+    reservation: Reservation, why: str, now_us: int, timing: Timing, links: Sequence[NetworkLink] = ()
+) -> Outcome:
+    """A link of the path failed or shrank and the rate does not fit any more. It runs on at the available rate of
+    `links`, the path that its packets take now; none: of the one that it has.
+    """
+    moved = _onto(reservation, links) if links else reservation
+    return _lower(moved, 0, ServiceEvent.DEGRADE, why, "rate-request.degrade", now_us, timing)
+
+
+def run_on(reservation: Reservation, links: Sequence[NetworkLink], why: str, now_us: int, timing: Timing) -> Outcome:
+    """Packets of a request without its rate take another path, where it does not fit either: it runs on at the
+    available rate there.
+    """
+    moved = _onto(reservation, links)
+    if reservation.service_state == ServiceState.SERVICE_STATE_DEGRADED:
+        moved = dataclasses.replace(moved, service_reason=why)
+    return _reissued(moved, "rate-request.move", now_us, timing)
+
+
+def _onto(reservation: Reservation, links: Sequence[NetworkLink]) -> Reservation:
+    """The reservation on another path."""
+    nodes = tuple(dict.fromkeys(link.from_node for link in links))
+    joined = set(nodes) - set(reservation.confirming_nodes)
+    return dataclasses.replace(
+        reservation,
+        link_ids=tuple(link.id for link in links),
+        confirming_nodes=nodes,
+        confirmations=observed.forgotten(reservation.confirmations, joined),
+    )
 
 
 def restore(reservation: Reservation, granted: Granted, now_us: int, timing: Timing) -> Outcome:
@@ -94,12 +123,10 @@ def restore(reservation: Reservation, granted: Granted, now_us: int, timing: Tim
     if reservation.background:
         reason = "" if full else f"background: {format_bps(granted.committed_bps)} from the rate that foreground leaves"
     changed = _rated(
-        reservation,
+        _onto(reservation, granted.links),
         now_us,
         service_state=reservation.service_state if state is None else state,
         granted_bps=granted.granted_bps,
-        link_ids=granted.link_ids,
-        confirming_nodes=tuple(dict.fromkeys(link.from_node for link in granted.links)),
         commitments=reservation.commitments_for(granted, now_us),
         service_reason=reason,
     )

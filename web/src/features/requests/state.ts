@@ -13,7 +13,7 @@ const STATES: Record<RateRequest["state"], { tone: Tone; text: string }> = {
   ENFORCED: { tone: "good", text: "enforced" },
   NO_MATCHING_FLOW: { tone: "busy", text: "no matching flow" },
   OFF_PATH: { tone: "bad", text: "off its path" },
-  DEGRADED: { tone: "busy", text: "enforced, degraded" },
+  DEGRADED: { tone: "busy", text: "degraded" },
   PREEMPTED: { tone: "bad", text: "pre-empted" },
   FAILED: { tone: "bad", text: "not enforced" },
   RELEASED: { tone: "off", text: "released" },
