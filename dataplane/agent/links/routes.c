@@ -66,6 +66,11 @@ void routes_heard(struct routes *routes) {
     }
 }
 
+bool routes_are_current(struct routes *routes) {
+    routes_heard(routes);
+    return !routes->stale;
+}
+
 int routes_parse(const char *text, uint8_t *ret_family, uint8_t ret_address[16]) {
     char address[INET6_ADDRSTRLEN], *end;
     const char *slash = strchr(text, '/');

@@ -66,6 +66,9 @@ void routes_close(struct routes *routes);
 int routes_fd(const struct routes *routes);
 void routes_heard(struct routes *routes);
 
+/* Whether the answers are those that the kernel would give now, as far as it told; takes in what it told. */
+bool routes_are_current(struct routes *routes);
+
 /* The addresses of another node, in place of those that it had; none removes it. An address that cannot be read is left
  * out. 0 or -ENOMEM. */
 int routes_put(struct routes *routes, const char *node, char *const *prefixes, size_t n);

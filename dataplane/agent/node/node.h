@@ -19,6 +19,7 @@
 #include "export/records.h"
 #include "grants/datapath.h"
 #include "grants/decide.h"
+#include "lib/kafka/broker_identity.h"
 #include "lib/metrics/metrics.h"
 #include "links/htb.h"
 #include "links/load.h"
@@ -26,7 +27,6 @@
 #include "node/changes.h"
 #include "streams/messages.h"
 #include "streams/streams.h"
-#include "lib/kafka/broker_identity.h"
 
 struct agent_module;
 struct cJSON;
@@ -115,6 +115,8 @@ struct node {
     struct routes routes;
     /* When it was looked by which links packets of grants leave. */
     int64_t egress_at_us;
+    /* The grant of the table that is looked at first: the one that routes which changed kept from being judged. */
+    size_t egress_first;
     /* As told last: of the newest state those that the kernel was asked for, and room for them. */
     struct messages_route *told_routes;
     /* Tunnel ends and proxied traffic that are not written yet, or NULL. */

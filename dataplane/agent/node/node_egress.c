@@ -25,7 +25,8 @@ static bool is_against(const struct node *node, const struct decide_selector *se
     return false;
 }
 
-static void look_at(struct node *node, const struct decide_applied *grant, int64_t now_us) {
+/* Returns whether the tables are still those that packets were judged by. */
+static bool look_at(struct node *node, const struct decide_applied *grant, int64_t now_us) {
     struct egress_count counts[AGENT_LINKS_MAX];
     const struct egress *other;
     size_t n = 0;
@@ -39,25 +40,35 @@ static void look_at(struct node *node, const struct decide_applied *grant, int64
                 .ifindex = link->interface.ifindex,
                 .bytes = datapath_grant_bytes(node->datapath, grant->request_id, link->interface.ifindex)};
     }
+    /* Counted first, then heard: what a new route sent is not judged by the old one, nor in one interval with what that
+     * sent. */
+    if (!routes_are_current(&node->routes))
+        return false;
     other = decide_set_egress(node->decide, grant->request_id, counts, n, now_us);
     if (other)
         decide_set_against_routes(node->decide, grant->request_id, is_against(node, &grant->selector, other));
+    return true;
 }
 
 void node_egress_follow(struct node *node, int64_t now_us) {
     size_t links = 0;
 
-    /* Not by tables that are about to be asked again. */
-    if (node->routes.stale)
-        return;
     for (int i = 0; i < AGENT_LINKS_MAX; i++)
         links += node->links[i].used && node->links[i].classified;
     if (now_us <
         node->egress_at_us + (links * node->n_applied > MANY_COUNTERS ? MANY_COUNTERS_EVERY_US : LOOK_EVERY_US))
         return;
     node->egress_at_us = now_us;
-    for (size_t i = 0; i < node->n_applied; i++)
-        look_at(node, &node->applied[i], now_us);
+    for (size_t i = 0, first = node->egress_first; i < node->n_applied; i++) {
+        size_t at = (first + i) % node->n_applied;
+
+        if (look_at(node, &node->applied[at], now_us))
+            continue;
+        /* Again as soon as the tables were asked. */
+        node->egress_first = at;
+        node->egress_at_us = 0;
+        return;
+    }
 }
 
 static bool changed_towards(const struct decide_selector *selector, void *context) {

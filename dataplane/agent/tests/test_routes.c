@@ -150,7 +150,11 @@ static void it_is_known_to_whom_routes_changed(void **state) {
     assert_true(routes_changed_towards(&world->routes, &to_others));
     assert_false(routes_changed_towards(&world->routes, &to_bravo));
     run("ip route replace 10.9.0.0/24 nexthop via 10.0.1.2");
+    /* Told but not read yet, as between two turns of a busy agent. */
+    assert_false(world->routes.stale);
+    assert_false(routes_are_current(&world->routes));
     assert_true(look(world));
+    assert_true(routes_are_current(&world->routes));
     assert_false(routes_changed_towards(&world->routes, &to_others));
     assert_true(routes_changed_towards(&world->routes, &to_bravo));
     run("ip route replace 10.9.0.0/24 nexthop via 10.0.1.2 nexthop via 10.0.2.2 && ip route del 10.8.0.0/24");
