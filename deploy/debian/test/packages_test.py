@@ -1,7 +1,8 @@
 """`make packages-test`: the Debian packages in a booted Debian under QEMU's software emulation.
 
 The guest is a Debian 12 of the machine's package source with systemd and its own kernel. guest-check, which runs in it,
-installs the packages, lets the agent enforce a rate, upgrades, removes and purges. Exit status 1 when a check fails.
+installs the packages, lets the agent enforce a rate, enrols it with a platform that runs beside the guest
+(guest_platform.py), tries the tunnel, upgrades, removes and purges. Exit status 1 when a check fails.
 """
 
 from __future__ import annotations
@@ -15,12 +16,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import guest_platform
+
+from chart.maintenance.postgres_server import PostgresUnavailableError
+from chart_lab.platform.kafka import KafkaUnavailableError
+from chart_lab.platform.laboratory import LaboratoryError
+from chart_lab.platform.supervisor import SupervisorError
 from report_file import replace_figures
 
 HERE = Path(__file__).resolve().parent
 COMMAND = "make packages-test"
 BOOT_LIMIT_S = 1200
 DISK = "2G"
+# To this process's network namespace, where the platform is; the guest is 10.0.2.15 and its router 10.0.2.2.
+NETWORK = "user,model=virtio-net-pci,ipv6=off"
 GUEST_PACKAGES = (
     *("systemd", "systemd-sysv", "udev", "dbus", "ca-certificates", "iproute2", "iptables", "iperf3", "procps", "kmod"),
     *("linux-image-cloud-amd64", "initramfs-tools", "man-db"),
@@ -29,7 +38,10 @@ GUEST_PACKAGES = (
     *("libprotobuf-c1", "librdkafka1", "libssl3"),
 )
 # All that has to hold for `installed_and_enforcing`.
-INSTALLED = ("installs", "nothing_runs_yet", "starts", "enforces", "upgrades", "enforces_upgraded", "removes", "purges")
+INSTALLED = (
+    *("installs", "nothing_runs_yet", "starts", "enforces", "enrols", "enforces_granted", "platform_agrees"),
+    *("upgrades", "enforces_upgraded", "removes", "purges"),
+)
 
 
 def say(text: str) -> None:
@@ -59,12 +71,13 @@ def newer(package: Path, folder: Path) -> None:
         subprocess.run(["dpkg-deb", "--root-owner-group", "-b", unpacked, str(folder)], check=True, capture_output=True)
 
 
-def make_disk(root: Path, packages: list[Path], target: Path) -> None:
-    """A file system of the guest with the packages of both versions and the checks."""
+def make_disk(root: Path, packages: list[Path], platform: guest_platform.Served, target: Path) -> None:
+    """A file system of the guest with the packages of both versions, the tokens of its nodes and the checks."""
     inside = root / "packages"
     shutil.rmtree(inside, ignore_errors=True)
-    for name in ("first", "second"):
+    for name in ("first", "second", "platform"):
         (inside / name).mkdir(parents=True)
+    platform.write_tokens(inside / "platform")
     for package in packages:
         shutil.copy(package, inside / "first")
         newer(package, inside / "second")
@@ -85,7 +98,7 @@ def boot(root: Path, disk: Path, log: Path) -> str:
     initrd = next(root.glob("boot/initrd.img-*"))
     command = [
         *("qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024", "-nographic"),
-        *("-no-reboot", "-nic", "none", "-monitor", "none", "-kernel", str(kernel), "-initrd", str(initrd)),
+        *("-no-reboot", "-nic", NETWORK, "-monitor", "none", "-kernel", str(kernel), "-initrd", str(initrd)),
         *("-drive", f"file={disk},format=raw,if=virtio,cache=unsafe"),
         *("-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet mitigations=off systemd.show_status=false"),
     ]
@@ -135,8 +148,17 @@ def main() -> int:
     options.report.parent.mkdir(parents=True, exist_ok=True)
     root = make_root(options.build)
     disk = options.build / "disk.ext4"
-    make_disk(root, packages, disk)
-    found = understand(boot(root, disk, options.report.parent / "guest.log"))
+    say("starting the platform beside the guest")
+    try:
+        with guest_platform.running() as platform:
+            make_disk(root, packages, platform, disk)
+            say("booting the guest")
+            with platform.watched():
+                found = understand(boot(root, disk, options.report.parent / "guest.log"))
+    except (LaboratoryError, SupervisorError, KafkaUnavailableError, PostgresUnavailableError, OSError) as error:
+        say(f"there is no platform for the guest: {error}")
+        return 2
+    found["checks"]["platform_agrees"] = platform.check()
     for name, (good, detail) in found["checks"].items():
         say(f"  {'ok    ' if good else 'FAILED'} {name}{': ' + detail if detail else ''}")
     replace_figures(options.report, COMMAND, lambda name: not name.startswith("skew"), report_of(found))
