@@ -74,7 +74,7 @@ class IdentityFiles:
 
 
 def look() -> Signature | None:
-    """What tells the files from their successors; None: there is no such file, or one is away at the moment."""
+    """What tells the files from their successors; None: none is stated, or one is away at the moment."""
     try:
         stated = kafka_properties.load()
         names = sorted(value for name, value in stated.items() if name.endswith(".location"))

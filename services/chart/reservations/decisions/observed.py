@@ -41,7 +41,7 @@ def off_path(reservation: Reservation) -> str:
 def forgotten(
     confirmations: Mapping[str, grant_status_pb2.GrantStatus], nodes: Collection[str]
 ) -> dict[str, grant_status_pb2.GrantStatus]:
-    """What nodes said, without where some of them saw packets leave: they had left the path, and are on it again."""
+    """What nodes reported, without where some saw packets leave: they had left the path, and are on it again."""
     found = dict(confirmations)
     for node in nodes:
         status = found.get(node)
