@@ -35,7 +35,8 @@ WITH_OPTIONS = "ip[0] & 0xf > 5"
 FORGED_OF_EACH_KIND = 200
 SEED = 20
 SETTLED_S, SETTLED_LIMIT_S = 0.3, 10.0
-UNAUTHORISED_S = 1.0
+# A flow whose few tries are all lost on the emulated path ends without a rate, which shows nothing.
+UNAUTHORISED_S, UNAUTHORISED_FLOWS = 1.0, 5
 # Nodes report their part in a flow every two seconds; the flow ends when it is explained. That took two busy cores 40 s
 # under mutual TLS: beside a flow at full rate services wait seconds for each other.
 EXPLAINED_FLOW_S, EXPLAINED_LIMIT_S = 95.0, 90.0
@@ -148,14 +149,28 @@ def free_rate_bps(lab: Lab) -> int:
 
 
 def unauthorised(lab: Lab, sender: str, receiver: str) -> Figure:
-    """The rate of a flow that asks for all there is, between addresses that no authorisation names."""
+    """The rate of the first flow that learns one when it asks for all there is, between addresses that no authorisation
+    names.
+
+    Raises LabError when none of `UNAUTHORISED_FLOWS` learns a rate: those who may ask for nothing are refused by a rate
+    of 0 too, so a 0 would not tell that the free rate is given.
+    """
     free_bps = free_rate_bps(lab)
     command = _blast(_link_address(lab, receiver), _link_address(lab, sender), UNAUTHORISED_S)
     with _receiving(lab, receiver):
-        done = lab.exec(sender, command, check=False)
+        for _ in range(UNAUTHORISED_FLOWS):
+            rate_bps = _rate_of(lab, sender, command)
+            if rate_bps > 0 or free_bps == 0:
+                return Figure("unauthorised_rate_bps", rate_bps, "bit/s", f"<= {free_bps}")
+    msg = f"none of {UNAUTHORISED_FLOWS} flows without an authorisation learned the free rate of {free_bps} bit/s"
+    raise LabError(msg)
+
+
+def _rate_of(lab: Lab, sender: str, command: Sequence[str]) -> float:
+    done = lab.exec(sender, command, check=False)
     if done.returncode != 0:
         raise LabError(f"chart-blast ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-    return Figure("unauthorised_rate_bps", float(json.loads(done.stdout)["rate_bps"]), "bit/s", f"<= {free_bps}")
+    return float(json.loads(done.stdout)["rate_bps"])
 
 
 def explain(settings: PlatformSettings, lab: Lab, sender: str, receiver: str) -> str:
