@@ -4,9 +4,11 @@
  *
  * The match of a flow is remembered, so that most packets cost one hash look-up instead of a walk over the selectors.
  * A grant without a fresh rate is legacy traffic. Signals, and packets of flows whose rate was agreed in band, come
- * with a mark and a class from the program `signal`, which runs first. The verdict is always to go on. */
+ * with a mark and a class from the program `signal`, which runs first. On links that give advice, SCONE packets are
+ * lowered to their flow's rate (advise.bpf.h). The verdict is always to go on. */
 #include "packet.bpf.h"
 
+#include "advise.bpf.h"
 #include "lib/htb/htb_classes.h"
 #include "marks.h"
 
@@ -57,19 +59,20 @@ static __always_inline void count_grant(struct chart_link *link, struct chart_gr
 
 SEC("tc")
 int classify(struct __sk_buff *skb) {
-    __u32 zero = 0, ifindex = skb->ifindex;
+    __u32 zero = 0, transport, ifindex = skb->ifindex;
     struct chart_packet_key key = {.ifindex = ifindex};
     const struct chart_node_config *config = bpf_map_lookup_elem(&node_config, &zero);
     struct chart_link *link = bpf_map_lookup_elem(&links, &ifindex);
-    if (!config || !link || !read_packet(skb, &key))
+    if (!config || !link || !read_packet(skb, &key, &transport))
         return TCX_NEXT;
     __u64 now_ns = bpf_ktime_get_ns(), epoch = now_ns / CHART_EPOCH_NS, bytes = ip_bytes(skb, link->link_header_bytes);
     struct chart_packet_flow *flow = find_flow(&key, config);
     struct chart_grant_key grant = {.node = config->node, .grant = flow ? flow->grant : 0};
     const struct chart_rate *rate = grant.grant ? bpf_map_lookup_elem(&rates, &grant) : NULL;
     struct chart_grant_use *use = grant.grant ? use_grant(ifindex, grant.grant, bytes) : NULL;
+    __u64 granted_bps = rate ? rate_in_force(rate, now_ns) : 0;
     __u32 minor = HTB_MINOR_LEGACY;
-    if (rate && rate_in_force(rate, now_ns)) {
+    if (granted_bps) {
         bool expedited = flow && flow->expedited;
         minor = expedited ? HTB_MINOR_EXPEDITED : HTB_MINOR_EXPLICIT_RATE;
         __sync_fetch_and_add(expedited ? &link->expedited_bytes : &link->explicit_rate_bytes, bytes);
@@ -96,5 +99,7 @@ int classify(struct __sk_buff *skb) {
     /* Other queues may read it too: a node that observes leaves it alone. */
     if (config->enforce)
         skb->priority = HTB_CLASS_ID(minor);
+    if (advising_links && config->enforce && key.protocol == IPPROTO_UDP && transport)
+        advise(skb, link, &key, transport, granted_bps, now_ns);
     return TCX_NEXT;
 }

@@ -157,6 +157,9 @@ struct chart_link {
     /* As chart_usage.active: grants with packets, flows without a grant. */
     __u64 active_grants[4];
     __u64 legacy_flows[4];
+    /* SCONE packets while the link gives advice, and those of them that were lowered to it. */
+    __u64 scone_packets;
+    __u64 scone_lowered;
 };
 
 /* Map `packet_flows` (LRU hash). Writer: the classifier. Remembers the match of a packet's flow. */

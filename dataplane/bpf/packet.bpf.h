@@ -32,7 +32,8 @@ static __always_inline void read_ports(struct __sk_buff *skb, __u32 offset, stru
     key->destination_port = bpf_ntohs(ports.destination);
 }
 
-static __always_inline bool read_packet(struct __sk_buff *skb, struct chart_packet_key *key) {
+/* ret_transport: octets from the IP header to what follows it, or 0 where that is not its beginning. */
+static __always_inline bool read_packet(struct __sk_buff *skb, struct chart_packet_key *key, __u32 *ret_transport) {
     if (skb->protocol == bpf_htons(ETH_P_IP)) {
         struct iphdr ip;
         if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET))
@@ -41,8 +42,9 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct chart_pack
         map_ipv4(key->destination, ip.daddr);
         key->protocol = ip.protocol;
         key->dscp = ip.tos >> 2;
-        if (!(bpf_ntohs(ip.frag_off) & FRAGMENT_OFFSET_MASK))
-            read_ports(skb, ip.ihl * 4, key);
+        *ret_transport = bpf_ntohs(ip.frag_off) & FRAGMENT_OFFSET_MASK ? 0 : ip.ihl * 4;
+        if (*ret_transport)
+            read_ports(skb, *ret_transport, key);
         return true;
     }
     if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
@@ -53,6 +55,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct chart_pack
         __builtin_memcpy(key->destination, &ip.daddr, sizeof(key->destination));
         key->protocol = ip.nexthdr;
         key->dscp = (ip.priority << 2) | (ip.flow_lbl[0] >> 6);
+        *ret_transport = sizeof(ip);
         read_ports(skb, sizeof(ip), key);
         return true;
     }

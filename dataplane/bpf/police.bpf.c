@@ -110,11 +110,11 @@ static __always_inline int police_aggregate(struct __sk_buff *skb, struct chart_
 
 SEC("tc")
 int police(struct __sk_buff *skb) {
-    __u32 zero = 0, ifindex = skb->ifindex;
+    __u32 zero = 0, transport, ifindex = skb->ifindex;
     struct chart_packet_key key = {.ifindex = ifindex};
     const struct chart_node_config *config = bpf_map_lookup_elem(&node_config, &zero);
     struct chart_police_edge *edge = bpf_map_lookup_elem(&police_edges, &ifindex);
-    if (!config || !edge || !config->enforce || !read_packet(skb, &key))
+    if (!config || !edge || !config->enforce || !read_packet(skb, &key, &transport))
         return TCX_NEXT;
     __u64 now_ns = bpf_ktime_get_ns(), bytes = ip_bytes(skb, edge->link_header_bytes);
     bool marked = key.dscp == CHART_DSCP_EXPEDITED;

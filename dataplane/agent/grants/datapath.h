@@ -44,6 +44,9 @@ struct datapath_link_counters {
     /* Grants with packets here within the last full 100 ms, and flows without a grant (estimate). */
     uint32_t active_grants;
     uint32_t legacy_flows;
+    /* SCONE packets while the link gave advice, and those that were lowered to it. */
+    uint64_t scone_packets;
+    uint64_t scone_lowered;
 };
 
 /* A TCP flow of this node's processes: one that a grant matches or whose rate was agreed in band, or a plain one that
@@ -115,6 +118,12 @@ int datapath_set_default_control(struct datapath *datapath, const char *name);
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret);
+
+/* Advice that packets on a classified interface are given: the rate of their grant, else fair_bps (bits per second with
+ * IP headers) until the time `until_us`, microseconds since the epoch, else none. Advice ends with datapath_no_advice
+ * and when the link is detached. -ENOENT: no classifier is there. */
+int datapath_advise(struct datapath *datapath, uint32_t ifindex, uint64_t fair_bps, int64_t until_us, int64_t now_us);
+void datapath_no_advice(struct datapath *datapath, uint32_t ifindex);
 
 /* Octets in front of the IP header: Ethernet has them, TUN and other bare IP devices do not. */
 uint32_t datapath_link_header_bytes(uint32_t ifindex);

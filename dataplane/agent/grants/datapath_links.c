@@ -13,6 +13,7 @@
 
 #include "core/log.h"
 #include "grants/datapath_state.h"
+#include "lib/advice/advice.h"
 
 #define ETHERNET_HEADER_BYTES 14
 
@@ -53,6 +54,7 @@ int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
         return error;
     }
     link->ifindex = ifindex;
+    link->advises = false;
     datapath->n_links++;
     return 0;
 }
@@ -61,6 +63,7 @@ int datapath_detach_link(struct datapath *datapath, uint32_t ifindex) {
     struct datapath_link *link = find_link(datapath, ifindex);
     if (!link)
         return -ENOENT;
+    datapath_no_advice(datapath, ifindex);
     kernel_detach_tc(&link->classifier);
     bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);
     *link = datapath->links[--datapath->n_links];
@@ -72,11 +75,40 @@ void datapath_detach_links(struct datapath *datapath) {
         datapath_detach_link(datapath, datapath->links[0].ifindex);
 }
 
-static uint64_t epoch_now(void) {
+static uint64_t monotonic_ns(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return ((uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec) / CHART_EPOCH_NS;
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t epoch_now(void) {
+    return monotonic_ns() / CHART_EPOCH_NS;
+}
+
+int datapath_advise(struct datapath *datapath, uint32_t ifindex, uint64_t fair_bps, int64_t until_us, int64_t now_us) {
+    struct datapath_link *link = find_link(datapath, ifindex);
+    struct chart_link_advice advice = {.fair_bps = fair_bps};
+
+    if (!link)
+        return -ENOENT;
+    if (until_us > now_us)
+        advice.fair_expires_ns = monotonic_ns() + (uint64_t)(until_us - now_us) * 1000;
+    if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.link_advice), &ifindex, &advice, BPF_ANY))
+        return -errno;
+    datapath->classify->bss->advising_links += !link->advises;
+    link->advises = true;
+    return 0;
+}
+
+void datapath_no_advice(struct datapath *datapath, uint32_t ifindex) {
+    struct datapath_link *link = find_link(datapath, ifindex);
+
+    if (!link || !link->advises)
+        return;
+    bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.link_advice), &ifindex);
+    datapath->classify->bss->advising_links--;
+    link->advises = false;
 }
 
 static uint32_t active_before(const uint64_t *slots, uint64_t epoch) {
@@ -126,6 +158,8 @@ int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct d
         .background_bytes = link.background_bytes,
         .active_grants = active_before((const uint64_t *)link.active_grants, epoch),
         .legacy_flows = active_before((const uint64_t *)link.legacy_flows, epoch),
+        .scone_packets = link.scone_packets,
+        .scone_lowered = link.scone_lowered,
     };
     return 0;
 }

@@ -24,6 +24,8 @@ struct datapath_entry {
 struct datapath_link {
     uint32_t ifindex;
     struct kernel_tc classifier;
+    /* Its packets get advice. */
+    bool advises;
 };
 
 struct datapath {

@@ -56,6 +56,10 @@ struct node_link {
     /* A queue that a killed agent left would have been seen. */
     bool swept;
     bool classified;
+    /* The registry says that SCONE packets get advice here, and what they get without a grant: bits per second, 0:
+     * none. */
+    bool scone;
+    uint64_t advised_bps;
     char fault[NODE_REASON_LEN];
     bool have_before;
     struct load_sample before;
@@ -73,6 +77,8 @@ struct node_link {
     uint64_t total_sent_bytes;
     uint64_t total_explicit_rate_bytes;
     uint64_t total_dropped_packets;
+    uint64_t total_scone_packets;
+    uint64_t total_scone_lowered;
 };
 
 /* Texts of a policy; empty: it does not say. */

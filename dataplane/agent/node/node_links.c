@@ -114,6 +114,7 @@ void node_links_stated(const struct messages_link *stated, void *context) {
         strcpy(link->interface_name, stated->interface);
     }
     link->stated_capacity_bps = stated->capacity_bps;
+    link->scone = stated->scone;
     link->counted = false;
 }
 
@@ -291,6 +292,30 @@ static void follow_lease(const struct node *node, struct node_link *link, int64_
     link->in_band_users = load.users;
 }
 
+/* Flows that have no grant are advised the rate that the link's controller gives every user. */
+static void follow_advice(struct node *node, struct node_link *link, int64_t now_us) {
+    uint64_t fair_bps = 0;
+    int64_t until_us = 0;
+
+    link->advised_bps = 0;
+    if (!link->scone || !link->classified || datapath_mode(node->datapath) != DECIDE_MODE_ENFORCE) {
+        datapath_no_advice(node->datapath, link->interface.ifindex);
+        return;
+    }
+    decide_in_band_rate(node->decide, link->id, now_us, &fair_bps, &until_us);
+    if (datapath_advise(node->datapath, link->interface.ifindex, fair_bps, until_us, now_us) == 0)
+        link->advised_bps = fair_bps;
+}
+
+static void count_advice(struct node_link *link, const struct load_sample *before, const struct load_sample *now) {
+    const struct datapath_link_counters *was = &before->classifier, *is = &now->classifier;
+
+    if (!before->have_classifier || !now->have_classifier || is->scone_packets < was->scone_packets)
+        return;
+    link->total_scone_packets += is->scone_packets - was->scone_packets;
+    link->total_scone_lowered += is->scone_lowered - was->scone_lowered;
+}
+
 void node_links_sample(struct node *node, int64_t now_us) {
     for (int i = 0; i < AGENT_LINKS_MAX; i++) {
         struct node_link *link = &node->links[i];
@@ -306,12 +331,15 @@ void node_links_sample(struct node *node, int64_t now_us) {
         take_sample(node, link, &sample);
         if (link->have_before && link->before.have_htb == sample.have_htb)
             load_difference(&link->before, &sample, &link->load);
+        if (link->have_before)
+            count_advice(link, &link->before, &sample);
         link->before = sample;
         link->have_before = true;
         link->load.active_flows = sample.classifier.active_grants;
         link->load.legacy_flows = sample.classifier.legacy_flows;
         if (node->streams)
             follow_lease(node, link, now_us);
+        follow_advice(node, link, now_us);
         link->total_sent_bytes += link->load.sent_bytes;
         link->total_explicit_rate_bytes += link->load.explicit_rate_bytes;
         link->total_dropped_packets += link->load.dropped_packets;

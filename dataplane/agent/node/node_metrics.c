@@ -51,6 +51,18 @@ static uint64_t active(const struct node_link *link) {
     return link->load.active_flows;
 }
 
+static uint64_t advised(const struct node_link *link) {
+    return link->advised_bps;
+}
+
+static uint64_t scone(const struct node_link *link) {
+    return link->total_scone_packets;
+}
+
+static uint64_t lowered(const struct node_link *link) {
+    return link->total_scone_lowered;
+}
+
 static const struct link_metric link_metrics[] = {
     {"chart_agent_link_sent_bytes_total", "counter", "IP octets that left the link", sent},
     {"chart_agent_link_explicit_rate_bytes_total", "counter", "IP octets of flows under a grant", explicit_rate},
@@ -58,6 +70,10 @@ static const struct link_metric link_metrics[] = {
     {"chart_agent_link_queue_bytes", "gauge", "Backlog of the link's queue", queue},
     {"chart_agent_link_guaranteed_in_use_bps", "gauge", "Guaranteed rate of the grants that move data", in_use},
     {"chart_agent_link_active_grants", "gauge", "Grants that moved data in the last interval", active},
+    {"chart_agent_link_advised_bps", "gauge", "Rate that SCONE packets without a grant are lowered to; 0: none",
+     advised},
+    {"chart_agent_link_scone_packets_total", "counter", "SCONE packets on a link that gives advice", scone},
+    {"chart_agent_link_scone_lowered_packets_total", "counter", "SCONE packets that were lowered", lowered},
 };
 
 static void render_links(FILE *out, const struct node *node) {
@@ -149,6 +165,12 @@ static cJSON *link_status(const struct node *node, const struct node_link *link)
     if (rate) {
         cJSON_AddNumberToObject(object, "available_bps", (double)rate->available_bps);
         cJSON_AddNumberToObject(object, "legacy_share_bps", (double)rate->legacy_share_bps);
+    }
+    cJSON_AddBoolToObject(object, "scone", link->scone);
+    if (link->scone) {
+        cJSON_AddNumberToObject(object, "advised_bps", (double)link->advised_bps);
+        cJSON_AddNumberToObject(object, "scone_packets", (double)link->total_scone_packets);
+        cJSON_AddNumberToObject(object, "scone_lowered_packets", (double)link->total_scone_lowered);
     }
     if (link->fault[0])
         cJSON_AddStringToObject(object, "fault", link->fault);

@@ -292,6 +292,7 @@ static int take_topology(const struct messages_intake *intake, const struct stre
     if (message->entity_case == CHART__V1__TOPOLOGY_ENTITY__ENTITY_LINK) {
         link.interface = message->link->interface;
         link.capacity_bps = message->link->capacity_bps;
+        link.scone = message->link->scone;
         intake->link(&link, intake->context);
     }
     chart__v1__topology_entity__free_unpacked(message, NULL);

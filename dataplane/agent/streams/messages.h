@@ -15,6 +15,8 @@ struct messages_link {
     const char *id;
     const char *interface;
     uint64_t capacity_bps;
+    /* SCONE packets get advice there. */
+    bool scone;
 };
 
 /* What a policy says besides the mode; texts are empty when it does not say them, or was removed. */

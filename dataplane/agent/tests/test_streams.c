@@ -56,6 +56,7 @@ struct seen {
     struct decide *decide;
     char link_interface[32];
     uint64_t link_capacity_bps;
+    bool link_scone;
     int last_take;
 };
 
@@ -64,6 +65,7 @@ static void on_link(const struct messages_link *link, void *context) {
 
     snprintf(seen->link_interface, sizeof(seen->link_interface), "%s", link->interface);
     seen->link_capacity_bps = link->capacity_bps;
+    seen->link_scone = link->scone;
 }
 
 static void on_record(const struct streams_record *record, void *context) {
@@ -378,6 +380,7 @@ static void topology_of_this_node_only(void **state) {
 
     link.interface = "to-bravo";
     link.capacity_bps = 7;
+    link.scone = true;
     entity.entity_case = CHART__V1__TOPOLOGY_ENTITY__ENTITY_LINK;
     entity.link = &link;
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "bravo:to-bravo", &entity.base), 0);
@@ -387,8 +390,10 @@ static void topology_of_this_node_only(void **state) {
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "alpha:to-bravo", &entity.base), 1);
     assert_string_equal(seen->link_interface, "to-bravo");
     assert_int_equal(seen->link_capacity_bps, 7);
+    assert_true(seen->link_scone);
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "alpha:to-bravo", NULL), 1);
     assert_string_equal(seen->link_interface, "");
+    assert_false(seen->link_scone);
 }
 
 static void policies_and_garbage(void **state) {
