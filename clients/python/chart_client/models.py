@@ -381,6 +381,7 @@ class Link(Model):
     capacity_from_interface: bool = False
     delay_us: int
     admission_share: float
+    scone: bool = False
     tags: dict[str, str]
     load: LinkLoad | None = None
     rate: LinkRate | None = None

@@ -115,6 +115,7 @@ def link_message(link_id: str, body: network.LinkBody) -> topology_pb2.Link:
         capacity_bps=body.capacity_bps or 0,
         delay_us=body.delay_us,
         admission_share=body.admission_share,
+        scone=body.scone,
         tags=body.tags,
     )
 
@@ -138,6 +139,7 @@ def link(
         capacity_from_interface=message.capacity_from_interface,
         delay_us=message.delay_us,
         admission_share=message.admission_share or 0.8,
+        scone=message.scone,
         tags=dict(message.tags),
         load=load,
         rate=rate,

@@ -3036,6 +3036,11 @@ export interface components {
             delay_us: number;
             /** Admission Share */
             admission_share: number;
+            /**
+             * Scone
+             * @description QUIC connections are advised of their rate in SCONE packets.
+             */
+            scone: boolean;
             /** Tags */
             tags: {
                 [key: string]: string;
@@ -3075,6 +3080,12 @@ export interface components {
              * @default 0.8
              */
             admission_share: number;
+            /**
+             * Scone
+             * @description QUIC connections that leave by the link are advised of their rate in SCONE packets.
+             * @default false
+             */
+            scone: boolean;
             /**
              * Tags
              * @description Free key-value pairs.

@@ -24,6 +24,7 @@ export function link(change: Partial<Link> = {}): Link {
     capacity_from_interface: false,
     delay_us: 50_000,
     admission_share: 0.9,
+    scone: false,
     tags: {},
     load: {
       sent_bps: 25_000_000,

@@ -110,12 +110,15 @@ def set_link(
     admission_share: Annotated[
         float | None, typer.Option(min=0, max=1, help="Admission limit: share of the capacity for guaranteed rates.")
     ] = None,
+    scone: Annotated[
+        bool | None, typer.Option("--scone/--no-scone", help="Advise QUIC connections of their rate in SCONE packets.")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Register or change a link in one direction."""
-    stated = {"delay_us": delay_us, "admission_share": admission_share}
+    stated = {"delay_us": delay_us, "admission_share": admission_share, "scone": scone}
     fields = {name: value for name, value in stated.items() if value is not None}
     with session(server, token, as_json=as_json) as client:
         stored = client.links.put(link_id, to_node=to, capacity_bps=int(capacity), **fields)

@@ -210,6 +210,7 @@ KINDS: tuple[Kind, ...] = (
             "capacity_bps": Field("rate", None),
             "delay_us": Field("integer", 0),
             "admission_share": Field("share", 0.8),
+            "scone": Field("flag", False),
             "tags": TAGS,
         },
         references=_ends_of_link,

@@ -160,6 +160,10 @@ class LinkBody(Input):
         allow_inf_nan=False,
         description="Admission limit: share of the capacity that guaranteed rates may take.",
     )
+    scone: bool = Field(
+        default=False,
+        description="QUIC connections that leave by the link are advised of their rate in SCONE packets.",
+    )
     tags: Tags = Field(default_factory=dict)
 
 
@@ -215,6 +219,7 @@ class Link(Output):
     capacity_from_interface: bool = Field(description="Nobody stated a capacity: it is what the node reports.")
     delay_us: int
     admission_share: float
+    scone: bool = Field(description="QUIC connections are advised of their rate in SCONE packets.")
     tags: dict[str, str]
     load: LinkLoad | None = Field(description="null: no report within CHART_LOAD_STALE_S.")
     rate: LinkRate | None = Field(description="null: no valid lease.")
