@@ -229,6 +229,8 @@ class LinkCapacity(Model):
     capacity_bps: int
     admissible_bps: int
     lease_bps: int = 0
+    lease_draining_bps: int = 0
+    lease_draining_until: datetime | None = None
     in_band_bps: int = 0
     steps: list[CapacityStep]
 

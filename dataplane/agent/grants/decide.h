@@ -173,6 +173,8 @@ struct decide_status {
     uint64_t generation;
     enum decide_state state;
     const char *reason;
+    /* FAILED because the grant's link at this node is down. */
+    bool link_down;
     const char *traceparent;
     int64_t applied_at_us;
     struct decide_observed observed;

@@ -112,8 +112,9 @@ void decide_routes_changed(struct decide *decide, bool (*lead)(const struct deci
     strmap_sweep(&decide->grants, routes_changed, &tables);
 }
 
-/* The state of a grant in force on a node that enforces, with the reason when it is FAILED. */
-static enum decide_state enforced_state(const struct telling *telling, const struct grant_entry *grant, char *reason) {
+/* The state of a grant in force on a node that enforces, with the reason when it is FAILED, and whether that is the link. */
+static enum decide_state enforced_state(const struct telling *telling, const struct grant_entry *grant, char *reason,
+                                        bool *link_down) {
     const struct decide_link *link = decide_find_link(telling->decide, grant->own_link_id);
     bool young = grant->told_state == DECIDE_NONE && telling->now_us < grant->first_seen_us + DECIDE_GRACE_US;
     const char *missing = NULL;
@@ -136,6 +137,7 @@ static enum decide_state enforced_state(const struct telling *telling, const str
         return DECIDE_FAILED;
     }
     if (!link->up) {
+        *link_down = true;
         snprintf(reason, DECIDE_REASON_LEN, "link %.80s is down", grant->own_link_id);
         return DECIDE_FAILED;
     }
@@ -161,10 +163,12 @@ static enum decide_state enforced_state(const struct telling *telling, const str
     return DECIDE_APPLIED;
 }
 
-static enum decide_state present_state(const struct telling *telling, const struct grant_entry *grant, char *reason) {
+static enum decide_state present_state(const struct telling *telling, const struct grant_entry *grant, char *reason,
+                                       bool *link_down) {
     enum decide_mode mode = decide_mode(telling->decide);
 
     reason[0] = '\0';
+    *link_down = false;
     if (grant->released || telling->now_us >= grant->valid_until_us) {
         bool told = grant->told_state != DECIDE_NONE;
 
@@ -183,7 +187,7 @@ static enum decide_state present_state(const struct telling *telling, const stru
                  mode == DECIDE_MODE_OFF ? "off" : "observe", telling->decide->local_off ? ", switched off there" : "");
         return DECIDE_OBSERVED;
     }
-    return enforced_state(telling, grant, reason);
+    return enforced_state(telling, grant, reason, link_down);
 }
 
 static bool rate_moved(uint64_t told_bps, uint64_t now_bps) {
@@ -221,11 +225,13 @@ static int tell_one(const char *key, void *value, void *context) {
     struct telling *telling = context;
     struct grant_entry *grant = value;
     char reason[DECIDE_REASON_LEN];
-    enum decide_state state = present_state(telling, grant, reason);
+    bool link_down;
+    enum decide_state state = present_state(telling, grant, reason, &link_down);
     struct decide_status status = {.request_id = key,
                                    .generation = grant->generation,
                                    .state = state,
                                    .reason = reason,
+                                   .link_down = link_down,
                                    .traceparent = grant->traceparent,
                                    .applied_at_us = state == DECIDE_APPLIED ? grant->applied_at_us : 0};
 

@@ -38,6 +38,7 @@ int messages_send_status(struct streams *streams, const char *node, const struct
     message.generation = status->generation;
     message.state = (Chart__V1__GrantState)status->state;
     message.reason = (char *)status->reason;
+    message.link_down = status->link_down;
     message.applied_at_us = status->applied_at_us;
     message.kernel_rate_bps = status->observed.kernel_rate_bps;
     message.matching_flows = status->observed.matching_flows;

@@ -140,11 +140,13 @@ static void failures_say_why(void **state) {
     desired(decide, T0, &next);
     decide_statuses(decide, T0, take, &told);
     assert_string_equal(told.reason, "link alpha:to-bravo is down");
+    assert_true(told.last.link_down);
 
     assert_int_equal(decide_set_links(decide, NULL, 0), 1);
     desired(decide, T0, &next);
     decide_statuses(decide, T0, take, &told);
     assert_string_equal(told.reason, "this node has no link alpha:to-bravo");
+    assert_false(told.last.link_down);
     decide_free(decide);
 }
 

@@ -212,8 +212,12 @@ static void reads_every_partition_and_tombstones(void **state) {
 
 static void writes_with_headers(void **state) {
     struct world *world = *state;
-    const struct decide_status status = {
-        .request_id = "r1", .generation = 3, .state = DECIDE_FAILED, .reason = "because", .traceparent = TRACE};
+    const struct decide_status status = {.request_id = "r1",
+                                         .generation = 3,
+                                         .state = DECIDE_FAILED,
+                                         .reason = "because",
+                                         .link_down = true,
+                                         .traceparent = TRACE};
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_message_t *message = NULL;
     rd_kafka_headers_t *headers;
@@ -244,6 +248,7 @@ static void writes_with_headers(void **state) {
     assert_non_null(read);
     assert_int_equal(read->state, CHART__V1__GRANT_STATE__GRANT_STATE_FAILED);
     assert_string_equal(read->reason, "because");
+    assert_true(read->link_down);
     chart__v1__grant_status__free_unpacked(read, NULL);
     rd_kafka_message_destroy(message);
     rd_kafka_consume_stop(topic, 0);

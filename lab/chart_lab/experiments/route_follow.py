@@ -197,6 +197,7 @@ def look(rest: httpx.Client, change: Change, changed_s: float) -> Sample:
         tuple(stands),
         {link: one["admissible_bps"] for link, one in told.items()},
         {link: one["lease_bps"] for link, one in told.items()},
+        {link: one["lease_draining_bps"] for link, one in told.items()},
         {link: one["steps"][0]["committed_bps"] if one["steps"] else 0 for link, one in told.items()},
         change.ways(),
     )

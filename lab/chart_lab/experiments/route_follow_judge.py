@@ -32,8 +32,8 @@ class Stand:
 class Sample:
     """One look: when (seconds since the epoch), how long after which change, and what stood. ``links`` are those where
     packets have a choice, with the rate that admission may promise there, ``leases`` what of it is leased to in-band
-    requests, ``ledger`` what is committed, leases included; ``ways`` those that the routes of the moment
-    lead over, per flow's port.
+    requests, ``draining`` what is left of earlier leases, ``ledger`` what is committed, all leases included; ``ways``
+    those that the routes of the moment lead over, per flow's port.
     """
 
     at_s: float
@@ -42,6 +42,7 @@ class Sample:
     stands: tuple[Stand, ...]
     links: Mapping[str, int]
     leases: Mapping[str, int]
+    draining: Mapping[str, int]
     ledger: Mapping[str, int]
     ways: Mapping[int, frozenset[str]]
 
@@ -100,13 +101,14 @@ def verdicts(samples: Sequence[Sample], captured: Captured) -> Iterator[Verdict]
 
 def promised(sample: Sample, captured: Captured) -> Iterator[tuple[str, int, int]]:
     """Per link with a choice the most that is promised there, and what may be: by the paths of the requests, by the
-    ledger, and by the links that packets of requests with a rate were captured on. A link that is down leases nothing.
+    ledger, and by the links that packets of requests with a rate were captured on. Leases of a link from before it went
+    down promise nothing: they stay committed until no agent may apply them, and are told apart from what is admitted.
     """
     for link, admissible_bps in sample.links.items():
         by_path = sum(one.granted_bps for one in sample.stands if link in one.links)
         by_packets = sum(one.granted_bps for one in sample.stands if link in links_seen(sample, one.port, captured))
-        idle_bps = 0 if admissible_bps else sample.leases[link]
-        yield link, max(by_path, by_packets, sample.ledger[link] - idle_bps), admissible_bps
+        leased_bps = 0 if admissible_bps else sample.leases[link] + sample.draining[link]
+        yield link, max(by_path, by_packets, sample.ledger[link] - leased_bps), admissible_bps
 
 
 def fits_bps(sample: Sample, size_bps: int) -> int:

@@ -196,6 +196,7 @@ class Decide:
                 generation=status.generation,
                 state=grant_status_pb2.GrantState.ValueType(int(status.state)),
                 reason=self._ffi.string(status.reason).decode(),
+                link_down=bool(status.link_down),
                 applied_at_us=status.applied_at_us,
                 kernel_rate_bps=status.observed.kernel_rate_bps,
                 matching_flows=status.observed.matching_flows,

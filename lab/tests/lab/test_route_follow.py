@@ -33,7 +33,8 @@ def sample(
 ) -> Sample:
     committed = {link: sum(one.granted_bps for one in stands if link in one.links) for link in (NORTH, SOUTH)}
     flows = dict.fromkeys((one.port for one in stands), frozenset(ways))
-    return Sample(at_s, change, since_s, stands, {NORTH: 95, SOUTH: 60}, {NORTH: 9, SOUTH: 1}, committed, flows)
+    rates, leases, draining = {NORTH: 95, SOUTH: 60}, {NORTH: 9, SOUTH: 1}, {NORTH: 0, SOUTH: 0}
+    return Sample(at_s, change, since_s, stands, rates, leases, draining, committed, flows)
 
 
 def stand(*links: str, port: int = 1, granted_bps: int = SIZE_BPS, state: str = "ENFORCED") -> Stand:
@@ -94,6 +95,15 @@ def test_the_lease_of_a_link_that_is_down_promises_nothing() -> None:
     down = dataclasses.replace(sample(stand(NORTH)), links={NORTH: 95, SOUTH: 0}, ledger={NORTH: 20, SOUTH: 1})
     assert values(down)["overcommitted"] == 0
     assert values(dataclasses.replace(down, ledger={NORTH: 20, SOUTH: 2}))["overcommitted"] == 1
+
+
+def test_what_drains_of_a_lease_counts_on_a_link_that_is_up_and_not_on_one_that_is_down() -> None:
+    leased = dataclasses.replace(
+        sample(stand(NORTH)), links={NORTH: 20, SOUTH: 0}, leases={NORTH: 0, SOUTH: 0}, draining={NORTH: 8, SOUTH: 8}
+    )
+    assert values(dataclasses.replace(leased, ledger={NORTH: 20, SOUTH: 8}))["overcommitted"] == 0
+    assert values(dataclasses.replace(leased, ledger={NORTH: 20, SOUTH: 9}))["overcommitted"] == 1
+    assert values(dataclasses.replace(leased, ledger={NORTH: 28, SOUTH: 8}))["overcommitted"] == 1
 
 
 @pytest.mark.parametrize(("ways", "fits"), [((NORTH,), 80), ((SOUTH,), 40), ((NORTH, SOUTH), 40)])

@@ -384,6 +384,8 @@ def capacity(link_id: str, message: reservations_pb2.GetLinkCapacityResponse) ->
         capacity_bps=message.capacity_bps,
         admissible_bps=message.admissible_bps,
         lease_bps=message.lease_bps,
+        lease_draining_bps=message.lease_draining_bps,
+        lease_draining_until=timestamp(message.lease_draining_until_us) if message.lease_draining_until_us else None,
         in_band_bps=message.in_band_bps,
         steps=[
             CapacityStep(

@@ -25,7 +25,8 @@ _WORDS = {
     "enforcement": "What the agents on the path confirmed. A new rate or path has to be confirmed anew; a grant that"
     " was not confirmed goes on being published, so that a late confirmation heals it. A request whose rate waits for"
     " one that drains is PENDING until that is over, and says until when at the latest"
-    " (`waits_until`).",
+    " (`waits_until`). One whose link goes down is PENDING with that reason until it is admitted where its packets go"
+    " now; after 10 s it is FAILED.",
     "service": "Whether it has its rate. A request that lost it runs on at the available rate and gets it back when it"
     " frees: it is tried whenever something was freed, and every 2 s.",
     "callback": "Whether its application has received the latest change. Tried again after 1, 2, 5, 15 s, 1, 5, 15 min,"

@@ -249,6 +249,44 @@ def test_leases_take_what_is_free_and_make_room_for_a_start() -> None:
     assert gone is None or gone.rate_bps == 0
 
 
+def test_what_is_left_of_a_lease_is_told_while_it_stays_committed() -> None:
+    world = World()
+    link, ledger, rule = world.book.network.links["a:to-b"], world.book.ledger, in_band.LeaseRule()
+    lease = in_band.renew(link, ledger, None, 0, NOW, rule)
+    assert lease is not None
+    assert (lease.usable_bps(NOW), lease.draining(NOW)) == (8 * MEGA, (0, 0))
+    # Its link is cut: nothing may be drawn, and an agent that does not hear of that may draw until the lease is over.
+    down = in_band.renew(dataclasses.replace(link, capacity_bps=0), ledger, lease, 0, NOW + 5 * S, rule)
+    assert down is not None
+    assert (down.usable_bps(NOW + 5 * S), down.draining(NOW + 5 * S)) == (0, (8 * MEGA, NOW + 24 * S))
+    assert ledger.peak_bps("a:to-b", NOW + 5 * S, FOREVER_US) == 8 * MEGA
+    assert down.draining(NOW + 24 * S) == (0, 0)
+    # Back with less: the rest of the old one drains, and no second counts both.
+    small = dataclasses.replace(rule, idle_share=0.01)
+    back = in_band.renew(link, ledger, down, 0, NOW + 6 * S + 300_000, small)
+    assert back is not None
+    assert (back.usable_bps(NOW + 7 * S), back.draining(NOW + 7 * S)) == (
+        MEGA * 8 // 10,
+        (MEGA * 72 // 10, NOW + 24 * S),
+    )
+    assert ledger.peak_bps("a:to-b", NOW + 7 * S, FOREVER_US) == 8 * MEGA
+    # Over, it drains until nobody can have a commitment by it.
+    assert back.draining(back.valid_until_us) == (MEGA * 8 // 10, back.pieces[-1][1])
+
+
+def test_pieces_of_a_lease_that_do_not_end_on_whole_seconds_are_never_counted_twice() -> None:
+    world = World()
+    link, ledger, rule = world.book.network.links["a:to-b"], world.book.ledger, in_band.LeaseRule()
+    large = in_band.renew(link, ledger, None, 20 * MEGA, NOW + 400_000, rule)
+    small = in_band.renew(link, ledger, large, 0, NOW + 700_000 + 5 * S, rule)
+    assert large is not None
+    assert small is not None
+    assert len(small.pieces) == 2
+    for second in range(40):
+        peak = ledger.peak_bps("a:to-b", NOW + second * S, NOW + (second + 1) * S)
+        assert peak <= large.rate_bps
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(["ask", "ask", "ask", "release", "change", "readmit", "shrink", "lease", "hold"]),

@@ -166,6 +166,39 @@ def test_failing_node_fails_it_with_the_reason_and_recovery_heals() -> None:
     assert one.enforcement == rr.ENFORCEMENT_ENFORCED
 
 
+def cut(generation: int = 1) -> GrantStatus:
+    """A node says that the link of the grant is down."""
+    said = status("b", GRANT_STATE_FAILED, generation, "link b:x is down")
+    said.link_down = True
+    return said
+
+
+def test_a_link_that_went_down_is_waited_for_until_the_request_is_admitted_elsewhere_or_time_is_over() -> None:
+    one = after(enforced(), cut())
+    assert one.enforcement == rr.ENFORCEMENT_PENDING
+    assert one.reason == "b: link b:x is down; waits to be admitted where its packets go now"
+    assert one.confirm_by_us == one.due_at_us == NOW_US + 11 * S
+    assert after(one, status("b", GRANT_STATE_APPLIED)).enforcement == rr.ENFORCEMENT_ENFORCED
+    over = due(one, one.confirm_by_us).reservation
+    assert (over.enforcement, over.reason) == (rr.ENFORCEMENT_FAILED, "b: link b:x is down")
+    # Repeated, it stays what it is.
+    assert after(over, cut()).enforcement == rr.ENFORCEMENT_FAILED
+
+
+def test_a_link_that_is_down_is_not_waited_for_by_a_request_without_its_rate_nor_besides_another_failure() -> None:
+    degraded = dataclasses.replace(enforced(), service_state=rr.SERVICE_STATE_DEGRADED)
+    assert after(degraded, cut()).enforcement == rr.ENFORCEMENT_FAILED
+    both = after(enforced(), cut(), status("a", GRANT_STATE_FAILED, reason="no room"))
+    assert (both.enforcement, both.reason) == (rr.ENFORCEMENT_FAILED, "a: no room")
+
+
+def test_a_link_that_goes_down_under_a_request_that_an_observing_node_keeps_pending_fails_it() -> None:
+    waiting = after(made().reservation, status("a", GRANT_STATE_OBSERVED), status("b", GRANT_STATE_APPLIED))
+    waiting = due(waiting, NOW_US + 10 * S).reservation
+    assert (waiting.enforcement, waiting.confirm_by_us) == (rr.ENFORCEMENT_PENDING, 0)
+    assert after(waiting, cut()).enforcement == rr.ENFORCEMENT_FAILED
+
+
 def test_silence_fails_it_after_ten_seconds_and_late_confirmation_heals() -> None:
     one = after(made().reservation, status("a", GRANT_STATE_APPLIED))
     assert lifecycle.at_due(one, NOW_US + 10 * S - 1, TIMING) is None

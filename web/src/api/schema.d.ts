@@ -3131,6 +3131,16 @@ export interface components {
              */
             lease_bps: number;
             /**
+             * Lease Draining Bps
+             * @description Part of the commitments that earlier, larger leases hold besides: agents that are cut off may still let in-band requests draw it. Bits per second.
+             */
+            lease_draining_bps: number;
+            /**
+             * Lease Draining Until
+             * @description Until when at the latest; null: nothing drains.
+             */
+            lease_draining_until: string | null;
+            /**
              * In Band Bps
              * @description Part of the lease in use, bits per second.
              */

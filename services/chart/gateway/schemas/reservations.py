@@ -63,6 +63,13 @@ class LinkCapacity(Output):
     capacity_bps: int
     admissible_bps: int = Field(description="Admission limit, bits per second.")
     lease_bps: int = Field(description="Part of the commitments leased to in-band requests, bits per second.")
+    lease_draining_bps: int = Field(
+        description=(
+            "Part of the commitments that earlier, larger leases hold besides: agents that are cut off may still let"
+            " in-band requests draw it. Bits per second."
+        )
+    )
+    lease_draining_until: Timestamp | None = Field(description="Until when at the latest; null: nothing drains.")
     in_band_bps: int = Field(description="Part of the lease in use, bits per second.")
     steps: list[CapacityStep]
 

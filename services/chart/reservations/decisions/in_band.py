@@ -14,6 +14,7 @@ from chart.common import leases
 from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, free_bps
 from chart.reservations.decisions.ledger import Ledger, LinkCommitment
 from chart.reservations.decisions.network import NetworkLink
+from chart.reservations.decisions.profile import US
 from chart.v1.platform_settings_pb2 import PlatformSettings
 
 # A lease shorter than this is not worth telling.
@@ -66,6 +67,18 @@ class Lease:
             start_us = until
         return tuple(found)
 
+    def usable_bps(self, now_us: int) -> int:
+        """What flows may draw by this lease, bit/s; 0 when it is over."""
+        return self.rate_bps if leases.is_valid(self.valid_until_us, now_us) else 0
+
+    def draining(self, now_us: int) -> tuple[int, int]:
+        """What is committed beside `usable_bps`, bit/s, and until when: of larger leases before, or of this one when it
+        is over; an agent that knows of none since may still let flows draw it. (0, 0): nothing.
+        """
+        usable_bps = self.usable_bps(now_us)
+        larger = [(rate, until) for rate, until in self.pieces if until > now_us and rate > usable_bps]
+        return (larger[0][0] - usable_bps, larger[-1][1]) if larger else (0, 0)
+
 
 def due(lease: Lease | None, drawn_bps: int, now_us: int) -> bool:
     """Whether a link's lease is to be looked at: none, half over, or drawn upon by more than two thirds."""
@@ -90,7 +103,9 @@ def renew(
         return None
     until_us = now_us + length_us
     if rate:
-        pieces.append((rate, until_us + rule.lifetime_us + rule.clock_error_us))
+        # Profiles count whole seconds: one piece ends where the next begins, and no second counts both.
+        ends_us = until_us + rule.lifetime_us + rule.clock_error_us
+        pieces.append((rate, -(-ends_us // US) * US))
     generation = current.generation + 1 if current is not None else 1
     lease = Lease(link.id, generation, rate, now_us, until_us, _staircase(pieces))
     ledger.add(lease.commitments)

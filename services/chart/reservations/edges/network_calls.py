@@ -77,17 +77,21 @@ class NetworkCalls:
         end_us = request.end_us or FOREVER_US
         if end_us <= start_us:
             raise invalid("end_us", "the end is not after the start, or in the past")
-        async with self._repository.pool.connection() as connection:
+        # Commitments and lease of one moment: what a renewal changes shows in both or in neither.
+        async with committed.snapshot(self._repository.pool) as connection:
             firm = (await committed.commitments(connection, [link.id], start_us))[link.id]
             soft = (await committed.commitments(connection, [link.id], start_us, Kind.SOFT))[link.id]
-            lease = await leases.in_force(connection, link.id, now_us)
+            newest = await leases.newest(connection, link.id)
         firm_steps, soft_steps = dict(steps(firm, start_us, end_us)), dict(steps(soft, start_us, end_us))
         moments = sorted({*firm_steps, *soft_steps})
         if len(moments) > MOST_STEPS:
             raise invalid("end_us", f"commitments change more than {MOST_STEPS} times", "use a shorter time range")
         answer = pb.GetLinkCapacityResponse(capacity_bps=link.capacity_bps, admissible_bps=link.admissible_bps)
-        if lease is not None:
-            answer.lease_bps, answer.in_band_bps = lease
+        if newest is not None:
+            lease, drawn_bps = newest
+            answer.lease_bps = lease.usable_bps(now_us)
+            answer.in_band_bps = drawn_bps if now_us < lease.valid_until_us else 0
+            answer.lease_draining_bps, answer.lease_draining_until_us = lease.draining(now_us)
         firm_bps = soft_bps = 0
         for moment in moments:
             firm_bps, soft_bps = firm_steps.get(moment, firm_bps), soft_steps.get(moment, soft_bps)

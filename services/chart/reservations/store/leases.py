@@ -21,13 +21,11 @@ async def current(connection: Connection, link_ids: Collection[str]) -> dict[str
     return {row["link_id"]: rows.lease_of(row) for row in await found.fetchall()}
 
 
-async def in_force(connection: Connection, link_id: str, now_us: int) -> tuple[int, int] | None:
-    """What is leased to a link now, and what is drawn on it by its newest report, bit/s."""
-    found = await connection.execute(
-        "SELECT rate_bps, drawn_bps FROM lease WHERE link_id = %s AND valid_until_us > %s", (link_id, now_us)
-    )
+async def newest(connection: Connection, link_id: str) -> tuple[Lease, int] | None:
+    """The newest lease of a link, be it over or not, and what was drawn when it was given, bit/s."""
+    found = await connection.execute("SELECT * FROM lease WHERE link_id = %s", (link_id,))
     row = await found.fetchone()
-    return None if row is None else (row["rate_bps"], row["drawn_bps"])
+    return None if row is None else (rows.lease_of(row), row["drawn_bps"])
 
 
 def save(changes: Changes, lease: Lease, drawn_bps: int) -> None:
