@@ -112,6 +112,21 @@ const sensingRoute = createRoute({
   component: lazyRouteComponent(() => import("./features/sensing/SensingPage"), "SensingPage"),
 });
 
+export interface PairGroupsSearch {
+  group?: string | undefined;
+  metric?: string | undefined;
+}
+
+export const pairGroupsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/pair-groups",
+  validateSearch: (search: Record<string, unknown>): PairGroupsSearch => ({
+    group: text(search.group),
+    metric: text(search.metric),
+  }),
+  component: lazyRouteComponent(() => import("./features/pairs/PairGroupsPage"), "PairGroupsPage"),
+});
+
 const securityRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/security",
@@ -139,6 +154,7 @@ export const router = createRouter({
     tunnelsRoute,
     tunnelRoute,
     sensingRoute,
+    pairGroupsRoute,
     securityRoute,
     auditRoute,
   ]),

@@ -113,3 +113,31 @@ test("an unknown link says so", async ({ page }) => {
   await page.goto("/links/nowhere%3Ato-nothing");
   await expect(page.getByRole("heading", { name: "Link not found" })).toBeVisible();
 });
+
+test("a group of pairs is made, shows what was measured between its pairs, and is deleted", async ({
+  page,
+}) => {
+  // Roll-ups are of whole minutes.
+  test.setTimeout(300_000);
+  await signIn(page);
+  await page.getByRole("link", { name: "Groups of pairs" }).click();
+  await page.getByRole("button", { name: "New group" }).click();
+  const form = page.getByRole("dialog", { name: "New group" });
+  await form.getByRole("textbox", { name: "Group" }).fill("test-pairs");
+  await form.getByRole("textbox", { name: "Single pairs" }).fill("bravo,charlie");
+  await form.getByRole("button", { name: "Save" }).click();
+  await page.goto("/pair-groups?group=test-pairs&range=1h");
+  const detail = page.getByRole("region", { name: "Group test-pairs" });
+  try {
+    await expect(detail.getByText("renewed every minute")).toBeVisible();
+    const row = detail.getByRole("row", { name: /bravo → charlie/ });
+    await expect(row).toContainText(/\d ms/, { timeout: 180_000 });
+    await expect(detail.locator(".u-wrap canvas")).toHaveCount(1);
+    await expectAccessible(page);
+    await page.getByRole("button", { name: "Delete test-pairs" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await expect(detail).toHaveCount(0);
+  } finally {
+    await page.request.delete("/v1/pair-groups/test-pairs");
+  }
+});

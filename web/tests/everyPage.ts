@@ -40,8 +40,14 @@ export function trustNodes(revoked?: string): void {
   execFileSync(PYTHON, words, { cwd: `${ROOT}/tests`, encoding: "utf8", timeout: 60_000 });
 }
 
+const GROUP = {
+  description: "Branches to the data centre",
+  source_nodes: ["bravo"],
+  destination_nodes: ["charlie", "delta"],
+};
+
 /**
- * Signs in as an operator, asks for two rates and states an alert rule; returns the pages, with those of what was made and of
+ * Signs in as an operator, asks for two rates, states an alert rule and a group of pairs; returns the pages, with those of what was made and of
  * a tunnel that there will be.
  */
 export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
@@ -66,6 +72,8 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
   expect(authorised.ok(), await authorised.text()).toBe(true);
   const rule = await page.request.put("/v1/alert-rules/lossy-path", { data: RULE });
   expect(rule.ok(), await rule.text()).toBe(true);
+  const group = await page.request.put("/v1/pair-groups/branches", { data: GROUP });
+  expect(group.ok(), await group.text()).toBe(true);
   return [
     { name: "overview", path: "/", title: "Overview" },
     { name: "network", path: "/network", title: "Network" },
@@ -80,6 +88,7 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
     { name: "tunnels", path: "/tunnels", title: "Tunnels" },
     ...(tunnel ? [{ name: "tunnel", path: `/tunnels/${tunnel}`, title: `Tunnel ${tunnel}` }] : []),
     { name: "sensing", path: "/sensing", title: "Sensing" },
+    { name: "pair-groups", path: "/pair-groups?group=branches", title: "Groups of pairs" },
     { name: "security", path: "/security", title: "Security" },
     { name: "audit", path: "/audit", title: "Audit" },
     // Senders tell of a flow when it is a minute old: late enough that there is one.
@@ -94,6 +103,7 @@ export async function clear(page: Page): Promise<void> {
   };
   for (const { id } of items) await page.request.delete(`/v1/authorisations/${id}`);
   await page.request.delete("/v1/alert-rules/lossy-path");
+  await page.request.delete("/v1/pair-groups/branches");
 }
 
 /** Opens a page and waits until nothing of it is being loaded any more. */

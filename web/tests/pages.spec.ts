@@ -45,7 +45,7 @@ async function examine(page: Page, one: Visit) {
 }
 
 test("every page is accessible in both themes, and fits a narrow screen", async ({ page }) => {
-  // Each of seventeen pages is looked at twice by axe, which takes some seconds on a slow machine.
+  // Each of eighteen pages is looked at twice by axe, which takes some seconds on a slow machine.
   test.setTimeout(600_000);
   try {
     const pages = await furnish(page, TUNNEL);

@@ -12,6 +12,7 @@ import type {
   NextHopBody,
   NodeBody,
   Peer,
+  PairGroupBody,
   PeerBody,
   PlatformSettingsBody,
   PolicyBody,
@@ -246,6 +247,31 @@ export const api = {
     ),
   deleteSensingMesh: (id: string) =>
     unwrap(client.DELETE("/v1/sensing-meshes/{id}", { params: { path: { id } } })),
+  pairGroups: () => unwrap(client.GET("/v1/pair-groups")).then((page) => page.items),
+  putPairGroup: (id: string, body: PairGroupBody, revision: number | null) =>
+    unwrap(
+      client.PUT("/v1/pair-groups/{id}", {
+        params: { path: { id }, ...(revision === null ? {} : { header: { "If-Match": `"${revision}"` } }) },
+        body,
+      }),
+    ),
+  deletePairGroup: (id: string) =>
+    unwrap(client.DELETE("/v1/pair-groups/{id}", { params: { path: { id } } })),
+  pairSeries: (id: string, metric: string, from: Date, until: Date, stepMs: number, byPair: boolean) =>
+    unwrap(
+      client.GET("/v1/pair-groups/{id}/series", {
+        params: {
+          path: { id },
+          query: {
+            metric,
+            from: from.toISOString(),
+            until: until.toISOString(),
+            step_ms: stepMs,
+            by_pair: byPair,
+          },
+        },
+      }),
+    ).then((page) => page.items),
   tenants: () =>
     unwrap(client.GET("/v1/tenants", { params: { query: { limit: 1000 } } })).then((page) => page.items),
   putTenant: (id: string, body: TenantBody, revision: number | null) =>

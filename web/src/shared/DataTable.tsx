@@ -132,7 +132,11 @@ export function DataTable<Row>(props: Props<Row>) {
           </Button>
         </Group>
       </Group>
-      <Table.ScrollContainer minWidth={minWidth} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
+      {/* Its bar is there whenever the table is wider than the card: nobody looks for columns that they do not see. */}
+      <Table.ScrollContainer
+        minWidth={minWidth}
+        scrollAreaProps={{ type: "auto", offsetScrollbars: "x", viewportProps: { tabIndex: 0 } }}
+      >
         <Table highlightOnHover aria-label={label}>
           <Table.Thead>
             <Table.Tr>
@@ -210,7 +214,7 @@ function SortHeader<Row>({ header, align }: { header: Header<Row, unknown>; alig
         fz="sm"
         fw={600}
         mih={24}
-        style={{ whiteSpace: "nowrap" }}
+        ta={align ?? "left"}
       >
         {String(header.column.columnDef.header)}{" "}
         <Icon size={12} aria-hidden opacity={sorted ? 1 : 0.35} style={{ verticalAlign: "middle" }} />

@@ -16,6 +16,7 @@ import {
   IconRadar,
   IconReceipt,
   IconRuler2,
+  IconTopologyFull,
 } from "@tabler/icons-react";
 
 import type { Role } from "../api/client";
@@ -128,6 +129,15 @@ export const PAGES: PageAction[] = [
     icon: IconRadar,
     letter: "S",
     keywords: ["pods", "budget", "skipped", "configurations"],
+  },
+  {
+    id: "pair-groups",
+    to: "/pair-groups",
+    label: "Groups of pairs",
+    group: "Measure",
+    icon: IconTopologyFull,
+    letter: "G",
+    keywords: ["pairs", "together", "percentile", "branches", "subscription"],
   },
   {
     id: "security",

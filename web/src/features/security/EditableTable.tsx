@@ -30,8 +30,8 @@ interface Props<Row> {
   removal: Removal<Row>;
   /** Title of the form for a new one; without it nothing can be added here. */
   add?: string;
-  /** Whether the form also changes what is there. */
-  editable?: boolean;
+  /** Whether the form also changes what is there, and which rows. */
+  editable?: boolean | ((row: Row) => boolean);
   form?: (row: Row | null, done: () => void) => ReactNode;
 }
 
@@ -49,7 +49,7 @@ export function EditableTable<Row>(props: Props<Row>) {
     value: () => null,
     cell: (row) => (
       <Group gap="xs" wrap="nowrap">
-        {editable ? (
+        {(typeof editable === "function" ? editable(row) : editable) ? (
           <Button
             size="compact-sm"
             variant="default"
