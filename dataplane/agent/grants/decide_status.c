@@ -112,7 +112,8 @@ void decide_routes_changed(struct decide *decide, bool (*lead)(const struct deci
     strmap_sweep(&decide->grants, routes_changed, &tables);
 }
 
-/* The state of a grant in force on a node that enforces, with the reason when it is FAILED, and whether that is the link. */
+/* The state of a grant in force on a node that enforces, with the reason when it is FAILED, and whether that is the
+ * link. */
 static enum decide_state enforced_state(const struct telling *telling, const struct grant_entry *grant, char *reason,
                                         bool *link_down) {
     const struct decide_link *link = decide_find_link(telling->decide, grant->own_link_id);
