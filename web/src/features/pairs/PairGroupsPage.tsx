@@ -48,7 +48,7 @@ export function PairGroupsPage() {
       <PairGroups groups={groups} />
       {known.length > 1 ? (
         <Select
-          label="Measured between the pairs of"
+          label="Series of"
           w={240}
           data={known.map(({ id }) => id)}
           value={shown?.id ?? null}

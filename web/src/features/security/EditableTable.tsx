@@ -48,7 +48,7 @@ export function EditableTable<Row>(props: Props<Row>) {
     header: "Action",
     value: () => null,
     cell: (row) => (
-      <Group gap="xs" wrap="nowrap">
+      <Group gap="xs">
         {(typeof editable === "function" ? editable(row) : editable) ? (
           <Button
             size="compact-sm"
