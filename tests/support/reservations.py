@@ -120,6 +120,11 @@ class Platform:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    def execute(self, statement: str) -> None:
+        """Change the database behind the replicas' backs."""
+        with psycopg.connect(self.admin_url) as connection:
+            connection.execute(statement)
+
     def scalar(self, query: str) -> int:
         with psycopg.connect(self.admin_url) as connection:
             row = connection.execute(query).fetchone()

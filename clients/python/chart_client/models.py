@@ -266,6 +266,14 @@ class NodeEdge(Model):
     depth_ms: int = 100
 
 
+class NodeRoom(Model):
+    """How much of one kind ("grants", "selectors") a node can hold, and what it holds."""
+
+    kind: str
+    held: int
+    total: int
+
+
 class NodeState(Model):
     """State that a node's agent reported."""
 
@@ -273,6 +281,8 @@ class NodeState(Model):
     agent_version: str
     capabilities: list[str]
     faults: list[str]
+    # Empty: its agent, or the platform, does not report it.
+    room: list[NodeRoom] = Field(default_factory=list)
     reported_at: datetime
     stale: bool
 

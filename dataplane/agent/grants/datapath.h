@@ -22,6 +22,16 @@ struct datapath;
 extern const struct agent_module datapath_module;
 struct datapath *datapath_of(const struct agent *agent);
 
+/* What the kernel's tables of one node hold and can hold. */
+enum datapath_room_kind { DATAPATH_ROOM_GRANTS, DATAPATH_ROOM_SELECTORS, DATAPATH_ROOM_KINDS };
+
+struct datapath_room {
+    /* "grants" or "selectors". */
+    const char *kind;
+    uint64_t held;
+    uint64_t total;
+};
+
 struct datapath_options {
     /* The processes whose flows CHART handles: a cgroup v2 directory. */
     const char *cgroup_path;
@@ -100,6 +110,9 @@ bool datapath_is_off(const struct datapath *datapath);
 enum decide_mode datapath_told_mode(const struct datapath *datapath);
 /* The mode in force. */
 enum decide_mode datapath_mode(const struct datapath *datapath);
+
+/* The room for grants, kind by kind. */
+void datapath_room(const struct datapath *datapath, struct datapath_room ret[DATAPATH_ROOM_KINDS]);
 
 /* Rate in force, active flows and octets of one grant; -ENOENT when the kernel does not have it. */
 int datapath_observe(struct datapath *datapath, const char *request_id, struct decide_observed *ret);

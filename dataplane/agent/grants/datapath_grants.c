@@ -259,6 +259,15 @@ enum decide_mode datapath_mode(const struct datapath *datapath) {
     return datapath->mode;
 }
 
+void datapath_room(const struct datapath *datapath, struct datapath_room ret[DATAPATH_ROOM_KINDS]) {
+    ret[DATAPATH_ROOM_GRANTS] = (struct datapath_room){.kind = "grants", .total = DATAPATH_GRANTS_MAX};
+    ret[DATAPATH_ROOM_SELECTORS] = (struct datapath_room){.kind = "selectors", .total = CHART_SELECTORS_MAX};
+    for (size_t i = 0; i < DATAPATH_GRANTS_MAX; i++) {
+        ret[DATAPATH_ROOM_GRANTS].held += datapath->entries[i].used;
+        ret[DATAPATH_ROOM_SELECTORS].held += datapath->entries[i].n_selectors;
+    }
+}
+
 int datapath_observe(struct datapath *datapath, const char *request_id, struct decide_observed *ret) {
     struct datapath_entry *entry = datapath_find(datapath, request_id);
     struct chart_rate rate;

@@ -151,7 +151,7 @@ struct node {
     bool state_resend;
     /* As told last. */
     uint64_t refused_signals;
-    uint64_t sessions_hash;
+    uint64_t counts_hash;
     /* Flows that are signalled in band, when they were looked for, how many were told last. */
     struct signal_flow in_band[MESSAGES_IN_BAND_MAX];
     size_t n_in_band;

@@ -113,6 +113,18 @@ static void render_refused_signals(FILE *out) {
                 refused[i].count);
 }
 
+static void render_room(FILE *out, const struct node *node) {
+    struct datapath_room room[DATAPATH_ROOM_KINDS];
+
+    datapath_room(node->datapath, room);
+    metric(out, "chart_agent_held_entries", "gauge", "Grants in the kernel's tables, and the selectors of these");
+    for (int i = 0; i < DATAPATH_ROOM_KINDS; i++)
+        fprintf(out, "chart_agent_held_entries{kind=\"%s\"} %" PRIu64 "\n", room[i].kind, room[i].held);
+    metric(out, "chart_agent_room_entries", "gauge", "Grants and selectors that the kernel's tables can hold");
+    for (int i = 0; i < DATAPATH_ROOM_KINDS; i++)
+        fprintf(out, "chart_agent_room_entries{kind=\"%s\"} %" PRIu64 "\n", room[i].kind, room[i].total);
+}
+
 static void render(FILE *out, void *context) {
     const struct node *node = context;
     struct decide_counts counts = decide_counts(node->decide);
@@ -130,6 +142,7 @@ static void render(FILE *out, void *context) {
     for (int kind = 0; kind < BOUNDS_KINDS; kind++)
         fprintf(out, "chart_agent_refused_commands_total{bound=\"%s\"} %" PRIu64 "\n",
                 bounds_name((enum bounds_kind)kind), counts.refused[kind]);
+    render_room(out, node);
     render_refused_signals(out);
     authority_render(out);
     render_links(out, node);
@@ -181,8 +194,19 @@ void node_status(void *state, struct cJSON *object) {
     const struct node *node = state;
     cJSON *links = cJSON_AddArrayToObject(object, "links");
     cJSON *refused = cJSON_AddObjectToObject(object, "refused_commands");
+    cJSON *room = cJSON_AddArrayToObject(object, "room");
+    struct datapath_room kinds[DATAPATH_ROOM_KINDS];
     struct decide_counts counts = decide_counts(node->decide);
 
+    datapath_room(node->datapath, kinds);
+    for (int i = 0; i < DATAPATH_ROOM_KINDS; i++) {
+        cJSON *one = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(one, "kind", kinds[i].kind);
+        cJSON_AddNumberToObject(one, "held", (double)kinds[i].held);
+        cJSON_AddNumberToObject(one, "total", (double)kinds[i].total);
+        cJSON_AddItemToArray(room, one);
+    }
     for (int kind = 0; kind < BOUNDS_KINDS; kind++)
         cJSON_AddNumberToObject(refused, bounds_name((enum bounds_kind)kind), (double)counts.refused[kind]);
 

@@ -223,7 +223,15 @@ static uint64_t hash_state(const struct messages_node_state *state) {
     return hash;
 }
 
-static uint64_t hash_sessions(const struct messages_node_state *state) {
+/* Of the room only how much there is: what is held changes often and is renewed with the counts. */
+static uint64_t hash_totals(uint64_t hash, const struct messages_node_state *state) {
+    for (size_t i = 0; i < state->n_room; i++)
+        hash = hash_bytes(hash_text(hash, state->room[i].kind), &state->room[i].total, sizeof(state->room[i].total));
+    return hash;
+}
+
+/* Sessions of rules, and how many grants there are. */
+static uint64_t hash_counts(const struct messages_node_state *state) {
     uint64_t hash = 0;
 
     for (size_t i = 0; i < state->n_rules; i++) {
@@ -232,6 +240,8 @@ static uint64_t hash_sessions(const struct messages_node_state *state) {
 
         hash = hash_bytes(hash, numbers, sizeof(numbers));
     }
+    for (size_t i = 0; i < state->n_room; i++)
+        hash = hash_bytes(hash, &state->room[i].held, sizeof(state->room[i].held));
     return hash;
 }
 
@@ -280,8 +290,9 @@ void node_report_state(struct node *node, int64_t now_us) {
     const char *capabilities[6], *faults[NODE_MAX_FAULTS];
     struct signal_refused refused[SIGNAL_REFUSED_MAX];
     struct signal_rule_report rules[SESSION_RULES_MAX];
+    struct datapath_room room[DATAPATH_ROOM_KINDS];
     char left_out[NODE_REASON_LEN];
-    uint64_t refused_signals = 0, sessions;
+    uint64_t refused_signals = 0, counts;
     struct messages_node_state state = {.node = node->options->node,
                                         .agent_version = NODE_VERSION,
                                         .kernel_release = node->kernel_release,
@@ -293,6 +304,8 @@ void node_report_state(struct node *node, int64_t now_us) {
                                         .n_refused = signal_source_refused(refused),
                                         .rules = rules,
                                         .n_rules = signal_source_rules(rules, SESSION_RULES_MAX),
+                                        .room = room,
+                                        .n_room = DATAPATH_ROOM_KINDS,
                                         .reported_at_us = now_us};
     bool classified = false, shaped = false, fresh;
     uint64_t hash;
@@ -300,6 +313,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     if (!node->streams || !node->looked)
         return;
     look_in_band(node, now_us);
+    datapath_room(node->datapath, room);
     state.in_band = node->in_band;
     state.n_in_band = node->n_in_band;
     state.identity = signal_source_identity();
@@ -323,11 +337,11 @@ void node_report_state(struct node *node, int64_t now_us) {
         capabilities[state.n_capabilities++] = "in-band";
     if (node_routes_tell(node, &state))
         capabilities[state.n_capabilities++] = "routes";
-    hash = hash_state(&state);
+    hash = hash_totals(hash_state(&state), &state);
     for (size_t i = 0; i < state.n_refused; i++)
         refused_signals += refused[i].count;
-    sessions = hash_sessions(&state);
-    fresh = refused_signals != node->refused_signals || sessions != node->sessions_hash || state.n_in_band ||
+    counts = hash_counts(&state);
+    fresh = refused_signals != node->refused_signals || counts != node->counts_hash || state.n_in_band ||
             node->in_band_told;
     if (hash == node->state_hash && !node->state_resend &&
         now_us < node->state_at_us + (fresh ? COUNTS_REFRESH_US : STATE_REFRESH_US))
@@ -341,7 +355,7 @@ void node_report_state(struct node *node, int64_t now_us) {
         return;
     node->state_hash = hash;
     node->refused_signals = refused_signals;
-    node->sessions_hash = sessions;
+    node->counts_hash = counts;
     node->in_band_told = state.n_in_band;
     node->state_at_us = now_us;
     node->state_resend = false;

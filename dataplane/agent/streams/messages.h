@@ -2,6 +2,7 @@
 #pragma once
 
 #include "export/records.h"
+#include "grants/datapath.h"
 #include "grants/decide.h"
 #include "links/load.h"
 #include "links/routes.h"
@@ -112,6 +113,8 @@ struct messages_node_state {
     /* Those of the same hops next to each other. */
     const struct messages_route *routes;
     size_t n_routes;
+    const struct datapath_room *room;
+    size_t n_room;
     struct signal_identity identity;
     enum decide_mode enforcement;
     int64_t reported_at_us;

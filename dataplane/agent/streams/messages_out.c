@@ -12,6 +12,7 @@
 #include "chart/v1/grant_status.pb-c.h"
 #include "chart/v1/link_load.pb-c.h"
 #include "chart/v1/node_state.pb-c.h"
+#include "streams/messages_room.h"
 #include "streams/messages_routes.h"
 
 static int send_message(struct streams *streams, enum streams_out topic, const char *key,
@@ -162,6 +163,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     void *rules = add_rules(&message, state);
     void *routes = messages_add_routes(&message, state);
     Chart__V1__InBandFlow in_band[MESSAGES_IN_BAND_MAX], *in_band_pointers[MESSAGES_IN_BAND_MAX];
+    struct messages_room room;
     int err = -ENOMEM;
 
     if (interfaces && pointers && rules && routes) {
@@ -188,6 +190,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
             message.n_in_band_flows++;
         }
         message.in_band_flows = in_band_pointers;
+        messages_put_room(&message, state, &room);
         message.key_epoch = state->identity.key_epoch;
         message.element = state->identity.element;
         message.n_refused_signals = state->n_refused;

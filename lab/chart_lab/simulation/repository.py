@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from chart.common.rpc_errors import RefusalError, not_found
-from chart.reservations.decisions import engine, in_band, messages, notices
+from chart.reservations.decisions import engine, in_band, messages, notices, room
+from chart.reservations.decisions.admission import tracks_of
 from chart.reservations.decisions.engine import Book, Decision
 from chart.reservations.decisions.in_band import Lease
 from chart.reservations.decisions.jobs import Drained
@@ -96,6 +97,7 @@ class Repository:
         """
         wanted = set(link_ids)
         while True:
+            wanted |= tracks_of(network, wanted)
             async with self._database.transaction(self._process) as transaction:
                 if before is not None and not await before(transaction):  # type: ignore[misc]
                     return Decision()
@@ -104,7 +106,9 @@ class Repository:
                 if holders:
                     concerned |= {row[0] for row, _ in transaction.scan("commitment") if row[1] in wanted}
                 reservations = await self._lock_requests(transaction, concerned)
-                touched = {held.link_id for one in reservations.values() for held in one.commitments}
+                touched = {
+                    held.link_id for one in reservations.values() for held in (*one.commitments, *room.holds(one))
+                }
                 # A request may prefer a path that it was given since the caller looked at it.
                 touched |= {
                     link_id for one in request_ids if one in reservations for link_id in reservations[one].link_ids
@@ -294,7 +298,7 @@ class Repository:
         # Only of these links it is known what is committed; a look at another one is an error.
         ledger = Ledger(complete=False)
         for link_id in link_ids:
-            ledger.tracks.update({(link_id, kind): LinkProfile(complete=True) for kind in Kind})
+            ledger.tracks.update({(link_id, kind): LinkProfile(complete=True) for kind in room.kinds_of(link_id)})
             row = transaction.read("profile", link_id)
             for (kind, *key), packed in (row or {}).items():
                 ledger.track(link_id, Kind(kind)).put((key[0], key[1]), Block.unpack(packed))

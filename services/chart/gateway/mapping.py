@@ -99,6 +99,7 @@ def node_state(message: node_state_pb2.NodeState, *, stale: bool) -> network.Nod
         agent_version=message.agent_version,
         capabilities=list(message.capabilities),
         faults=list(message.faults),
+        room=[network.NodeRoom(kind=one.kind, held=one.held, total=one.total) for one in message.room],
         reported_at=timestamp(message.reported_at_us),
         stale=stale,
     )

@@ -15,7 +15,7 @@ from chart.common.clock import Clock
 from chart.common.rpc import Registration
 from chart.common.rpc_errors import RefusalError, conflict, invalid
 from chart.reservations.decisions import engine, lifecycle, messages, quotas, rates, validation
-from chart.reservations.decisions.admission import Refused
+from chart.reservations.decisions.admission import Granted, Refused
 from chart.reservations.decisions.jobs import Alter, Create, IdempotencyKey, Step
 from chart.reservations.decisions.quotas import Spending, Use
 from chart.reservations.decisions.rates import Change
@@ -311,10 +311,12 @@ class ReservationsServicer(NetworkCalls, AnswerCalls, AllowanceCalls, reservatio
             except RefusalError as error:
                 refused = pb.PreviewRateRequestResponse(granted=False, refusal=error.refusal)
                 return pb.ChangeRateRequestResponse(preview=refused)
-        if not change.of_rate or not asked.ask(now_us).commits:
+        if not change.of_rate:
             return pb.ChangeRateRequestResponse(preview=messages.preview_unchanged(before))
         ask = engine.ask_for_change(before, asked, now_us)
         found = await previews.preview(self._repository.pool, self._view.network, ask, now_us, self._timing, before)
+        if not ask.commits and isinstance(found.decision, Granted):
+            return pb.ChangeRateRequestResponse(preview=messages.preview_unchanged(before))
         assert isinstance(found.decision, Refused) or found.decision.links
         answer = messages.preview(found.decision, found.windows, len(found.losers), found.waits_until_us)
         return pb.ChangeRateRequestResponse(preview=answer)

@@ -61,6 +61,8 @@ RELIEVE_LINKS = 16
 # Requests that are looked at together when nodes have other addresses.
 READDRESS_BATCH = 250
 FORGET_PAST_EVERY = 60
+# What nodes hold is counted anew that often, and at the start.
+RECOUNT_EVERY = 360
 
 STATUSES = Counter("chart_reservations_grant_statuses_total", "Grant statuses taken", ["state"])
 LIVE = Gauge("chart_reservations_live_requests", "Requests by lifecycle and enforcement", ["lifecycle", "enforcement"])
@@ -381,19 +383,26 @@ class Worker:
             last = found[-1][0]
 
     async def _store_readdressed(self, wanted: dict[str, FlowSelector]) -> None:
-        now_us = self._clock.now_us()
-        changes = await self._repository.change_many(
-            wanted, lambda one: rates.readdressed(one, wanted[one.id], now_us, self._timing), now_us
-        )
-        self._changed(before.id for before, _ in changes)
-        for before, outcome in changes:
-            words = messages.selector_words(outcome.reservation.selector)
-            _log.info("a node of a request has other addresses", request=before.id, flows=words)
+        """Grants with other selectors take other room at nodes."""
+
+        def step(now: FlowSelector) -> Callable[[Reservation], Outcome | None]:
+            return lambda one: rates.readdressed(one, now, self._clock.now_us(), self._timing)
+
+        steps = [Step(identity, SERVICE_ACTOR, step(now), self._timing) for identity, now in wanted.items()]
+        for result in await asyncio.gather(*map(self._batches.submit, steps), return_exceptions=True):
+            if isinstance(result, BaseException):
+                if not isinstance(result, RefusalError):
+                    raise result
+            elif result.request is not None and result.decision.outcomes:
+                words = messages.selector_words(result.request.selector)
+                _log.info("a node of a request has other addresses", request=result.request.id, flows=words)
 
     async def _keep_house(self) -> None:
         for turn in itertools.count():
             try:
                 await self._repository.keep_house(self._clock.now_us(), past=turn % FORGET_PAST_EVERY == 0)
+                if turn % RECOUNT_EVERY == 0:
+                    await self._repository.recount_nodes()
                 counts = await self._repository.counts()
             except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
                 _log.warning("housekeeping waits for the database", reason=str(error))

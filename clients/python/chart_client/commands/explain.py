@@ -25,7 +25,8 @@ from chart_client.commands.common import (
 )
 from chart_client.commands.completion import requests
 from chart_client.commands.explain_way import Part, ends_of_flow, networks, way
-from chart_client.models import Confirmation, Link, RateRequest
+from chart_client.commands.room import rooms
+from chart_client.models import Confirmation, Link, Node, RateRequest
 from chart_client.observed import InBandFlow, InBandHop
 from chart_client.rate_requests import shortfall
 from chart_client.transport import DEFAULT_SERVER
@@ -51,6 +52,7 @@ class Explanation:
     measured_bps: float | None
     cause: str | None
     way: list[Part] = field(default_factory=list)
+    rooms: list[dict[str, Any]] = field(default_factory=list)
 
 
 def match_words(request: RateRequest) -> str:
@@ -143,6 +145,7 @@ def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
     """All data about a request."""
     request, measured_bps = measure(client, client.rate_requests.get(request_id))
     links = {link.id: link for link in client.links.list()}
+    nodes = list(client.nodes.list())
     path = [links[link_id] for link_id in request.path if link_id in links]
     narrow = bottleneck(path)
     known = sender(request)
@@ -154,13 +157,14 @@ def build(client: Client, request_id: str) -> tuple[RateRequest, Explanation]:
         kernel_rate_bps=known.kernel_rate_bps if known else None,
         measured_bps=measured_bps,
         cause=first_cause(request, path, measured_bps),
-        way=way_of_request(client, request),
+        way=way_of_request(client, request, nodes),
+        rooms=rooms(nodes, request.path),
     )
 
 
-def way_of_request(client: Client, request: RateRequest) -> list[Part]:
+def way_of_request(client: Client, request: RateRequest, nodes: Sequence[Node]) -> list[Part]:
     """Ends of tunnels, proxies and edges that its flows meet."""
-    asked, nodes = request.request, list(client.nodes.list())
+    asked = request.request
     addresses = {node.id: node.addresses for node in nodes}
     sources = [*asked.source_prefixes, asked.source_prefix or "", asked.source, *addresses.get(asked.source, ())]
     destinations = [*asked.destination_prefixes, asked.destination_prefix or "", asked.destination]
@@ -271,6 +275,8 @@ def explain(
     ]
     print_table(("path", "capacity", "sent", "fair share", "drops"), rows, "path        none")
     show_way(found.way)
+    for one in found.rooms:
+        out.print(f"room        {one['node']} holds {one['words']}", markup=False)
     for node in request.confirmations:
         if node.against_routes:
             leaves = ", ".join(f"{one.link} ({one.share:.0%})" for one in node.egress)
@@ -295,4 +301,5 @@ def _plain(request: RateRequest, found: Explanation) -> dict[str, Any]:
         "measured_bps": found.measured_bps,
         "cause": found.cause,
         "way": _parts(found.way),
+        "rooms": [{"node": one["node"], "room": one["room"]} for one in found.rooms],
     }

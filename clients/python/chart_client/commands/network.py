@@ -26,6 +26,7 @@ from chart_client.commands.common import (
     value_words,
     weight_of,
 )
+from chart_client.commands.room import room_words
 from chart_client.models import Link, Node, Policy
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
@@ -64,7 +65,7 @@ def bound_option(text: str) -> str | Rate:
 @node.command("list")
 def list_nodes(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
     """List nodes with the state of their agents."""
-    columns = ("id", "addresses", "agent", "faults", "description")
+    columns = ("id", "addresses", "agent", "room", "faults", "description")
     show_all(server, token, lambda client: client.nodes.list(), columns, _node_row, "no nodes", as_json=as_json)
 
 
@@ -72,7 +73,7 @@ def _node_row(item: Node) -> tuple[object, ...]:
     state = item.state
     said = "no agent" if state is None else ("not reporting" if state.stale else state.enforcement)
     faults = "; ".join(state.faults) if state else ""
-    return (item.id, ", ".join(item.addresses), said, faults, item.description)
+    return (item.id, ", ".join(item.addresses), said, room_words(item), faults, item.description)
 
 
 @link.command("list")

@@ -106,6 +106,17 @@ class NodeBody(Input):
         return value
 
 
+class NodeRoom(Output):
+    """How much of one kind a node can hold, and what it holds."""
+
+    kind: str = Field(
+        description="grants, or selectors: of a grant one for each pair of a source and a destination address.",
+        examples=["grants"],
+    )
+    held: int = Field(description="Held when it was reported.")
+    total: int = Field(description="Held at most; admission refuses what would be more (no-room).")
+
+
 class NodeState(Output):
     """State that the node's agent reported."""
 
@@ -113,6 +124,7 @@ class NodeState(Output):
     agent_version: str
     capabilities: list[str] = Field(description="BPF programs that the agent loaded.")
     faults: list[str] = Field(description="Faults that the agent reported, one sentence each.")
+    room: list[NodeRoom] = Field(description="Room for grants; empty: its agent does not report it.")
     reported_at: Timestamp
     stale: bool = Field(description="No report from the agent for longer than CHART_NODE_STALE_S.")
 

@@ -11,13 +11,13 @@ rate: a detour that packets will not take is not offered. Pure functions: previe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from chart.common.units import format_bps, rfc3339
-from chart.reservations.decisions import routing
-from chart.reservations.decisions.ledger import Kind
+from chart.reservations.decisions import room, routing
+from chart.reservations.decisions.ledger import Drain, Kind
 from chart.reservations.decisions.network import Network, NetworkLink
 from chart.reservations.decisions.windows import FOREVER_US, Commitment, Window, free_windows, peak_bps
 
@@ -35,6 +35,10 @@ class Load(Protocol):
         """The greatest sum of committed rates at any instant of [start_us, end_us)."""
         ...
 
+    def drains(self, link_id: str, now_us: int, without: str = "") -> list[Drain]:
+        """What was released and may still be in use at a moment, of other requests than one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ListedLoad:
@@ -45,6 +49,10 @@ class ListedLoad:
     def peak_bps(self, link_id: str, start_us: int, end_us: int, kind: Kind = Kind.FIRM) -> int:
         """Highest sum of firm commitments at any instant of [start_us, end_us), bit/s; 0 for other kinds."""
         return peak_bps(self.commitments.get(link_id, ()), start_us, end_us) if kind == Kind.FIRM else 0
+
+    def drains(self, link_id: str, now_us: int, without: str = "") -> list[Drain]:
+        """Nothing: drains are not listed."""
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,9 @@ class Ask:
     towards: tuple[str, ...] = ()
     # Nodes that were seen to send its packets elsewhere than they report, and by which links.
     observed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    # Selectors that a node needs for it, and what the request holds at nodes already.
+    selectors: int = 1
+    own: room.Own | None = None
 
     @property
     def commits(self) -> bool:
@@ -198,6 +209,11 @@ def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
     return sorted({*shortest, *ask.path, *ask.prefer})
 
 
+def tracks_of(network: Network, link_ids: Iterable[str]) -> set[str]:
+    """What stands for the nodes that send on links: what a caller has to lock and read besides these."""
+    return {room.track_of(network.links[one].from_node) for one in link_ids if one in network.links}
+
+
 def routed(network: Network, ask: Ask, crossing: routing.Crossing) -> routing.Route | None:
     """The links that packets take, as far as nodes report it; None: nobody does, or the path is fixed."""
     if ask.path or not (network.routes or ask.observed):
@@ -270,6 +286,9 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
         return _no_path(network, ask)
     bottleneck = min(path, key=width_bps)
     ceiling = width_bps(bottleneck)
+    full = _without_room(network, committed, ask, path)
+    if full is not None:
+        return full
     if ceiling >= ask.wanted_bps:
         return Granted(ask.wanted_bps, path, bottleneck, ceiling, ask.kind)
     if ask.minimum_bps and ceiling >= max(ask.minimum_bps, SMALLEST_RATE_BPS):
@@ -346,6 +365,17 @@ def _no_path(network: Network, ask: Ask) -> Refused:
         "destination",
         suggestions=("register the links between them (PUT /v1/links/{id}), both directions",),
     )
+
+
+def _without_room(network: Network, load: Load, ask: Ask, path: Sequence[NetworkLink]) -> Refused | None:
+    """Why a node of the path cannot hold the grant; None: all can."""
+    nodes = list(dict.fromkeys(link.from_node for link in path))
+    lack = room.lack(network.rooms, load, nodes, ask.selectors, ask.start_us, ask.end_us, ask.own)
+    if lack is None:
+        return None
+    at = next(link.id for link in path if link.from_node == lack.node)
+    ids = tuple(link.id for link in path)
+    return Refused("no-room", lack.detail, "", at, suggestions=(lack.suggestion,), link_ids=ids)
 
 
 def _refuse(path: Sequence[NetworkLink], ask: Ask, bottleneck: NetworkLink, ceiling: int) -> Refused:

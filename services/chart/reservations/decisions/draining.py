@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from chart.reservations.decisions import room
 from chart.reservations.decisions.admission import Granted
 from chart.reservations.decisions.confirmations import waiting_words
 from chart.reservations.decisions.ledger import Drain, Kind, Ledger, LinkCommitment
@@ -120,10 +121,10 @@ def _let_go(ledger: Ledger, before: Reservation | None, after: Reservation, now_
     """The request with what drains of it: on each link what may be applied beyond what is committed there now."""
     if before is None:
         return after
-    physical = physical_bps(before, now_us)
+    physical = physical_bps(before, now_us) | room.applied(before, now_us)
     if not physical:
         return after.replaced(draining=Draining()) if after.draining.parts else after
-    keeps = {held.link_id: held.committed_bps for held in _firm(after)}
+    keeps = {held.link_id: held.committed_bps for held in _firm(after)} | room.kept(after)
     earlier = {part.link_id: part for part in before.draining.parts}
     until_us = before.grant_valid_until_us + timing.clock_error_us
     parts: list[Drain] = []

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chart.reservations.decisions import draining, lifecycle, observed, preemption, rates, routing
+from chart.reservations.decisions import draining, lifecycle, observed, preemption, rates, room, routing
 from chart.reservations.decisions.admission import Ask, Granted, Refused, admit, candidate_link_ids
 from chart.reservations.decisions.ledger import Kind, Ledger
 from chart.reservations.decisions.network import Network, NetworkLink
@@ -48,6 +48,10 @@ class Book:
         if held != after.commitments:
             self.ledger.remove(held, now_us)
             self.ledger.add(after.commitments)
+        places = room.holds(before) if before is not None else ()
+        if places != (wanted := room.holds(after)):
+            self.ledger.remove(places, now_us)
+            self.ledger.add(wanted)
         self.reservations[after.id] = after
         return outcome
 
@@ -120,7 +124,7 @@ def ask_for_change(before: Reservation, asked: Reservation, now_us: int) -> Ask:
     """What admission has to decide about a change: a request without its rate may look for another path, one with it
     keeps the one that its packets take.
     """
-    ask = asked.ask(now_us)
+    ask = dataclasses.replace(asked.ask(now_us), own=before.own_room)
     return dataclasses.replace(ask, path=before.link_ids, prefer=()) if before.commitments else ask
 
 

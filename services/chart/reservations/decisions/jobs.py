@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from chart.reservations.decisions import engine, quotas, rates
-from chart.reservations.decisions.admission import Ask, candidate_link_ids
+from chart.reservations.decisions import engine, quotas, rates, room
+from chart.reservations.decisions.admission import Ask, candidate_link_ids, tracks_of
 from chart.reservations.decisions.engine import Book, Decision
 from chart.reservations.decisions.ledger import Drain
 from chart.reservations.decisions.network import Network
@@ -70,12 +70,24 @@ class Job(Protocol):
         ...
 
 
+def _asks(job: Job, network: Network, known: Known, now_us: int) -> list[tuple[Ask, bool]]:
+    """What admission is asked, and whether of links too: a new request that commits nothing is asked of nodes alone."""
+    if isinstance(job, Create):
+        return [(job.checked.ask, job.checked.ask.commits)]
+    return [(ask, True) for ask in job.asks(network, known, now_us)]
+
+
 def links(job: Job, network: Network, known: Known, now_us: int) -> set[str]:
-    """Links that a job looks at or changes."""
-    found = {link_id for ask in job.asks(network, known, now_us) for link_id in candidate_link_ids(network, ask)}
+    """Links that a job looks at or changes, and what stands for nodes (`room`)."""
+    found: set[str] = set()
+    for ask, of_links in _asks(job, network, known, now_us):
+        candidates = candidate_link_ids(network, ask)
+        found |= tracks_of(network, candidates)
+        found.update(candidates if of_links else ())
     for identity in job.request_ids():
         if identity in known:
-            found |= {held.link_id for held in known[identity].commitments}
+            one = known[identity]
+            found |= {held.link_id for held in (*one.commitments, *room.holds(one))}
     if isinstance(job, Drained):
         found |= {part.link_id for _, part in job.parts}
     return found
@@ -88,18 +100,22 @@ def entry_spans(link_ids: Iterable[str], now_us: int, timing: Timing) -> list[Sp
 
 
 def spans(job: Job, network: Network, known: Known, now_us: int) -> list[Span]:
-    """Links and intervals whose profiles a job looks at or changes."""
+    """Links and intervals whose profiles a job looks at or changes, and those of nodes."""
     found: dict[Span, None] = {}
-    for ask in job.asks(network, known, now_us):
+    places: list[Span] = []
+    for ask, of_links in _asks(job, network, known, now_us):
         interval = seconds(ask.start_us, ask.end_us)
-        for link_id in candidate_link_ids(network, ask):
-            found[(link_id, *interval)] = None
+        candidates = candidate_link_ids(network, ask)
+        found.update(((link_id, *interval), None) for link_id in (candidates if of_links else ()))
+        places += [(track, *interval) for track in tracks_of(network, candidates)]
     for identity in job.request_ids():
         if identity in known:
-            for held in known[identity].commitments:
-                found[(held.link_id, *seconds(held.start_us, held.end_us))] = None
+            one = known[identity]
+            found.update(((held.link_id, *seconds(held.start_us, held.end_us)), None) for held in one.commitments)
+            places += [(held.link_id, *seconds(held.start_us, held.end_us)) for held in room.holds(one)]
     if job.enters is not None:
         found.update(dict.fromkeys(entry_spans({link_id for link_id, _, _ in found}, now_us, job.enters)))
+    found.update(dict.fromkeys(places))
     return list(found)
 
 

@@ -21,6 +21,9 @@ class Kind(IntEnum):
     FIRM = 0
     # factor x share x capacity, together with the firm ones.
     SOFT = 1
+    # Of a node, not of a link (`room`): grants, and their selectors beyond the first of each.
+    GRANTS = 2
+    SELECTORS = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from functools import cached_property
 from chart.common.ownership import Prefix
 from chart.common.ownership import own_prefix as own_prefix
 from chart.reservations.decisions.next_hops import NodeRoutes
+from chart.reservations.decisions.room import Room
 from chart.v1 import topology_pb2
 
 DEFAULT_ADMISSION_SHARE = 0.8
@@ -55,6 +56,8 @@ class Network:
     links: Mapping[str, NetworkLink]
     # Where nodes send packets, of those that say it.
     routes: Mapping[str, NodeRoutes] = field(default_factory=dict)
+    # What nodes can hold, of those whose agent has reported.
+    rooms: Mapping[str, Room] = field(default_factory=dict)
 
     @cached_property
     def outgoing(self) -> dict[str, list[NetworkLink]]:
@@ -174,9 +177,11 @@ def network_of(
     down: Container[str] = (),
     oversubscription: float = DEFAULT_OVERSUBSCRIPTION,
     routes: Mapping[str, NodeRoutes] | None = None,
+    rooms: Mapping[str, Room] | None = None,
 ) -> Network:
     """The network that topology records describe; `measured_capacity_bps` by (from node, to node) lowers
-    capacities, links that are `down` have none. `routes`: where nodes send packets, of those that say it.
+    capacities, links that are `down` have none. `routes`: where nodes send packets, of those that say it; `rooms`: what
+    they can hold.
     """
     nodes: dict[str, tuple[Prefix, ...]] = {}
     links: dict[str, NetworkLink] = {}
@@ -195,4 +200,4 @@ def network_of(
                 link.id, link.from_node, link.to_node, capacity, share, link.delay_us, oversubscription
             )
     known = {link_id: link for link_id, link in links.items() if link.from_node in nodes and link.to_node in nodes}
-    return Network(nodes, known, routes or {})
+    return Network(nodes, known, routes or {}, rooms or {})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chart.reservations.decisions import room
 from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, Ask, Granted
 from chart.reservations.decisions.ledger import Drain, Kind, LinkCommitment
 from chart.v1 import flow_grant_pb2, grant_status_pb2
@@ -224,7 +225,16 @@ class Reservation:
             prefer=self.link_ids,
             towards=towards(self.selector),
             observed=self.observed,
+            selectors=room.selectors_of(self.selector),
+            own=self.own_room,
         )
+
+    @property
+    def own_room(self) -> room.Own | None:
+        """What it holds at the nodes of its path."""
+        if not self.live:
+            return None
+        return room.Own(self.id, self.confirming_nodes, room.selectors_of(self.selector), self.end_us)
 
     def replaced(self, **changes: Any) -> Reservation:
         """A copy with other values in some fields; `dataclasses.replace` looks at all of them and takes longer."""

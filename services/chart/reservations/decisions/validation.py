@@ -18,6 +18,7 @@ from chart.common.units import format_bps, rfc3339
 from chart.reservations.decisions.admission import SMALLEST_RATE_BPS, Ask
 from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Reservation, kind_of, rank_of, towards, wanted_bps
+from chart.reservations.decisions.room import selectors_of
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.v1.flow_grant_pb2 import FlowSelector, ServiceType
 from chart.v1.rate_request_pb2 import RateRequestSpecification, TrafficClass
@@ -87,6 +88,7 @@ def check(asked: RateRequestSpecification, network: Network, now_us: int) -> Che
         rank_of(specification),
         _avoided(specification, network, source_node, destination_node),
         towards=towards(selector),
+        selectors=selectors_of(selector),
     )
     return CheckedRequest(specification, selector, ask)
 

@@ -11,6 +11,7 @@ from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
 from chart.reservations.decisions.next_hops import NodeRoutes, next_hops_of
+from chart.reservations.decisions.room import room_of
 from chart.v1 import estimate_pb2, node_state_pb2, platform_settings_pb2, policy_pb2, tenant_pb2, topology_pb2
 
 TOPOLOGY = "chart.topology.v1"
@@ -129,7 +130,8 @@ class NetworkView:
                 for interface in state.interfaces
                 if interface.link_id and not interface.up
             }
-            self._network = network_of(entities, measured, down, self._multiple, self._routes())
+            rooms = {state.node: room_of(state) for state in self._nodes()}
+            self._network = network_of(entities, measured, down, self._multiple, self._routes(), rooms)
             for link_id, link in self._network.links.items():
                 if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
                     self._most[link_id] = link
@@ -183,7 +185,8 @@ def _routes_print(state: node_state_pb2.NodeState) -> tuple[bytes, ...]:
 def _print_of(value: object) -> object:
     """What of a record the network is made of."""
     if isinstance(value, node_state_pb2.NodeState):
-        return tuple(sorted((one.link_id, one.up) for one in value.interfaces)), _routes_print(value)
+        interfaces = tuple(sorted((one.link_id, one.up) for one in value.interfaces))
+        return interfaces, _routes_print(value), room_of(value)
     if isinstance(value, estimate_pb2.Estimate):
         return int(value.value)
     if isinstance(value, platform_settings_pb2.PlatformSettings):

@@ -14,6 +14,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 
 from chart.common.database import Connection, Pool
+from chart.reservations.decisions import room
 from chart.reservations.decisions.ledger import Drain, Kind, Ledger, LinkCommitment
 from chart.reservations.decisions.profile import Block, Key, seconds
 from chart.reservations.decisions.reservation import Reservation
@@ -21,6 +22,7 @@ from chart.reservations.decisions.windows import Commitment
 from chart.reservations.store import rows
 from chart.reservations.store.arrays import array
 from chart.reservations.store.changes import Changes
+from chart.v1.flow_grant_pb2 import FlowSelector
 
 # Blocks that a replica remembers; at 0.7 kB each. With more, it begins anew; they are counted from time to time.
 MOST_BLOCKS = 100_000
@@ -101,25 +103,43 @@ async def lock_links(
 
 async def _make_anew(connection: Connection, link_ids: list[str], known: Remembered, changes: Changes) -> None:
     """Profiles from the commitments: of links that are new here, or that a version before changed."""
-    rows_found = await connection.execute(
-        "SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment WHERE link_id = ANY(%s::text[])",
-        (array(link_ids),),
-    )
-    made = Ledger()
-    made.add(
-        LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
-        for row in await rows_found.fetchall()
-    )
+    made = await _from_rows(connection, link_ids)
     await connection.execute("DELETE FROM profile WHERE link_id = ANY(%s::text[])", (array(link_ids),))
     for link_id in link_ids:
         known.forget([link_id])
-        for kind in Kind:
+        for kind in room.kinds_of(link_id):
             track = made.track(link_id, kind)
             known.ledger.tracks[link_id, kind] = track
             changes.profile((link_id, kind), {k: b for k, b in track.take_changes().items() if b is not None})
     # The version grows when it is written; until then nobody else can look.
     versions = await connection.execute("SELECT id, version FROM link WHERE id = ANY(%s::text[])", (array(link_ids),))
     known.versions.update({row["id"]: row["version"] for row in await versions.fetchall()})
+
+
+async def _from_rows(connection: Connection, link_ids: Collection[str]) -> Ledger:
+    """What is committed on links by the rows of commitments, and held at nodes by those of the requests."""
+    made = Ledger()
+    found = await connection.execute(
+        "SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment WHERE link_id = ANY(%s::text[])",
+        (array(link_ids),),
+    )
+    made.add(
+        LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
+        for row in await found.fetchall()
+    )
+    tracks = {link_id for link_id in link_ids if room.is_track(link_id)}
+    if tracks:
+        found = await connection.execute(
+            "SELECT confirming_nodes, selector, start_us, end_us, created_at_us FROM rate_request"
+            " WHERE lifecycle IN (1, 2, 3) AND confirming_nodes && %s::text[]",
+            (array(sorted(map(room.node_of, tracks))),),
+        )
+        for row in await found.fetchall():
+            selectors = room.selectors_of(FlowSelector.FromString(bytes(row["selector"])))
+            start_us = room.since_us(row["start_us"], row["created_at_us"])
+            held = room.held_at(row["confirming_nodes"], selectors, start_us, row["end_us"])
+            made.add(one for one in held if one.link_id in tracks)
+    return made
 
 
 async def load_profiles(connection: Connection, spans: Collection[Span], ledger: Ledger) -> None:
@@ -133,7 +153,7 @@ def _unknown(spans: Collection[Span], ledger: Ledger) -> dict[BlockId, None]:
     """The blocks that decisions about spans look at and that are not known yet."""
     wanted: dict[BlockId, None] = {}
     for link_id, start, end in spans:
-        for kind in _KINDS:
+        for kind in room.kinds_of(link_id):
             for level, number in ledger.track(link_id, kind).missing(start, end):
                 wanted[link_id, int(kind), level, number] = None
     return wanted
@@ -226,17 +246,9 @@ async def ledger_of(connection: Connection, link_ids: Collection[str], spans: Co
     await load_profiles(connection, [span for span in spans if span[0] in sound], ledger)
     others = set(link_ids) - sound
     if others:
-        # New here, or changed by a version before: their commitments are the truth.
-        found = await connection.execute(
-            "SELECT link_id, rate_bps, start_us, end_us, kind FROM commitment WHERE link_id = ANY(%s::text[])",
-            (array(others),),
-        )
-        made = Ledger()
-        made.add(
-            LinkCommitment(row["link_id"], row["rate_bps"], row["start_us"], row["end_us"], Kind(row["kind"]))
-            for row in await found.fetchall()
-        )
+        # New here, or changed by a version before: their rows are the truth.
+        made = await _from_rows(connection, others)
         for link_id in others:
-            for kind in Kind:
+            for kind in room.kinds_of(link_id):
                 ledger.tracks[link_id, kind] = made.track(link_id, kind)
     return ledger

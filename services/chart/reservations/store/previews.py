@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from chart.common.database import Pool
-from chart.reservations.decisions import engine, jobs, preemption
+from chart.reservations.decisions import engine, jobs, preemption, room
 from chart.reservations.decisions.admission import (
     Ask,
     Commitments,
     Granted,
     Refused,
     candidate_link_ids,
+    tracks_of,
     windows,
     with_windows,
 )
@@ -58,12 +59,16 @@ async def preview(
     """What a request would get now. `replaced` is the request in whose place it would be."""
     candidates = candidate_link_ids(network, ask)
     spare = replaced.commitments if replaced is not None else ()
+    places = room.holds(replaced) if replaced is not None else ()
     interval = seconds(ask.start_us, ask.end_us)
     spans = [(link_id, *interval) for link_id in candidates]
     spans += [(one.link_id, *seconds(one.start_us, one.end_us)) for one in spare]
     spans += jobs.entry_spans({span[0] for span in spans}, now_us, timing)
+    tracks = tracks_of(network, candidates)
+    spans += [(track, *interval) for track in tracks]
+    spans += [(one.link_id, *seconds(one.start_us, one.end_us)) for one in places if one.link_id in tracks]
     async with committed.snapshot(pool) as connection:
-        links = {*candidates, *(one.link_id for one in spare)}
+        links = {*candidates, *tracks, *(one.link_id for one in spare)}
         ledger = await committed.ledger_of(connection, links, spans)
         ledger.remove(spare, now_us)
         book = Book(network, ledger, holders_known=False)

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from chart.common.database import Connection, Pool
 from chart.common.rpc_errors import not_found
-from chart.reservations.decisions import messages
+from chart.reservations.decisions import messages, room
 from chart.reservations.decisions.profile import BITS, TOP, US
 from chart.reservations.decisions.reservation import LIVE, Outcome, Reservation
 from chart.reservations.store import allowances, rows
@@ -147,7 +147,9 @@ class Repository:
                 outcome = decide(reservation)
                 gives_back = outcome is not None and outcome.reservation.commitments != reservation.commitments
                 starts = outcome is not None and outcome.reservation.active and not reservation.active
-                if (gives_back or starts) and any(held.end_us > now_us for held in reservation.commitments):
+                held = (*reservation.commitments, *room.holds(reservation))
+                moves = outcome is not None and room.holds(outcome.reservation) != room.holds(reservation)
+                if (gives_back or starts or moves) and any(one.end_us > now_us for one in held):
                     early.append(reservation.id)
                     return None
                 return outcome
@@ -237,6 +239,17 @@ class Repository:
                 # A quarter of an hour late: clocks differ, and nobody asks for the past.
                 last = (now_us // US - 900) >> (BITS * (level + 1))
                 await connection.execute("DELETE FROM profile WHERE level = %s AND number < %s", (level, last))
+
+    async def recount_nodes(self) -> None:
+        """Have what nodes hold counted anew from the requests when it is looked at next: a version before counts
+        nothing.
+        """
+        async with self._pool.connection() as connection:
+            await connection.execute(
+                "WITH known AS (SELECT id FROM link WHERE id LIKE %s AND NOT stale ORDER BY id FOR UPDATE)"
+                " UPDATE link l SET stale = true FROM known WHERE l.id = known.id",
+                (room.track_of("%"),),
+            )
 
     async def counts(self) -> dict[tuple[int, int], int]:
         """How many live requests there are by lifecycle and enforcement."""
