@@ -21,7 +21,6 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.contract
 
-Stub = reservations_pb2_grpc.ReservationsAsyncStub
 NODE_STATE = "chart.node-state.v1"
 FULL = "node resb has no room for another grant"
 
@@ -43,7 +42,7 @@ async def report(platform: Platform, node: str, grants: int | None) -> None:
 
 
 @asynccontextmanager
-async def replicas(platform: Platform, *names: str) -> AsyncIterator[list[Stub]]:
+async def replicas(platform: Platform, *names: str) -> AsyncIterator[list[reservations_pb2_grpc.ReservationsAsyncStub]]:
     started: list[Replica] = []
     channels = []
     try:
@@ -59,13 +58,13 @@ async def replicas(platform: Platform, *names: str) -> AsyncIterator[list[Stub]]
             one.process.stop()
 
 
-async def create(stub: Stub, bps: int = MEGA) -> rr.RateRequest:
+async def create(stub: reservations_pb2_grpc.ReservationsAsyncStub, bps: int = MEGA) -> rr.RateRequest:
     with rpc.refusals():
         call = pb.CreateRateRequestRequest(specification=ask(bps), owner="alice")
         return (await stub.CreateRateRequest(call)).rate_request
 
 
-async def refused(stub: Stub, bps: int = MEGA) -> pb.Refusal:
+async def refused(stub: reservations_pb2_grpc.ReservationsAsyncStub, bps: int = MEGA) -> pb.Refusal:
     with pytest.raises(RefusalError) as error:
         await create(stub, bps)
     return error.value.refusal
@@ -73,7 +72,7 @@ async def refused(stub: Stub, bps: int = MEGA) -> pb.Refusal:
 
 async def test_a_full_node_refuses_until_its_agent_has_given_a_place_back(platform: Platform) -> None:
     async with replicas(platform, "one") as [stub]:
-        made = [await create(stub), await create(stub, 0), await create(stub)]
+        made = [await create(stub, 0), await create(stub), await create(stub)]
         refusal = await refused(stub)
         assert refusal.code == "no-room"
         assert refusal.detail == f"{FULL}: it holds 3 of at most 3 grants"
@@ -84,12 +83,12 @@ async def test_a_full_node_refuses_until_its_agent_has_given_a_place_back(platfo
         assert not preview.granted
         assert preview.refusal == refusal
         # A change in service needs no second place.
-        change = pb.ChangeRateRequestRequest(id=made[0].id, owner="alice", guaranteed_bps=2 * MEGA)
+        change = pb.ChangeRateRequestRequest(id=made[1].id, owner="alice", guaranteed_bps=2 * MEGA)
         assert (await stub.ChangeRateRequest(change)).rate_request.granted_bps == 2 * MEGA
         # What is released may be held until the agents say otherwise; that without a guaranteed rate too.
-        grant = await eventually(lambda: platform.grants.get(made[1].id))
+        grant = await eventually(lambda: platform.grants.get(made[0].id))
         assert isinstance(grant, flow_grant_pb2.FlowGrant)
-        released = await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=made[1].id, owner="alice"))
+        released = await stub.ReleaseRateRequest(pb.ReleaseRateRequestRequest(id=made[0].id, owner="alice"))
         assert list(released.rate_request.draining_nodes) == ["resa", "resb"]
         assert (await refused(stub)).detail.endswith("3 grants (1 of them released and not yet given back)")
         for node in ("resa", "resb"):
@@ -103,7 +102,7 @@ async def test_a_full_node_refuses_until_its_agent_has_given_a_place_back(platfo
         assert (await refused(stub)).detail == f"{FULL}: it holds 4 of at most 4 grants"
 
 
-async def granted(stub: Stub) -> rr.RateRequest | None:
+async def granted(stub: reservations_pb2_grpc.ReservationsAsyncStub) -> rr.RateRequest | None:
     with suppress(RefusalError):
         return await create(stub)
     return None

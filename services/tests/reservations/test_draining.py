@@ -98,7 +98,9 @@ def test_a_released_rate_is_waited_for_until_every_node_removed_it() -> None:
     released = world.release("r1")
     assert released.draining.nodes == ("a", "b")
     assert released.draining.until_us == NOW + 61 * S
-    assert {part.rate_bps for part in released.draining.parts} == {50 * MEGA}
+    # The rate on links, and a selector's place on nodes.
+    parts = {part.link_id: part.rate_bps for part in released.draining.parts}
+    assert parts == {"a:to-b": 50 * MEGA, "b:to-c": 50 * MEGA, "node/a": 1, "node/b": 1}
     # Beside what drains 30 more fit; they do not wait.
     assert not world.ask(30).outcomes[0].reservation.waits_until_us
     waits = world.ask(20).outcomes[0].reservation
@@ -252,7 +254,7 @@ def test_a_path_that_is_left_drains_where_it_was() -> None:
     engine.relieve(world.book, [path[1]], world.now, TIMING)
     moved = world.one("r1")
     assert moved.link_ids != path
-    assert {part.link_id for part in moved.draining.parts} == set(path)
+    assert {part.link_id for part in moved.draining.parts} == {*path, f"node/{path[1].split(':')[0]}"}
     assert moved.draining.nodes[0] == "a"
     # The new path is empty: nothing is waited for; the node that is left says that it removed the grant.
     assert not moved.waits_until_us
