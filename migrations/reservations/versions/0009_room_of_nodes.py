@@ -17,8 +17,7 @@ def upgrade() -> None:
     """Add the index that profiles of nodes are made from."""
     op.execute("SET LOCAL lock_timeout = '4s'")
     op.execute(
-        "CREATE INDEX rate_request_live_nodes ON rate_request USING gin (confirming_nodes)"
-        " WHERE lifecycle IN (1, 2, 3)"
+        "CREATE INDEX rate_request_live_nodes ON rate_request USING gin (confirming_nodes) WHERE lifecycle IN (1, 2, 3)"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chart.common.ownership import Prefix
 from chart.reservations.decisions import engine, jobs, lifecycle, messages, rates, room, validation
 from chart.reservations.decisions.admission import Refused
 from chart.reservations.decisions.engine import Book, Decision
@@ -26,15 +27,20 @@ NOW = 1_770_000_000 * S
 TIMING = Timing()
 
 
+def prefixes(*words: str) -> tuple[Prefix, ...]:
+    """Addresses of a node."""
+    return tuple(found for word in words if (found := own_prefix(word)) is not None)
+
+
 def network(**rooms: Room) -> Network:
     """Three nodes in a line, a, b, c; and d beside b."""
     ends = (("a", "b"), ("b", "c"), ("a", "d"), ("d", "c"))
     links = {f"{a}:to-{b}": NetworkLink(f"{a}:to-{b}", a, b, 1000 * MEGA) for a, b in ends}
     nodes = {
-        "a": tuple(filter(None, map(own_prefix, ("10.0.0.1/32", "10.9.0.1/32", "fd00::1/128")))),
-        "b": tuple(filter(None, [own_prefix("10.0.1.1/32")])),
-        "c": tuple(filter(None, map(own_prefix, ("10.0.2.1/32", "fd00:2::1/128")))),
-        "d": tuple(filter(None, [own_prefix("10.0.3.1/32")])),
+        "a": prefixes("10.0.0.1/32", "10.9.0.1/32", "fd00::1/128"),
+        "b": prefixes("10.0.1.1/32"),
+        "c": prefixes("10.0.2.1/32", "fd00:2::1/128"),
+        "d": prefixes("10.0.3.1/32"),
     }
     return Network(nodes, links, rooms=rooms)
 
@@ -71,7 +77,7 @@ class World:
         outcome = lifecycle.release(self.book.reservations[identity], self.now, TIMING)
         assert engine.apply(self.book, outcome, self.now, TIMING) is not None
 
-    def say(self, identity: str, node: str, state: grant_status_pb2.GrantState) -> None:
+    def say(self, identity: str, node: str, state: grant_status_pb2.GrantState.ValueType) -> None:
         """A node's word about a grant, and what follows of it."""
         one = self.book.reservations[identity]
         status = grant_status_pb2.GrantStatus(

@@ -3867,6 +3867,28 @@ export interface components {
             destination_node: string;
         };
         /**
+         * NodeRoom
+         * @description How much of one kind a node can hold, and what it holds.
+         */
+        NodeRoom: {
+            /**
+             * Kind
+             * @description grants, or selectors: of a grant one for each pair of a source and a destination address.
+             * @example grants
+             */
+            kind: string;
+            /**
+             * Held
+             * @description Held when it was reported.
+             */
+            held: number;
+            /**
+             * Total
+             * @description Held at most; admission refuses what would be more (no-room).
+             */
+            total: number;
+        };
+        /**
          * NodeSessionRule
          * @description A rule as a node reported it.
          */
@@ -3923,6 +3945,11 @@ export interface components {
              * @description Faults that the agent reported, one sentence each.
              */
             faults: string[];
+            /**
+             * Room
+             * @description Room for grants; empty: its agent does not report it.
+             */
+            room: components["schemas"]["NodeRoom"][];
             /**
              * Reported At
              * Format: date-time
