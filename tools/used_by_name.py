@@ -16,7 +16,7 @@ _ = (
     used.expires_in,
     used.explicit_rate_bps, used.next_attempt_at, used.receiver_id, used.rtt_mean_us, used.sender_id, used.started_at,
     used.start_lateness_max_us, used.start_lateness_p50_us, used.stated_at, used.token_type, used.updated_at,
-    used.window_mean_segments,
+    used.window_mean_segments, used.lease_draining_until,
 )  # fmt: skip
 _ = (
     used.certificate_issued_at, used.certificate_revoked_at_us, used.revoked_at_us, used.revoked_because,

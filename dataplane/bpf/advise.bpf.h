@@ -59,7 +59,7 @@ static __always_inline bool may_be_long(const struct __sk_buff *skb, __u32 udp) 
 
 /* A UDP packet on its way out; `transport`: octets from its IP header to UDP's. */
 static __always_inline void advise(struct __sk_buff *skb, struct chart_link *link, const struct chart_packet_key *key,
-                                   __u32 transport, __u64 granted_bps, __u64 now_ns) {
+                                   __u32 transport, __u64 allowed_bps, __u64 now_ns) {
     __u8 before[CHART_SCONE_OCTETS], after[CHART_SCONE_OCTETS];
     __u32 ifindex = key->ifindex, udp = (__u32)link->link_header_bytes + transport;
     if (!may_be_long(skb, udp) || bpf_skb_load_bytes(skb, udp + UDP_HEADER_BYTES, before, sizeof(before)) ||
@@ -69,7 +69,7 @@ static __always_inline void advise(struct __sk_buff *skb, struct chart_link *lin
     if (!advice)
         return;
     __sync_fetch_and_add(&link->scone_packets, 1);
-    __u64 advised_bps = chart_advice_bps(advice, granted_bps, now_ns);
+    __u64 advised_bps = chart_advice_bps(advice, allowed_bps, now_ns);
     __u32 signal = chart_scone_encode(advised_bps);
     if (!advised_bps || signal >= chart_scone_signal(before) || !may_write(key, signal, now_ns))
         return;

@@ -5,10 +5,10 @@ enforced when the agents along its path (that of its sender, here) have confirme
 previous version. Then the schemas are brought up to date under it and every service and agent is replaced by the new
 one, one after the other, while requests are posted and a path is measured: a request that was acknowledged and is not
 there afterwards is lost, and so is a measurement that a pod has taken and the archive does not have. At the end a
-backup is taken, every volume is thrown away and the backup restored: every request has to be back. In the new version
-both nodes are enrolled, records are checked (trust.py), and Prometheus has to see every service (observability.py);
-at last everything is thrown away once more and the commands of docs/install.md are followed from nothing to an enforced
-rate (page.py). Exit status 1 with the first thing that is wrong.
+backup is taken, every volume is thrown away and the backup restored: every request has to be back. Both nodes are
+enrolled from the start; in the new version records are checked (trust.py), and Prometheus has to see every service
+(observability.py); at last everything is thrown away once more and the commands of docs/install.md are followed from
+nothing to an enforced rate (page.py). Exit status 1 with the first thing that is wrong.
 """
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ def run(installation: Installation, following: str | None, scratch: Path) -> lis
     with client(installation) as rest:
         register(rest, installation)
         put(rest, "/v1/policies/default", {"enforcement": "enforce"})
+        # Agents that have an authority hold back what they report until they can sign it.
+        trust.enrol(installation, NODES)
         laboratory.wait_ready(rest)
         say("both agents report, every link has a load and a rate")
         request, enforced_ms = demo.ask_for_rate(rest)
@@ -148,12 +150,11 @@ def run(installation: Installation, following: str | None, scratch: Path) -> lis
 
 
 def trusted(installation: Installation, rest: httpx.Client) -> list[dict[str, Any]]:
-    """Enrol the nodes, take their records alone from now on, and try what others write.
+    """Take the records of enrolled nodes alone from now on, and try what others write.
 
     Raises:
         trust.TrustError: what is wrong.
     """
-    trust.enrol(installation, NODES)
     installation.as_installed()
     for service in (*UPGRADED, *AGENTS, *PODS):
         installation.wait_healthy(service)

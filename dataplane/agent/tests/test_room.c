@@ -59,7 +59,8 @@ static void a_node_state_says_the_room(void **state) {
 }
 
 static void more_kinds_than_there_are_are_left_out(void **state) {
-    const struct datapath_room room[DATAPATH_ROOM_KINDS + 1] = {{.kind = "grants"}, {.kind = "selectors"}, {.kind = "x"}};
+    const struct datapath_room room[DATAPATH_ROOM_KINDS + 1] = {
+        {.kind = "grants"}, {.kind = "selectors"}, {.kind = "x"}};
     const struct messages_node_state told = {.room = room, .n_room = DATAPATH_ROOM_KINDS + 1};
     Chart__V1__NodeState message = CHART__V1__NODE_STATE__INIT;
     struct messages_room keep;

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from chart.reservations.decisions.ledger import Drain, Kind, LinkCommitment
 from chart.reservations.decisions.profile import US
 from chart.v1 import flow_grant_pb2, node_state_pb2
-
-if TYPE_CHECKING:
-    from chart.reservations.decisions.reservation import Reservation
 
 _TRACK = "node/"
 # What stands on a link's profiles and on a node's.
@@ -84,6 +81,50 @@ class Load(Protocol):
         ...
 
 
+class Holder(Protocol):
+    """What holds room at nodes: a `Reservation`."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """Whether its grant is in force."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """How often its grant was changed; 0: it was never published."""
+        ...
+
+    @property
+    def selector(self) -> flow_grant_pb2.FlowSelector:
+        """Which packets it matches."""
+        ...
+
+    @property
+    def confirming_nodes(self) -> tuple[str, ...]:
+        """The nodes of its path that hold its grant."""
+        ...
+
+    @property
+    def created_at_us(self) -> int:
+        """When it was asked for."""
+        ...
+
+    @property
+    def start_us(self) -> int:
+        """When it begins."""
+        ...
+
+    @property
+    def end_us(self) -> int:
+        """When it ends."""
+        ...
+
+
 def track_of(node: str) -> str:
     """What stands in place of a link's id in the profiles of a node; no link has such an id."""
     return _TRACK + node
@@ -133,7 +174,7 @@ def held_at(nodes: Iterable[str], selectors: int, start_us: int, end_us: int) ->
     return tuple(found)
 
 
-def holds(one: Reservation) -> tuple[LinkCommitment, ...]:
+def holds(one: Holder) -> tuple[LinkCommitment, ...]:
     """What a request holds at the nodes of its path while it lasts; nothing once it has ended."""
     if not one.live:
         return ()
@@ -146,14 +187,14 @@ def since_us(start_us: int, created_at_us: int) -> int:
     return start_us if start_us > created_at_us else 0
 
 
-def applied(one: Reservation, now_us: int) -> dict[str, int]:
+def applied(one: Holder, now_us: int) -> dict[str, int]:
     """The selectors of a request that nodes may hold now, by track."""
     if not one.active or not one.generation or one.end_us <= now_us:
         return {}
     return dict.fromkeys(map(track_of, one.confirming_nodes), selectors_of(one.selector))
 
 
-def kept(one: Reservation) -> dict[str, int]:
+def kept(one: Holder) -> dict[str, int]:
     """The selectors that a request goes on holding, by track."""
     return dict.fromkeys(map(track_of, one.confirming_nodes), selectors_of(one.selector)) if one.live else {}
 
