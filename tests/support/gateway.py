@@ -414,6 +414,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
             free_bps=self._free_bps(),
             admissible_bps=CAPACITY_BPS,
             bottleneck_link_id="alpha:to-delta",
+            source=reservations_pb2.PATH_SOURCE_ROUTED,
         )
         return reservations_pb2.FindPathsResponse(paths=[path])
 
