@@ -97,7 +97,7 @@ class Repository:
         """
         wanted = set(link_ids)
         while True:
-            wanted |= tracks_of(network, wanted)
+            wanted.update(tracks_of(network, wanted))
             async with self._database.transaction(self._process) as transaction:
                 if before is not None and not await before(transaction):  # type: ignore[misc]
                     return Decision()

@@ -209,9 +209,9 @@ def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
     return sorted({*shortest, *ask.path, *ask.prefer})
 
 
-def tracks_of(network: Network, link_ids: Iterable[str]) -> set[str]:
-    """What stands for the nodes that send on links: what a caller has to lock and read besides these."""
-    return {room.track_of(network.links[one].from_node) for one in link_ids if one in network.links}
+def tracks_of(network: Network, link_ids: Iterable[str]) -> list[str]:
+    """What stands for the nodes that send on links, each once: what a caller has to lock and read besides these."""
+    return sorted({room.track_of(network.links[one].from_node) for one in link_ids if one in network.links})
 
 
 def routed(network: Network, ask: Ask, crossing: routing.Crossing) -> routing.Route | None:

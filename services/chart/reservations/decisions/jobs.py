@@ -82,7 +82,7 @@ def links(job: Job, network: Network, known: Known, now_us: int) -> set[str]:
     found: set[str] = set()
     for ask, of_links in _asks(job, network, known, now_us):
         candidates = candidate_link_ids(network, ask)
-        found |= tracks_of(network, candidates)
+        found.update(tracks_of(network, candidates))
         found.update(candidates if of_links else ())
     for identity in job.request_ids():
         if identity in known:
