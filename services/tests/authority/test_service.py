@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from chart.authority import service
 from chart.authority.service import Asked, Epoch, KeyTimes, Policy, Topology
 from chart.common.problems import ProblemError
+from chart.maintenance import after_restore
 
 SECOND = 1_000_000
 TIMES = KeyTimes(life_us=60 * SECOND, lead_us=5 * SECOND)
@@ -43,6 +44,28 @@ def test_ends_that_started_anew_get_their_epochs_at_once_but_not_again_and_again
         service.next_epoch(epochs, 2 * SECOND, TIMES, demanded=True)
     assert caught.value.status == 429
     assert service.next_epoch(epochs, 4 * SECOND, TIMES, demanded=True) is not None
+
+
+def test_both_ends_that_start_after_a_restore_get_epochs_beside_those_of_before_it() -> None:
+    """A restore leaves numbers out (`after_restore.EPOCH_JUMP`); epochs of before it are accepted until they end."""
+    before = [Epoch(number, 0, 0, SECOND, 3600 * SECOND) for number in (1, 2, 3)]
+    now_us = 600 * SECOND
+    epochs = [*before, Epoch(3 + after_restore.EPOCH_JUMP, now_us, now_us, now_us, now_us)]
+    for later_us in (0, SECOND // 4):
+        epoch = service.next_epoch(epochs, now_us + later_us, TIMES, demanded=True)
+        assert epoch is not None
+        assert epoch.wire not in {one.wire for one in service.live(epochs, now_us)}
+        epochs.append(epoch)
+
+
+@pytest.mark.parametrize(("newest", "refused"), [(254, False), (255, True), (256, True), (257, False)])
+def test_no_epoch_is_demanded_up_to_a_number_that_is_still_accepted(newest: int, *, refused: bool) -> None:
+    epochs = [Epoch(number, number, number, 1800 * SECOND, 3600 * SECOND) for number in (1, newest)]
+    if refused:
+        with pytest.raises(ProblemError, match="must not repeat"):
+            service.next_epoch(epochs, 60 * SECOND, TIMES, demanded=True)
+    else:
+        assert service.next_epoch(epochs, 60 * SECOND, TIMES, demanded=True) is not None
 
 
 @settings(max_examples=25, deadline=None)
