@@ -154,7 +154,9 @@ class Worker:
         fresh: dict[tuple[str, str], grant_status_pb2.GrantStatus] = {}
         for status in statuses:
             seen = self._seen.get((status.request_id, status.node))
-            if seen is None or seen[0] != _print_of(status) or now_us - seen[1] >= COUNTERS_EVERY_US:
+            # A removal that is told again may answer a release that came in between.
+            again = status.state == GrantState.GRANT_STATE_REMOVED
+            if again or seen is None or seen[0] != _print_of(status) or now_us - seen[1] >= COUNTERS_EVERY_US:
                 fresh[status.request_id, status.node] = status
         if not fresh:
             return

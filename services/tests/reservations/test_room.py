@@ -14,6 +14,7 @@ from chart.reservations.decisions.admission import Refused
 from chart.reservations.decisions.engine import Book, Decision
 from chart.reservations.decisions.ledger import Kind, Ledger
 from chart.reservations.decisions.network import Network, NetworkLink, own_prefix
+from chart.reservations.decisions.profile import LinkProfile
 from chart.reservations.decisions.rates import Change
 from chart.reservations.decisions.reservation import Timing
 from chart.reservations.decisions.room import Room, room_of, selectors_of, track_of
@@ -308,3 +309,11 @@ def test_a_job_looks_at_nodes_also_when_it_commits_nothing() -> None:
     assert {span[0] for span in jobs.spans(job, world.book.network, {}, NOW)} == {track_of("a")}
     assert not room.is_track("a:to-b")
     assert room.node_of(track_of("a")) == "a"
+
+
+def test_who_commits_nothing_needs_no_load_of_links() -> None:
+    # As a replica that has just started: of profiles it knows what the job said it looks at, nothing else.
+    world = World()
+    read = {(track_of("a"), kind): LinkProfile(complete=True) for kind in Kind}
+    world.book.ledger = Ledger(complete=False, tracks=read)
+    assert world.ask(0).granted is not None

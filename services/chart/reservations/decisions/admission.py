@@ -258,7 +258,9 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
             return -1
         known = free.get(link.id)
         if known is None:
-            known = free[link.id] = free_bps(link, committed, ask.start_us, ask.end_us, ask.kind)
+            # Whoever commits nothing reads nothing of what is committed: the load of these links may not be known.
+            load_of_links = committed if ask.commits else ListedLoad({})
+            known = free[link.id] = free_bps(link, load_of_links, ask.start_us, ask.end_us, ask.kind)
         return known
 
     def crossing(node: str) -> Sequence[NetworkLink]:
