@@ -323,6 +323,28 @@ async def test_the_default_quota_ends_requests_and_bounds_what_is_held(world: tu
     assert found["bob"] == (9 * MEGA, 3, 8 * MEGA)
 
 
+async def test_an_end_by_the_quota_is_read_of_the_profiles_too(world: tuple[Platform, Any]) -> None:
+    """By a replica that knows nothing of the link yet: the quota's end is in another block of the profile."""
+    platform, stub = world
+    day_us = 86_400 * S
+    await stub.PutQuota(pb.PutQuotaRequest(quota=pb.Quota(owner="default", horizon_us=90 * day_us)))
+    now_us = time.time_ns() // 1000
+    for days in (1, 30, 89, 91, 200):
+        asked = ask(MEGA, start_us=now_us + days * day_us, end_us=now_us + days * day_us + day_us)
+        caller = tenant_pb2.Caller(operator=True)
+        await stub.CreateRateRequest(pb.CreateRateRequestRequest(specification=asked, owner="ann", caller=caller))
+    other = platform.replica("two")
+    other.start()
+    channel, fresh = other.stub()
+    try:
+        made = await create(fresh, ask(MEGA), "bob")
+        assert 0 <= made.end_us - now_us - 90 * day_us < 60 * S
+    finally:
+        await channel.close(None)
+        other.process.stop()
+    check_profiles(platform)
+
+
 async def _quotas(stub: Any) -> list[tuple[pb.Quota, pb.QuotaUse]]:
     listed = await stub.ListQuotas(pb.ListQuotasRequest())
     return list(zip(listed.quotas, listed.uses, strict=True))

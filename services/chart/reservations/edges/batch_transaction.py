@@ -91,6 +91,7 @@ class BatchTransaction:
         batch = await self._claim(batch, again)
         known = await self._known_requests(batch)
         await self._read_quotas(batch, known)
+        self._bound_by_quotas(batch)
         batch = await self._without_answered(batch)
         locked = await self._lock(batch, known)
         found = await self._read(batch, locked)
@@ -265,12 +266,20 @@ class BatchTransaction:
         self.results.append((one, self._stored(job, decision, before, book)))
         return True
 
+    def _bound_by_quotas(self, batch: list[Waiting]) -> None:
+        """Requests without an end get the last one that their owner's quota allows, before it is read what the profiles
+        say about that time.
+        """
+        for one in batch:
+            job = one.job
+            if isinstance(job, Create):
+                own = quotas.of(job.owner, self._quotas, operator=job.operator)
+                job.checked = quotas.with_end(job.checked, own, self._now_us)
+
     def _spend(self, job: Job, known: dict[str, Reservation]) -> None:
         """Count a job against its owner's quota."""
         spending: Spending | None = None
         if isinstance(job, Create):
-            own = quotas.of(job.owner, self._quotas, operator=job.operator)
-            job.checked = quotas.with_end(job.checked, own, self._now_us)
             spending = job.spending
         elif isinstance(job, Alter):
             spending = job.spending(known[job.request_id])
