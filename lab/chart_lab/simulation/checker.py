@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from chart.v1 import flow_grant_pb2, rate_request_pb2
 from chart.v1.rate_request_pb2 import CallbackState, Enforcement, Lifecycle, ServiceState
 from chart_lab.simulation.agent import Kernel
 from chart_lab.simulation.database import Place, Row
+from chart_lab.simulation.faults import CLOCK_ERROR_US
 
 ENDED = (Lifecycle.LIFECYCLE_RELEASED, Lifecycle.LIFECYCLE_EXPIRED, Lifecycle.LIFECYCLE_CANCELLED)
 LOST_STATES = (ServiceState.SERVICE_STATE_PREEMPTED, ServiceState.SERVICE_STATE_DEGRADED)
@@ -137,14 +139,24 @@ class Checker:
                 name, link_id, number = key
                 rows = self._on_link.setdefault(link_id, {})
                 held_before.setdefault(link_id, dict(rows))
-                rows.pop((name, number), None)
+                known = rows.pop((name, number), None)
                 if row is not None:
-                    rows[name, number] = LinkCommitment(**row)
+                    rows[name, number] = self._from_its_start(known, LinkCommitment(**row))
             elif table == "rate_request" and row is not None:
                 old = before[table, key]
                 self._note_request(old["reservation"] if old else None, row["reservation"], row["action"])
         for link_id, rows in held_before.items():
             self._check_link(link_id, rows, process)
+
+    def _from_its_start(self, known: LinkCommitment | None, now: LinkCommitment) -> LinkCommitment:
+        """A reservation that a replica with a fast clock begins counts from its own start on, by true time: what it
+        follows on the link may run until then.
+        """
+        ahead_us = known.start_us - self._now_us() if known is not None else 0
+        if known is None or not 0 < ahead_us <= CLOCK_ERROR_US or now.start_us >= known.start_us:
+            return now
+        begun = now.committed_bps == known.committed_bps and now.end_us == known.end_us
+        return dataclasses.replace(now, start_us=known.start_us) if begun else now
 
     def _check_notices(self, after: dict[Place, Row | None]) -> None:
         """No request says that its application knows everything while a notice waits."""
