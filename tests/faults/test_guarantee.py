@@ -22,7 +22,7 @@ from chart_lab.topology import Impairment
 from support import laboratory
 from support.figures import Figures
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PORT = 5301
 RATE_BPS = 40_000_000

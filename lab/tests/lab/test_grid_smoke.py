@@ -24,6 +24,8 @@ CELLS = [
     Cell(100, 0.05, 50, "upload"),
     Cell(100, 0.1, 10, "upload"),
 ]
+# Of `make test`; `make verify-all` runs all.
+QUICK = (CELLS[0], CELLS[2])
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,9 @@ def _built() -> None:
     assert os.access(build_directory() / "dataplane" / "chart-agent", os.X_OK), "chart-agent is not built: make setup"
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", [cell if cell in QUICK else pytest.param(cell, marks=pytest.mark.slow) for cell in CELLS], ids=str
+)
 def test_chart_keeps_its_rate_through_loss_and_delay(
     results: dict[tuple[Cell, str], Run], cell: Cell, figures: Figures
 ) -> None:
