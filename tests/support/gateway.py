@@ -201,6 +201,9 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
     by_key: dict[tuple[str, str], tuple[bytes, str]] = field(default_factory=dict)
     kept: dict[tuple[str, str, str], tuple[bytes, Any]] = field(default_factory=dict)
     enforce: bool = True
+    # Nodes and addresses that requests may be for; who asked, by request.
+    known: set[str] = field(default_factory=lambda: {"alpha", "delta"})
+    callers: dict[str, Any] = field(default_factory=dict)
     quotas: dict[str, Any] = field(default_factory=dict)
     allowances: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -212,7 +215,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
     def _admit(self, asked: Any) -> None:
         validation.understood(asked)
         for name in ("source", "destination"):
-            if getattr(asked, name) not in ("alpha", "delta"):
+            if getattr(asked, name) not in self.known:
                 raise invalid(name, f"{getattr(asked, name)!r} is no known node", "alpha", "delta", code="unknown-node")
         if asked.guaranteed_bps > self._free_bps():
             raise RefusalError(
@@ -261,6 +264,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
                 request_id=made.id, node="alpha", state=status.GRANT_STATE_APPLIED, kernel_rate_bps=made.granted_bps
             )
         self.requests[made.id] = made
+        self.callers[made.id] = request.caller
         self.by_key[key] = (body, made.id)
         await self.broker.publish("chart.rate-request.v1", made.id, made)
         return reservations_pb2.CreateRateRequestResponse(rate_request=made)
@@ -288,6 +292,7 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
 
     async def ListRateRequests(self, request: Any, context: Any) -> Any:  # noqa: N802
         mine = [one for one in self.requests.values() if request.owner in ("", one.owner)]
+        mine = [one for one in mine if request.tags.items() <= dict(one.specification.tags).items()]
         wanted = [one for one in mine if request.lifecycle in (0, one.lifecycle)]
         begin = int(request.cursor) if request.cursor.isdecimal() else 0
         shown = wanted[begin : begin + request.page_size]

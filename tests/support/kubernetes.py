@@ -22,7 +22,7 @@ def token(account: str, *, audience: str = AUDIENCE, pod: str = "", node: str = 
     """A token as the cluster would sign it; the signature is its claims' length, which is what `review` looks at."""
     claims = {
         "sub": f"system:serviceaccount:{account.replace('/', ':')}", "aud": [audience],
-        "exp": int(time.time() + life_s), "pod": pod, "node": node,
+        "exp": int(time.time() + life_s), "pod": pod, "node": node, "kubernetes.io": {},
     }  # fmt: skip
     body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
     return f"e30.{body}.{len(body)}"

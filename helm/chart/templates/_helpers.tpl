@@ -150,6 +150,19 @@ root, ca (the authority's certificate; default: as mounted) */ -}}
       - serviceAccountToken: {path: token, audience: {{ .Values.authority.enrolmentAudience }}, expirationSeconds: 3600}
 {{- end -}}
 
+{{- /* What a pod calls the cluster's API server with. */ -}}
+{{- define "chart.apiMount" -}}
+- {name: api, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end -}}
+
+{{- define "chart.apiVolume" -}}
+- name: api
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+{{- end -}}
+
 {{- define "chart.databaseEnvironment" -}}
 - name: CHART_DATABASE_URL
   valueFrom:

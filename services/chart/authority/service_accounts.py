@@ -6,16 +6,14 @@ else an identity as it is written (``service/gateway``).
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chart.authority.identity import Identity, IdentityError, moment, of_short
-from chart.authority.kubernetes import Kubernetes, KubernetesError
+from chart.authority.kubernetes import Kubernetes
 from chart.authority.settings import AuthoritySettings
+from chart.common.kubernetes import KubernetesError, claims_of
 from chart.common.problems import ProblemError
 
 NODE = "node"
@@ -49,16 +47,6 @@ def is_one(token: str) -> bool:
 def refused(kind: str, detail: str, *suggestions: str) -> ProblemError:
     """403: the token enrols nobody."""
     return ProblemError(403, "Not enrolled", detail, field="token", suggestions=suggestions, kind=kind)
-
-
-def claims_of(token: str) -> Mapping[str, Any]:
-    """What a token says of itself, believed by nobody: for words about why the cluster refused it."""
-    part = token.split(".")[1]
-    try:
-        found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (ValueError, binascii.Error):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def why_not_believed(token: str, audience: str, error: str, now_us: int) -> ProblemError:

@@ -135,8 +135,8 @@ class Ownership:
         """The tenant that a token belongs to: by its claim, its subject, its client id, its Kubernetes namespace."""
         if caller.tenant:
             return caller.tenant
-        namespace = owner.removeprefix(SERVICE_ACCOUNT).partition(":")[0] if owner.startswith(SERVICE_ACCOUNT) else ""
-        found = self._members.get(owner) or self._members.get(caller.client) or self._namespaces.get(namespace)
+        found = self._members.get(owner) or self._members.get(caller.client)
+        found = found or self._namespaces.get(namespace_of(owner))
         return found or DEFAULT_TENANT
 
     def owns(self, tenant: str, end: End) -> bool:
@@ -194,15 +194,21 @@ class Ownership:
         if any(self.owns(name, end) for end in ends):
             return
         tenant = self.tenants.get(name)
+        if name != DEFAULT_TENANT and tenant is not None and vouched(ends[0], caller.addresses):
+            return
         if tenant is None and name != DEFAULT_TENANT:
             raise _refusal("source", f"the token names the tenant {name!r}, which does not exist")
         owned = list(tenant.ends) if tenant is not None else []
         if not owned:
             who = f"{owner} belongs to no tenant" if name == DEFAULT_TENANT else f"the tenant {name} owns nothing yet"
+            how = f"chart tenant set NAME --member {owner} --own prefix=PREFIX"
+            if caller.addresses:
+                who = f"the namespace {namespace_of(owner)} belongs to no tenant"
+                how = f"chart tenant set NAME --namespace {namespace_of(owner)}"
             raise _refusal(
                 "source",
                 f"{who}, so there are no flows that it may ask for",
-                f"an operator lets it belong to one: chart tenant set NAME --member {owner} --own prefix=PREFIX",
+                f"an operator lets it belong to one: {how}",
             )
         some = [end_words(end) for end in owned[:NAMED]]
         more = f" and {len(owned) - NAMED} more" if len(owned) > NAMED else ""
@@ -222,6 +228,17 @@ class Ownership:
             if any(rule.tenant == tenant and rule.narrow for rule in every):
                 return f"selector.{end.name}_port"
         return "source"
+
+
+def namespace_of(owner: str) -> str:
+    """The Kubernetes namespace of a service account; empty: the owner is none."""
+    return owner.removeprefix(SERVICE_ACCOUNT).partition(":")[0] if owner.startswith(SERVICE_ACCOUNT) else ""
+
+
+def vouched(end: End, addresses: Iterable[str]) -> bool:
+    """Whether an end is one or several of these addresses and nothing beside them."""
+    known = {ipaddress.ip_network(one) for one in addresses}
+    return bool(end.prefixes) and known.issuperset(end.prefixes)
 
 
 def own_prefix(text: str) -> Prefix | None:

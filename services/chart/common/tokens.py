@@ -52,6 +52,9 @@ class Principal:
     # The client that the token was given to (azp, or client_id of RFC 9068), and the tenant that it names.
     client: str = ""
     tenant: str = ""
+    # A controller of the cluster may ask for a namespace; addresses of the pods that it asks for (gateway).
+    controls: bool = False
+    addresses: tuple[str, ...] = ()
 
     def has(self, *roles: str) -> bool:
         """Whether one of the roles is held."""

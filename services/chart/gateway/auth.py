@@ -1,4 +1,5 @@
-"""Who asks, and what they may: bearer tokens (chart.common.tokens) or the dashboard's session cookie.
+"""Who asks, and what they may: bearer tokens (chart.common.tokens, in a cluster service accounts' too) or the
+dashboard's session cookie.
 
 Roles: viewer (reads), application (its own requests), operator and admin (everything).
 """
@@ -13,6 +14,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from chart.common.tokens import ROLES, IssuerAwayError, Principal, TokenError, TokenVerifier
 from chart.gateway.costs import cost_of
 from chart.gateway.errors import GatewayError, away, forbidden, unauthorised
+from chart.gateway.service_accounts import acting
 from chart.gateway.shared_limits import SharedLimiter
 
 SESSION_COOKIE = "chart_session"
@@ -73,7 +75,7 @@ async def _identify(request: Request, verifier: TokenVerifier) -> Principal:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised("the Authorization header must be: Bearer and a token")
-        return await verified(verifier, token.strip())
+        return acting(await verified(verifier, token.strip()), request.headers)
     cookie = request.cookies.get(SESSION_COOKIE)
     if not cookie:
         raise unauthorised("this needs a token or a session", invalid=False)

@@ -136,7 +136,12 @@ def acting(subject: str) -> tuple[tuple[str, str], ...]:
 
 def caller_of(principal: Principal) -> tenant_pb2.Caller:
     """What a service needs to know of a token in order to say what belongs to it."""
-    return tenant_pb2.Caller(tenant=principal.tenant, client=principal.client, operator=principal.acts_for_all)
+    return tenant_pb2.Caller(
+        tenant=principal.tenant,
+        client=principal.client,
+        operator=principal.acts_for_all,
+        addresses=principal.addresses,
+    )
 
 
 @contextlib.contextmanager

@@ -15,7 +15,16 @@ from collections import OrderedDict
 import httpx
 import structlog
 
-from chart.common.tokens import IssuerAwayError, KeySource, Principal, TokenError, TokenVerifier
+from chart.common.kubernetes import ApiServer
+from chart.common.tokens import (
+    TOKEN_LIMIT_BYTES,
+    IssuerAwayError,
+    KeySource,
+    Principal,
+    TokenError,
+    TokenVerifier,
+)
+from chart.gateway import service_accounts
 from chart.gateway.settings import GatewaySettings
 
 SIGNED_OUT_MAX = 100_000
@@ -51,11 +60,15 @@ class SignedOut:
 
 
 class GatewayVerifier(TokenVerifier):
-    """Checks tokens, those that were signed out here too."""
+    """Checks tokens, those that were signed out here too, and in a cluster those of its service accounts."""
 
     def __init__(self, settings: GatewaySettings, keys: KeySource) -> None:
         super().__init__(settings, keys)
         self.signed_out = SignedOut()
+        self._accounts: service_accounts.ServiceAccounts | None = None
+        if settings.kubernetes_url:
+            api = ApiServer(settings.kubernetes_url, settings.kubernetes_ca_file, settings.kubernetes_token_file)
+            self._accounts = service_accounts.ServiceAccounts(settings, api)
 
     async def verify(self, token: str) -> Principal:
         """The principal of a token.
@@ -64,6 +77,8 @@ class GatewayVerifier(TokenVerifier):
             TokenError: what is wrong with it.
             IssuerAwayError: it cannot be checked now.
         """
+        if self._accounts is not None and len(token) <= TOKEN_LIMIT_BYTES and service_accounts.is_one(token):
+            return await self._accounts.verify(token)
         principal = await super().verify(token)
         if token in self.signed_out:
             raise TokenError("the session was signed out")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
+from chart.common.kubernetes import ACCOUNT_FILES
 from chart.common.places import repository_root
 from chart.common.rpc_tls import RpcFiles
 from chart.common.settings import BaseServiceSettings
@@ -36,6 +37,13 @@ class GatewaySettings(BaseServiceSettings):
     sensor_pod_tls: bool | None = None
     # Where nodes reach the authority's replicas, as new ones are told; empty: where the gateway does.
     authority_public_url: str = ""
+    # In a Kubernetes cluster: its API server (https://kubernetes.default.svc), which reviews service account tokens of
+    # this audience; empty: tokens of the issuer only. Controllers, "NAMESPACE/SERVICE-ACCOUNT", ask for any namespace.
+    kubernetes_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    kubernetes_ca_file: Path = ACCOUNT_FILES / "ca.crt"
+    kubernetes_token_file: Path = ACCOUNT_FILES / "token"
+    kubernetes_audience: str = Field(default="chart-gateway", min_length=1)
+    kubernetes_controllers: tuple[str, ...] = ()
     # Browser login with an OpenID provider (its metadata is at <token_issuer>/.well-known); empty: none is offered.
     oidc_client_id: str = ""
     oidc_client_secret: SecretStr = SecretStr("")

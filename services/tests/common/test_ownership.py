@@ -209,3 +209,29 @@ def test_an_end_is_owned_when_every_address_is(owned: list[tuple[str, Any]], ask
             assert not any(asked.subnet_of(prefix) for name, prefix in owned if name == tenant) or not all(
                 of(tenant, address) for address in asked
             )
+
+
+POD = "10.9.0.7/32"
+
+
+def test_a_pod_s_own_address_belongs_to_its_namespace_s_tenant() -> None:
+    """By the word of the cluster's controller; as a source, as a whole, and of a namespace that has a tenant."""
+    owner, vouched = "system:serviceaccount:shop:chart-rates", Caller(addresses=["10.9.0.7"])
+
+    def refused(owner: str, caller: Caller, source: str, destination: str = "10.4.9.9/32") -> str:
+        try:
+            OWNERSHIP_OF_PRODUCTION.check(owner, caller, ends_of(selector(source, destination), "alpha", "delta"))
+        except RefusalError as error:
+            return f"{error.refusal.detail}; {', '.join(error.refusal.suggestions)}"
+        return ""
+
+    assert refused(owner, vouched, POD) == ""
+    assert "belongs wholly" in refused(owner, Caller(), POD)
+    assert "belongs wholly" in refused(owner, vouched, "10.9.0.0/24")
+    assert "belongs wholly" in refused(owner, vouched, "10.9.0.8/32", POD)
+    words = refused("system:serviceaccount:unknown:chart-rates", vouched, POD)
+    assert "the namespace unknown belongs to no tenant" in words
+    assert "chart tenant set NAME --namespace unknown" in words
+
+
+OWNERSHIP_OF_PRODUCTION = owned_in([WEB, BULK], NETWORK)
