@@ -17,6 +17,7 @@ from types import TracebackType
 
 START_LIMIT_S = 120.0
 NODES = 3
+LOOPBACK = "127.0.0.1"
 
 
 class ControlPlaneError(RuntimeError):
@@ -30,10 +31,12 @@ def free_port() -> int:
 
 
 class ControlPlane:
-    """``tools`` holds the programs `kubernetes` and `kwok`; ``state`` is emptied and used."""
+    """``tools`` holds the programs `kubernetes` and `kwok`; ``state`` is emptied and used. ``address``: where the API
+    server listens; on another one than loopback it waits for nodes that somebody else starts.
+    """
 
-    def __init__(self, tools: Path, state: Path) -> None:
-        self.tools, self.state = tools, state
+    def __init__(self, tools: Path, state: Path, address: str = LOOPBACK) -> None:
+        self.tools, self.state, self.address = tools, state, address
         self.kubeconfig = state / "kubeconfig"
         # Where the API server is, and what its certificate is checked with.
         self.server = ""
@@ -100,7 +103,9 @@ class ControlPlane:
                 "--secure-port",
                 str(api),
                 "--bind-address",
-                "127.0.0.1",
+                self.address,
+                "--advertise-address",
+                self.address,
                 "--cert-dir",
                 str(self.state / "certificates"),
                 "--token-auth-file",
@@ -113,6 +118,8 @@ class ControlPlane:
                 str(key),
                 "--service-account-signing-key-file",
                 str(key),
+                "--kubelet-preferred-address-types",
+                "InternalIP",
                 "--service-cluster-ip-range",
                 "10.96.0.0/16",
                 "--allow-privileged=true",
@@ -120,7 +127,7 @@ class ControlPlane:
                 "--feature-gates=WatchList=false",
             ],
         )
-        self.server = f"https://127.0.0.1:{api}"
+        self.server = f"https://{self.address}:{api}"
         self._write_kubeconfig(self.server, token)
         self._await("the API server", lambda: "ok" in self.kubectl("get", "--raw", "/readyz", limit_s=5))
         common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--bind-address", "127.0.0.1"]
@@ -136,6 +143,9 @@ class ControlPlane:
                 str(self.state / "certificates"),
                 "--service-account-private-key-file",
                 str(key),
+                # Pods check the API server with it.
+                "--root-ca-file",
+                str(self.ca_file),
             ],
         )
         self._run(
@@ -150,6 +160,8 @@ class ControlPlane:
                 str(self.state / "certificates"),
             ],
         )
+        if self.address != LOOPBACK:
+            return
         self._run(
             "kwok",
             [

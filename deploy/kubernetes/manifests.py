@@ -18,6 +18,8 @@ ROOT_CAPABILITIES = {
 # escalate.
 FILE_CAPABILITIES = {"sensor-pod": ["NET_RAW"]}
 METRICS_PORT = 8080
+# What calls the API server: reviews of tokens, rates for pods.
+API_CALLERS = {"authority", "gateway", "rate-controller", "rate-cleanup"}
 # Programs of a node, which the broker knows by the certificate of their node where the values say so.
 NODE_COMPONENTS = {AGENT, "tunnel-ends", "sensor-pod"}
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob"}
@@ -73,12 +75,12 @@ def component_of(manifest: Manifest) -> str:
 
 
 def token_faults(kind: str, name: str, component: str, pod: dict[str, Any], *, enrols: bool) -> Iterator[str]:
-    """What is wrong with the service account tokens of a pod: each is for one audience, but the authority's own, which
-    calls the API server; and where nodes enrol, an agent needs one.
+    """What is wrong with the service account tokens of a pod: each is for one audience, but of those that call the API
+    server; and where nodes enrol, an agent needs one.
     """
     sources = [source for volume in pod.get("volumes", []) for source in volume.get("projected", {}).get("sources", [])]
     tokens = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
-    if component != "authority" and any("audience" not in token for token in tokens):
+    if component not in API_CALLERS and any("audience" not in token for token in tokens):
         yield f"{kind} {name}: has a token of the API server"
     if component == AGENT and enrols:
         given = {argument.partition("=")[0] for argument in pod["containers"][0].get("args", [])}
