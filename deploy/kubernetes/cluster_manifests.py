@@ -17,7 +17,9 @@ IMAGES = {
     "dns": "chart-cluster-dns:1",
     "kafka": "chart-standin-kafka:4.1.0",
     "database": "chart-standin-database:15",
+    "prometheus": "chart-standin-prometheus:1",
 }
+VOLUMES = ("kafka", "database", "authority")
 SERVICES = ("registry", "reservations", "archiver", "authority", "tunnels")
 PORT = 5301
 
@@ -126,8 +128,19 @@ def names() -> list[Manifest]:
     return [account, role, binding, configuration, pod, address]
 
 
-def stores(volume: Path) -> list[Manifest]:
-    """A broker and a database in plain, the secret with the database's addresses, a volume for the authority's keys."""
+def kept(folder: Path, path: str) -> dict[str, Any]:
+    """A folder of this machine in a deployment's container, at ``path``: it outlives the pod."""
+    return {
+        "container": {"volumeMounts": [{"name": "kept", "mountPath": path}]},
+        "volumes": [{"name": "kept", "hostPath": {"path": str(folder), "type": "Directory"}}],
+    }
+
+
+def stores(volumes: Path) -> list[Manifest]:
+    """A broker and a database in plain, the secret with the database's addresses, a volume for the authority's keys.
+
+    ``volumes``: where each has its folder, as `VOLUMES` names them.
+    """
     broker = {
         "KAFKA_PROCESS_ROLES": "broker,controller",
         "KAFKA_NODE_ID": "1",
@@ -150,9 +163,23 @@ def stores(volume: Path) -> list[Manifest]:
     urls = {role: f"postgresql://{role}:{PASSWORD}@{place}" for role in SERVICES}
     urls["admin"] = f"postgresql://chart:{PASSWORD}@{place}"
     return [
-        deployment("kafka", NAMESPACE, IMAGES["kafka"], node=CONTROL, environment=broker),
+        deployment(
+            "kafka",
+            NAMESPACE,
+            IMAGES["kafka"],
+            node=CONTROL,
+            environment=broker,
+            **kept(volumes / "kafka", "/var/lib/kafka"),
+        ),
         service("kafka", NAMESPACE, 9092),
-        deployment("database", NAMESPACE, IMAGES["database"], node=CONTROL, environment=database),
+        deployment(
+            "database",
+            NAMESPACE,
+            IMAGES["database"],
+            node=CONTROL,
+            environment=database,
+            **kept(volumes / "database", "/var/lib/postgresql"),
+        ),
         service("database", NAMESPACE, 5432),
         {
             "apiVersion": "v1",
@@ -168,7 +195,7 @@ def stores(volume: Path) -> list[Manifest]:
                 "capacity": {"storage": "2Gi"},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": str(volume), "type": "Directory"},
+                "hostPath": {"path": str(volumes / "authority"), "type": "Directory"},
             },
         },
     ]

@@ -3,8 +3,8 @@
 With the previous version: it is installed first, upgraded to this one under load, rolled back, upgraded again and
 uninstalled. Then: installed with the values of a trial; registered; a request enforced; a pod's transfer with the rate
 of its annotation beside the same pod under CUBIC and BBR; a RateRequest, through a Service; every part killed under
-load; uninstalled without a trace. Figures go to var/cluster/report.json. Exit status 1 with the first thing that is
-wrong.
+load; scraped by Prometheus, and alerts made to fire; uninstalled without a trace. Figures go to
+var/cluster/report.json. Exit status 1 with the first thing that is wrong.
 """
 
 from __future__ import annotations
@@ -25,8 +25,21 @@ from typing import Any
 
 import httpx
 import yaml
+from cluster_alerts import Alerts, alert_names, prometheus
 from cluster_load import Load
-from cluster_manifests import CONTROL, FAR, NAMESPACE, TRAFFIC, names, namespace, roles, stores, traffic, values
+from cluster_manifests import (
+    CONTROL,
+    FAR,
+    NAMESPACE,
+    TRAFFIC,
+    VOLUMES,
+    names,
+    namespace,
+    roles,
+    stores,
+    traffic,
+    values,
+)
 from cluster_nodes import NODES, POD_RANGES, Cluster
 from control_plane import ControlPlaneError
 from helm_test import CHART, CI, RELEASE, Helm, HelmTestError
@@ -44,7 +57,9 @@ TELL_EVERY_S = 20.0
 TENANT = "batch"
 ROOT = Path(__file__).resolve().parents[2]
 # Of what a cluster has beside CHART; what is killed is CHART's own and these.
-STORES = ("kafka", "database")
+STORES = ("kafka", "database", "prometheus")
+# All is well for so long before alerts are looked at.
+REST_S = 20.0
 ERRORS = (ControlPlaneError, HelmTestError, LabError, subprocess.SubprocessError, httpx.HTTPError, OSError)
 
 
@@ -171,11 +186,12 @@ def prepare(trial: Trial, archives: list[Path]) -> None:
 
 def fresh_stores(trial: Trial) -> None:
     """An empty broker and database."""
-    volume = trial.state / "authority"
-    shutil.rmtree(volume, ignore_errors=True)
-    volume.mkdir()
-    volume.chmod(0o777)
-    trial.apply(*stores(volume))
+    volumes = trial.state / "volumes"
+    shutil.rmtree(volumes, ignore_errors=True)
+    for name in VOLUMES:
+        (volumes / name).mkdir(parents=True)
+        (volumes / name).chmod(0o777)
+    trial.apply(*stores(volumes))
     until("broker and database", lambda: [one for one in trial.not_ready() if one.startswith(STORES)])
 
     def made() -> str:
@@ -344,6 +360,32 @@ def kills(trial: Trial) -> None:
     trial.figure("lost_in_kills_tried", load.made, "count")
 
 
+def alerts(trial: Trial) -> None:
+    """Whether Prometheus scrapes every part, nothing is alerted while all is well, and alerts fire when it is not."""
+    trial.apply(*prometheus())
+    until("Prometheus", trial.not_ready)
+    watched = Alerts(trial, say)
+
+    def scraped() -> str:
+        silent = watched.silent_targets()
+        return f"not scraped: {', '.join(silent)}" if silent or not watched.targets() else ""
+
+    until("what Prometheus scrapes", scraped, 60)
+    trial.figure("targets_not_scraped", len(watched.silent_targets()), "count", "0")
+    trial.figure("targets_not_scraped_tried", watched.targets(), "count")
+    time.sleep(REST_S)
+    at_rest = watched.fired()
+    if at_rest:
+        say(f"alerts although all is well: {', '.join(sorted(at_rest))}")
+    trial.figure("alerts_at_rest", len(at_rest), "count", "0")
+    every = alert_names()
+    fired = watched.run() & set(every)
+    say(f"alerts that did not fire: {', '.join(sorted(set(every) - fired))}")
+    trial.figure("alerts_fired_share", round(len(fired) / len(every), 3), "ratio", "1")
+    trial.figure("alerts_fired_share_tried", len(every), "count")
+    trial.kubectl("-n", NAMESPACE, "delete", "deployment", "prometheus", "--timeout=60s")
+
+
 def upgrade(trial: Trial, previous: Path, previous_tag: str) -> None:
     """The previous version, upgraded, rolled back and upgraded again, while requests are made."""
     install(trial, previous, previous_tag)
@@ -373,7 +415,7 @@ def fresh_stores_after(trial: Trial) -> None:
     """Nothing of the first installation is left for the next."""
     trial.kubectl("-n", NAMESPACE, "delete", "pvc", "--all", "--timeout=60s")
     trial.kubectl("delete", "pv", "authority", "--timeout=60s")
-    trial.kubectl("-n", NAMESPACE, "delete", "deployment", *STORES, "--timeout=60s")
+    trial.kubectl("-n", NAMESPACE, "delete", "deployment", *STORES, "--ignore-not-found", "--timeout=60s")
     until("empty stores", lambda: [one["metadata"]["name"] for one in trial.pods()])
     fresh_stores(trial)
 
@@ -392,7 +434,8 @@ def kernel_state(trial: Trial) -> dict[str, str]:
     """What CHART could leave on nodes, by where it is."""
     found: dict[str, str] = {}
     for name, node in trial.cluster.nodes.items():
-        found[f"{name}: qdiscs"] = node.exec(["tc", "qdisc", "show"])
+        # Pods come and go, and their devices with them; those have no queue of their own.
+        found[f"{name}: qdiscs"] = node.exec(["sh", "-c", "tc qdisc show | grep -v 'noqueue 0: dev veth'"])
         for direction in ("ingress", "egress"):
             filters = ["tc", "filter", "show", "dev", f"to-{_other(name)}", direction]
             found[f"{name}: {direction} filters"] = node.exec(filters)
@@ -451,6 +494,7 @@ def run(trial: Trial, arguments: argparse.Namespace) -> None:
         ("pods' rates", lambda: pod_rates(trial, arguments.pairs, arguments.seconds)),
         ("RateRequest", lambda: rate_request(trial, arguments.seconds)),
         ("kills", lambda: kills(trial)),
+        ("alerts", lambda: alerts(trial)),
     ):
         try:
             part()

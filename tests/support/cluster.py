@@ -137,7 +137,7 @@ class Cluster:
             return _refusal(401, "Unauthorized")
         if self.away:
             return _refusal(503, "etcd is away")
-        body = await call.json() if method in ("POST", "PATCH") else None
+        body: Any = await call.json() if method in ("POST", "PATCH") else None
         if path.endswith("/tokenreviews"):
             return JSONResponse({"status": review(body["spec"])}, 201)
         parts = path.removeprefix("/api/v1").removeprefix("/apis/chart.io/v1alpha1").strip("/").split("/")

@@ -26,12 +26,12 @@ def request(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": "batch", "name": "copy", "uid": "uid-copy"}, "spec": whole}
 
 
-def annotations(**known: str) -> dict[str, Any]:
+def marks(**known: str) -> dict[str, Any]:
     return {"annotations": {f"chart.io/{name.replace('_', '-')}": text for name, text in known.items()}}
 
 
 def test_annotations_and_a_resource_ask_alike() -> None:
-    marked = pod(metadata=annotations(egress_rate="40M", destination="delta", destination_port="5201", protocol="tcp"))
+    marked = pod(metadata=marks(egress_rate="40M", destination="delta", destination_port="5201", protocol="tcp"))
     by_pod, none = asked([marked], [])
     by_resource, neither = asked([pod()], [request(destinationPort=5201, protocol="tcp")])
     assert none == neither == []
@@ -59,8 +59,8 @@ def test_annotations_and_a_resource_ask_alike() -> None:
     ],
 )
 def test_a_wrong_annotation_is_named_and_stops_nobody_else(known: dict[str, str], words: str) -> None:
-    good = pod("good", metadata=annotations(egress_rate="1M", destination="delta"))
-    asks, faults = asked([pod("wrong", metadata=annotations(**known)), good], [])
+    good = pod("good", metadata=marks(egress_rate="1M", destination="delta"))
+    asks, faults = asked([pod("wrong", metadata=marks(**known)), good], [])
     assert [ask.pod for ask in asks.values()] == ["good"]
     (fault,) = faults
     assert fault.pod == "wrong"

@@ -1,0 +1,336 @@
+"""Alerts in the cluster of `make cluster-test`: a real Prometheus scrapes every part, what an alert warns of is made to
+happen, and the alert fires.
+
+The rules are those that are installed, but what an alert warns of need not last longer than ``FOR_S`` before it fires.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import yaml
+from cluster_load import Load
+from cluster_manifests import CONTROL, FAR, IMAGES, NAMESPACE, Manifest, deployment
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from helm_test import RELEASE
+from pod_rates import PodRates
+
+if TYPE_CHECKING:
+    from cluster_test import Trial
+
+RULES = Path(__file__).resolve().parents[2] / "helm" / "chart" / "files" / "alerts.yaml"
+SCRAPE_S = 2
+FOR_S = 4
+PORT = 9090
+LINK = f"{CONTROL}:to-{FAR}"
+ABSURD_BPS = 400_000_000_000
+# Records that nobody can read, and one in a node's name that it did not write.
+RUBBISH = """
+import os
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": os.environ["CHART_KAFKA_BOOTSTRAP"]})
+for topic in ("chart.topology.v1", "chart.link-load.v1"):
+    producer.produce(topic, bytes([255, 255, 255]), key=b"alpha")
+raise SystemExit(producer.flush(20))
+"""
+
+
+def alert_names() -> list[str]:
+    """Every alert that is installed."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def prometheus() -> list[Manifest]:
+    """Prometheus with the alerts, which finds what it scrapes by the labels that the chart's PodMonitor names."""
+    rules = yaml.safe_load(RULES.read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            if "for" in rule:
+                rule["for"] = f"{FOR_S}s"
+    meta = "__meta_kubernetes_pod"
+    configuration = {
+        "global": {"scrape_interval": f"{SCRAPE_S}s", "scrape_timeout": f"{SCRAPE_S}s", "evaluation_interval": "2s"},
+        "rule_files": ["/etc/prometheus/rules.yaml"],
+        "scrape_configs": [
+            {
+                "job_name": "chart",
+                "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [NAMESPACE]}}],
+                "relabel_configs": [
+                    {"source_labels": [source], "regex": kept, "action": "keep"}
+                    for source, kept in (
+                        (f"{meta}_label_app_kubernetes_io_name", "chart"),
+                        (f"{meta}_container_port_name", "http|metrics"),
+                        (f"{meta}_phase", "Running"),
+                    )
+                ]
+                + [{"source_labels": [f"{meta}_name"], "target_label": "pod"}],
+            }
+        ],
+    }
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": NAMESPACE}}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "prometheus"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "prometheus"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "prometheus"},
+        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}],
+    }
+    files = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "prometheus", "namespace": NAMESPACE},
+        "data": {"prometheus.yml": json.dumps(configuration), "rules.yaml": json.dumps(rules)},
+    }
+    pod = deployment(
+        "prometheus",
+        NAMESPACE,
+        IMAGES["prometheus"],
+        node=CONTROL,
+        command=["prometheus", "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"],
+        container={"volumeMounts": [{"name": "files", "mountPath": "/etc/prometheus"}]},
+        serviceAccountName="prometheus",
+        volumes=[{"name": "files", "configMap": {"name": "prometheus"}}],
+    )
+    return [account, role, binding, files, pod]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes alerts fire, as long as its context lasts."""
+
+    what: str
+    alerts: tuple[str, ...]
+    make: Callable[[], AbstractContextManager[None]]
+    limit_s: float = 60.0
+
+
+class Alerts:
+    """Prometheus, and the causes."""
+
+    def __init__(self, trial: Trial, say: Callable[[str], None]) -> None:
+        self._trial, self._say = trial, say
+        self._deadline_s = 240.0
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Rows of an instant query."""
+        address = self._trial.kubectl(
+            "-n", NAMESPACE, "get", "pods", "-l", "app=prometheus", "-o", "jsonpath={.items[0].status.podIP}"
+        )
+        answer = httpx.get(f"http://{address}:{PORT}/api/v1/query", params={"query": expression}, timeout=10)
+        rows: list[dict[str, Any]] = answer.raise_for_status().json()["data"]["result"]
+        return rows
+
+    def fired(self) -> set[str]:
+        """Alerts that fired at any time."""
+        rows = self.query('count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[2h]))')
+        return {row["metric"]["alertname"] for row in rows}
+
+    def silent_targets(self) -> list[str]:
+        """What Prometheus finds and cannot scrape."""
+        return sorted(row["metric"].get("pod", row["metric"]["instance"]) for row in self.query("up == 0"))
+
+    def targets(self) -> int:
+        """What Prometheus scrapes."""
+        return len(self.query("up"))
+
+    def run(self) -> set[str]:
+        """Make every cause, one by one; returns the alerts that fired."""
+        for cause in self.causes():
+            self._say(f"alerts: {cause.what}")
+            started = time.monotonic()
+            with cause.make():
+                while missing := set(cause.alerts) - self.fired():
+                    if time.monotonic() - started > cause.limit_s:
+                        self._say(f"alerts: not fired: {', '.join(sorted(missing))}")
+                        break
+                    time.sleep(1)
+            self._await("pods", lambda: not self._trial.not_ready())
+        return self.fired()
+
+    def causes(self) -> list[Cause]:
+        """Every cause, in an order in which none hides another."""
+        return [
+            Cause("records that nobody can read", ("ChartDeadLetters", "ChartRecordsRefused"), self._rubbish),
+            Cause("a token that nobody made", ("ChartEnrolmentsRefused",), self._unknown_token),
+            Cause("a link that is not registered", ("ChartUnknownLinks",), self._link_deleted),
+            Cause("an absurd capacity", ("ChartCommandOutOfBounds", "ChartNodeFault"), self._absurd_capacity),
+            Cause("an agent that stands still", ("ChartGrantsSlow",), self._slow_agent),
+            Cause("a tunnel without ends", ("ChartTunnelDown",), self._tunnel_without_ends),
+            Cause("a neighbour that does not answer", ("ChartNeighbourSilent",), self._silent_neighbour, 120),
+            Cause("no allocator", ("ChartNoAllocator",), lambda: self._away(f"{RELEASE}-allocator")),
+            Cause("no gateway", ("ChartRateControllerAway",), lambda: self._away(f"{RELEASE}-gateway"), 90),
+            Cause(
+                "no database",
+                ("ChartGatewayErrorsFast", "ChartGatewayErrorsSlow", "ChartArchiverDatabase", "ChartArchiverBehind"),
+                lambda: self._away("database", load=True),
+                120,
+            ),
+            Cause(
+                "no broker",
+                ("ChartOutboxStuck", "ChartAgentDisconnected", "ChartLinkRatesUnpublished", "ChartMeasurementsWait"),
+                self._no_broker,
+                180,
+            ),
+            Cause(
+                "no authority",
+                ("ChartAuthorityAway", "ChartRevocationsUnknown"),
+                lambda: self._away(f"{RELEASE}-authority", kind="statefulset"),
+                90,
+            ),
+            Cause("a revoked node", ("ChartNodeRevoked", "ChartNodeUnsigned"), self._revoked, 90),
+        ]
+
+    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._deadline_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Exception):
+                if condition():
+                    return
+            time.sleep(1)
+        self._say(f"alerts: {what}: not well again after {self._deadline_s:.0f} s")
+
+    def _put(self, path: str, body: dict[str, Any]) -> None:
+        with self._trial.rest() as client:
+            client.put(path, json=body).raise_for_status()
+
+    def _delete(self, path: str) -> None:
+        with self._trial.rest() as client:
+            client.delete(path).raise_for_status()
+
+    @contextlib.contextmanager
+    def _away(self, name: str, *, kind: str = "deployment", load: bool = False) -> Iterator[None]:
+        """None of its pods runs. ``load``: while requests are made."""
+        with Load(self._trial.gateway, self._trial.token) if load else contextlib.nullcontext():
+            self._trial.kubectl("-n", NAMESPACE, "scale", kind, name, "--replicas=0")
+            try:
+                yield
+            finally:
+                self._trial.kubectl("-n", NAMESPACE, "scale", kind, name, "--replicas=1")
+                self._await(name, lambda: not self._trial.not_ready())
+
+    @contextlib.contextmanager
+    def _rubbish(self) -> Iterator[None]:
+        self._trial.kubectl("-n", NAMESPACE, "exec", f"deploy/{RELEASE}-registry", "--", "python", "-c", RUBBISH)
+        yield
+
+    @contextlib.contextmanager
+    def _unknown_token(self) -> Iterator[None]:
+        address = self._trial.kubectl(
+            "-n", NAMESPACE, "get", "endpoints", f"{RELEASE}-authority", "-o", "jsonpath={.subsets[0].addresses[0].ip}"
+        )
+        body = {"csr": signing_request(), "token": "0" * 43, "identity": f"node/{CONTROL}"}
+        # Whoever guesses checks no certificate either.
+        answer = httpx.post(f"https://{address}:8443/v1/certificates", json=body, verify=False, timeout=10)  # noqa: S501
+        if answer.status_code != 403:
+            self._say(f"alerts: the token is answered with {answer.status_code}: {answer.text[:200]}")
+        yield
+
+    @contextlib.contextmanager
+    def _link_changed(self, change: Callable[[str], None]) -> Iterator[None]:
+        path = f"/v1/links/{LINK}"
+        with self._trial.rest() as client:
+            found = client.get(path).raise_for_status().json()
+        body = {"to_node": found["to_node"], "capacity_bps": found["capacity_bps"]}
+        change(path)
+        try:
+            yield
+        finally:
+            self._put(path, body)
+
+    def _link_deleted(self) -> AbstractContextManager[None]:
+        return self._link_changed(self._delete)
+
+    def _absurd_capacity(self) -> AbstractContextManager[None]:
+        return self._link_changed(lambda path: self._put(path, {"to_node": FAR, "capacity_bps": ABSURD_BPS}))
+
+    @contextlib.contextmanager
+    def _slow_agent(self) -> Iterator[None]:
+        pods = [one for one in self._trial.pods() if "-agent-" in one["metadata"]["name"]]
+        (pod,) = [one for one in pods if one["spec"]["nodeName"] == CONTROL]
+        container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        node = self._trial.cluster.nodes[CONTROL]
+        for _ in range(2):
+            made: list[str] = []
+            node.ctr("task", "pause", container)
+            try:
+                made = self._requests(6)
+                time.sleep(4)
+            finally:
+                node.ctr("task", "resume", container)
+            time.sleep(2)
+            with self._trial.rest() as client:
+                for identity in made:
+                    client.post(f"/v1/rate-requests/{identity}/release").raise_for_status()
+        yield
+
+    def _requests(self, count: int) -> list[str]:
+        body = {"source": CONTROL, "destination": FAR, "protocol": "tcp", "guaranteed_bps": 100_000}
+        with self._trial.rest() as client:
+            made = [
+                client.post("/v1/rate-requests", json={**body, "destination_port": 7000 + one}) for one in range(count)
+            ]
+        return [one.raise_for_status().json()["id"] for one in made]
+
+    @contextlib.contextmanager
+    def _tunnel_without_ends(self) -> Iterator[None]:
+        self._put("/v1/tunnels/nowhere", {"target_bps": 1_000_000})
+        try:
+            yield
+        finally:
+            self._delete("/v1/tunnels/nowhere")
+
+    @contextlib.contextmanager
+    def _silent_neighbour(self) -> Iterator[None]:
+        """The other node takes no part, and flows towards it ask for more than a minute."""
+        self._put(f"/v1/policies/{FAR}", {"enforcement": "off"})
+        rates = PodRates(self._trial.cluster.plane, "1M", FAR, self._say)
+        try:
+            rates.transfer(rates.pod("receiver")["status"]["podIP"], 80, "cubic")
+            yield
+        finally:
+            self._delete(f"/v1/policies/{FAR}")
+
+    @contextlib.contextmanager
+    def _no_broker(self) -> Iterator[None]:
+        """While measurements are made."""
+        address = self._trial.cluster.lab.address(FAR)
+        body = {"source_node": CONTROL, "destination_node": FAR, "destination_address": address, "sensor": "ping"}
+        self._put("/v1/sensing-configurations/alert", {**body, "period_ms": 2000})
+        time.sleep(10)
+        with self._away("kafka", load=True):
+            yield
+        self._delete("/v1/sensing-configurations/alert")
+
+    @contextlib.contextmanager
+    def _revoked(self) -> Iterator[None]:
+        """Both nodes are revoked, and enrolled again."""
+        with self._trial.rest() as client:
+            body = {"identity": f"node/{FAR}", "reason": "an alert is tried"}
+            client.post("/v1/revocations", json=body).raise_for_status()
+            yield
+            client.post("/v1/enrolments", json={"identity": f"node/{FAR}"}).raise_for_status()
+
+
+def signing_request() -> str:
+    """Of a key that is thrown away."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"node/{CONTROL}")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM).decode()
