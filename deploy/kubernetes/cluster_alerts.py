@@ -191,7 +191,7 @@ class Alerts:
             Cause(
                 "no authority",
                 ("ChartAuthorityAway", "ChartRevocationsUnknown"),
-                lambda: self._away(f"{RELEASE}-authority", kind="statefulset"),
+                lambda: self._away(f"{RELEASE}-authority"),
                 90,
             ),
             Cause("a revoked node", ("ChartNodeRevoked", "ChartNodeUnsigned"), self._revoked, 90),
@@ -215,14 +215,14 @@ class Alerts:
             client.delete(path).raise_for_status()
 
     @contextlib.contextmanager
-    def _away(self, name: str, *, kind: str = "deployment", load: bool = False) -> Iterator[None]:
+    def _away(self, name: str, *, load: bool = False) -> Iterator[None]:
         """None of its pods runs. ``load``: while requests are made."""
         with Load(self._trial.gateway, self._trial.token) if load else contextlib.nullcontext():
-            self._trial.kubectl("-n", NAMESPACE, "scale", kind, name, "--replicas=0")
+            self._trial.kubectl("-n", NAMESPACE, "scale", "deployment", name, "--replicas=0")
             try:
                 yield
             finally:
-                self._trial.kubectl("-n", NAMESPACE, "scale", kind, name, "--replicas=1")
+                self._trial.kubectl("-n", NAMESPACE, "scale", "deployment", name, "--replicas=1")
                 self._await(name, lambda: not self._trial.not_ready())
 
     @contextlib.contextmanager

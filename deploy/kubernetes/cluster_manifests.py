@@ -212,6 +212,8 @@ def traffic(image: str, programs: Path) -> list[Manifest]:
         "command": ["sleep", "infinity"],
         "container": {
             "volumeMounts": [{"name": "programs", "mountPath": "/opt/lab", "readOnly": True}],
+            # To choose BBR and CUBIC for a socket, where the node allows others than its default to root alone.
+            "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}},
         },
         "volumes": [{"name": "programs", "hostPath": {"path": str(programs), "type": "Directory"}}],
     }

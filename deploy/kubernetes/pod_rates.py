@@ -77,12 +77,13 @@ class PodRates:
         """One transfer between the pods; its goodput in bits per second, from its first SYN."""
         sender, receiver = (self.pod(app)["metadata"]["name"] for app in ("sender", "receiver"))
         listening = subprocess.Popen(
-            self._exec(receiver, "receive", "--listen", f"0.0.0.0:{PORT}"), stdout=subprocess.PIPE, text=True
+            self._exec(receiver, seconds, "receive", "--listen", f"0.0.0.0:{PORT}"), stdout=subprocess.PIPE, text=True
         )
         try:
             time.sleep(SETTLE_S)
             more = ["--congestion", congestion] if congestion else []
-            command = self._exec(sender, "send", "--connect", f"{address}:{PORT}", "--duration-s", str(seconds), *more)
+            to = ("--connect", f"{address}:{PORT}", "--duration-s", str(seconds))
+            command = self._exec(sender, seconds, "send", *to, *more)
             sent = subprocess.run(command, capture_output=True, text=True, timeout=seconds + LIMIT_S, check=False)
             if sent.returncode:
                 msg = f"the transfer failed: {sent.stderr.strip()[-500:]}"
@@ -93,9 +94,11 @@ class PodRates:
             listening.wait()
         return json.loads(told)["bytes"] * 8 / seconds
 
-    def _exec(self, pod: str, *arguments: str) -> list[str]:
+    def _exec(self, pod: str, seconds: float, *arguments: str) -> list[str]:
+        # What runs in the pod does not end with kubectl.
+        limited = ["timeout", str(round(seconds + LIMIT_S)), "/opt/lab/bulk", *arguments]
         program = [str(self._plane.tools / "kubernetes"), "kubectl", "--kubeconfig", str(self._plane.kubeconfig)]
-        return [*program, "-n", TRAFFIC, "exec", pod, "--", "/opt/lab/bulk", *arguments]
+        return [*program, "-n", TRAFFIC, "exec", pod, "--", *limited]
 
     def compare(self, turns: int, seconds: float) -> Transfers:
         """As many turns; in every second one the order is reversed (ABBA)."""

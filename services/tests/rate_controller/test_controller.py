@@ -157,7 +157,7 @@ async def test_an_api_server_that_goes_away_loses_nothing(place: Place) -> None:
         await asyncio.sleep(0.3)
         place.cluster.pod("batch", "sender-1", "10.1.0.5")
         place.cluster.away = False
-        await eventually(lambda: place.cluster.status("copy")["state"] == "Enforced", limit_s=15)
+        await eventually(lambda: place.cluster.status("copy")["state"] == "Enforced", limit_s=60)
 
 
 async def test_a_gateway_that_is_away_is_told_and_a_deletion_waits_for_it(place: Place) -> None:
