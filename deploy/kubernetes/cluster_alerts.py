@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import yaml
-from cluster_load import Load
-from cluster_manifests import CONTROL, FAR, IMAGES, NAMESPACE, Manifest, deployment
+from cluster_load import BODY, Load
+from cluster_manifests import CONTROL, FAR, IMAGES, NAMESPACE, Manifest, deployment, kept
+from control_plane import ControlPlaneError
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,6 +34,7 @@ RULES = Path(__file__).resolve().parents[2] / "helm" / "chart" / "files" / "aler
 SCRAPE_S = 2
 FOR_S = 4
 PORT = 9090
+FILES = "/etc/prometheus"
 LINK = f"{CONTROL}:to-{FAR}"
 ABSURD_BPS = 400_000_000_000
 # Records that nobody can read, and one in a node's name that it did not write.
@@ -39,8 +42,9 @@ RUBBISH = """
 import os
 from confluent_kafka import Producer
 producer = Producer({"bootstrap.servers": os.environ["CHART_KAFKA_BOOTSTRAP"]})
-for topic in ("chart.topology.v1", "chart.link-load.v1"):
-    producer.produce(topic, bytes([255, 255, 255]), key=b"alpha")
+producer.produce("chart.topology.v1", bytes([255, 255, 255]), key=b"alpha")
+# A report of loads in the name of alpha, with nothing in it and not signed.
+producer.produce("chart.link-load.v1", bytes([10, 5]) + b"alpha", key=b"alpha")
 raise SystemExit(producer.flush(20))
 """
 
@@ -51,64 +55,47 @@ def alert_names() -> list[str]:
     return [rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule]
 
 
-def prometheus() -> list[Manifest]:
-    """Prometheus with the alerts, which finds what it scrapes by the labels that the chart's PodMonitor names."""
+def prometheus(folder: Path) -> list[Manifest]:
+    """Prometheus with the alerts. ``folder``: where its files are, with the list of what it scrapes, kept by the test
+    (Debian's Prometheus cannot ask Kubernetes).
+    """
     rules = yaml.safe_load(RULES.read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:
             if "for" in rule:
                 rule["for"] = f"{FOR_S}s"
-    meta = "__meta_kubernetes_pod"
+    interval = f"{SCRAPE_S}s"
     configuration = {
-        "global": {"scrape_interval": f"{SCRAPE_S}s", "scrape_timeout": f"{SCRAPE_S}s", "evaluation_interval": "2s"},
-        "rule_files": ["/etc/prometheus/rules.yaml"],
-        "scrape_configs": [
-            {
-                "job_name": "chart",
-                "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [NAMESPACE]}}],
-                "relabel_configs": [
-                    {"source_labels": [source], "regex": kept, "action": "keep"}
-                    for source, kept in (
-                        (f"{meta}_label_app_kubernetes_io_name", "chart"),
-                        (f"{meta}_container_port_name", "http|metrics"),
-                        (f"{meta}_phase", "Running"),
-                    )
-                ]
-                + [{"source_labels": [f"{meta}_name"], "target_label": "pod"}],
-            }
-        ],
+        "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
+        "rule_files": [f"{FILES}/rules.yaml"],
+        "scrape_configs": [{"job_name": "chart", "file_sd_configs": [{"files": [f"{FILES}/targets.json"]}]}],
     }
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": NAMESPACE}}
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "prometheus"},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
-    }
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "prometheus"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "prometheus"},
-        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}],
-    }
-    files = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "prometheus", "namespace": NAMESPACE},
-        "data": {"prometheus.yml": json.dumps(configuration), "rules.yaml": json.dumps(rules)},
-    }
-    pod = deployment(
-        "prometheus",
-        NAMESPACE,
-        IMAGES["prometheus"],
-        node=CONTROL,
-        command=["prometheus", "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"],
-        container={"volumeMounts": [{"name": "files", "mountPath": "/etc/prometheus"}]},
-        serviceAccountName="prometheus",
-        volumes=[{"name": "files", "configMap": {"name": "prometheus"}}],
-    )
-    return [account, role, binding, files, pod]
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    (folder / "prometheus.yml").write_text(json.dumps(configuration))
+    (folder / "rules.yaml").write_text(json.dumps(rules))
+    (folder / "targets.json").write_text("[]")
+    command = ["prometheus", f"--config.file={FILES}/prometheus.yml", "--storage.tsdb.path=/prometheus"]
+    image = IMAGES["prometheus"]
+    return [deployment("prometheus", NAMESPACE, image, node=CONTROL, command=command, **kept(folder, FILES))]
+
+
+def targets(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the chart's ServiceMonitor and PodMonitor select: CHART's ports `http` and `metrics`."""
+    found = []
+    for pod in pods:
+        address = pod["status"].get("podIP")
+        labels = pod["metadata"]["labels"]
+        if (
+            labels.get("app.kubernetes.io/name") != "chart"
+            or labels.get("app.kubernetes.io/component") == "web"
+            or not address
+        ):
+            continue
+        ports = [port for one in pod["spec"]["containers"] for port in one.get("ports", [])]
+        at = [f"{address}:{port['containerPort']}" for port in ports if port.get("name") in ("http", "metrics")]
+        found.append({"targets": at, "labels": {"pod": pod["metadata"]["name"]}})
+    return found
 
 
 @dataclass(frozen=True)
@@ -124,12 +111,16 @@ class Cause:
 class Alerts:
     """Prometheus, and the causes."""
 
-    def __init__(self, trial: Trial, say: Callable[[str], None]) -> None:
-        self._trial, self._say = trial, say
+    def __init__(self, trial: Trial, folder: Path, say: Callable[[str], None]) -> None:
+        """``folder``: as `prometheus` got it."""
+        self._trial, self._folder, self._say = trial, folder, say
         self._deadline_s = 240.0
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Rows of an instant query."""
+        """Rows of an instant query; what is scraped follows the pods with each."""
+        new = self._folder / "targets.new"
+        new.write_text(json.dumps(targets(self._trial.pods())))
+        new.rename(self._folder / "targets.json")
         address = self._trial.kubectl(
             "-n", NAMESPACE, "get", "pods", "-l", "app=prometheus", "-o", "jsonpath={.items[0].status.podIP}"
         )
@@ -154,15 +145,29 @@ class Alerts:
         """Make every cause, one by one; returns the alerts that fired."""
         for cause in self.causes():
             self._say(f"alerts: {cause.what}")
-            started = time.monotonic()
-            with cause.make():
-                while missing := set(cause.alerts) - self.fired():
-                    if time.monotonic() - started > cause.limit_s:
-                        self._say(f"alerts: not fired: {', '.join(sorted(missing))}")
-                        break
-                    time.sleep(1)
-            self._await("pods", lambda: not self._trial.not_ready())
+            try:
+                with cause.make():
+                    self._watch(cause)
+            except (httpx.HTTPError, ControlPlaneError, subprocess.SubprocessError) as error:
+                self._say(f"alerts: {cause.what}: {error}")
+            self._await("everything is well", self._well)
         return self.fired()
+
+    def _watch(self, cause: Cause) -> None:
+        started = time.monotonic()
+        while missing := set(cause.alerts) - self.fired():
+            if time.monotonic() - started > cause.limit_s:
+                self._say(f"alerts: not fired: {', '.join(sorted(missing))}")
+                break
+            time.sleep(1)
+
+    def _well(self) -> bool:
+        """Whether everything is Ready, and a rate can be had."""
+        if self._trial.not_ready():
+            return False
+        with self._trial.rest() as client:
+            answer = client.post("/v1/rate-requests:preview", json={**BODY, "destination_port": 7000})
+            return bool(answer.json()["granted"])
 
     def causes(self) -> list[Cause]:
         """Every cause, in an order in which none hides another."""
@@ -281,10 +286,9 @@ class Alerts:
         yield
 
     def _requests(self, count: int) -> list[str]:
-        body = {"source": CONTROL, "destination": FAR, "protocol": "tcp", "guaranteed_bps": 100_000}
         with self._trial.rest() as client:
             made = [
-                client.post("/v1/rate-requests", json={**body, "destination_port": 7000 + one}) for one in range(count)
+                client.post("/v1/rate-requests", json={**BODY, "destination_port": 7000 + one}) for one in range(count)
             ]
         return [one.raise_for_status().json()["id"] for one in made]
 

@@ -37,6 +37,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd", "unified")
 READY_LIMIT_S = 120.0
 PLUGINS = Path("/usr/lib/cni")
+# Folders of CHART's on a node.
+OWN = ("/run/chart", "/run/chart-trinity", "/var/lib/chart-sensor-pod")
 
 
 def topology(rate_mbit: float, delay_ms: float, loss: float) -> Topology:
@@ -130,10 +132,10 @@ class KubernetesNode:
 
     def _mounts(self) -> str:
         # Another machine would have its own.
-        source = self.state / "run-chart"
-        return (
-            f"mkdir -p {source} /run/chart && mount --bind {source} /run/chart && echo mounted && exec sleep infinity"
-        )
+        mounts = [
+            f"mkdir -p {self.state}/own{path} {path} && mount --bind {self.state}/own{path} {path} && " for path in OWN
+        ]
+        return "".join(mounts) + "echo mounted && exec sleep infinity"
 
     def _inside(self, command: Sequence[str]) -> list[str]:
         assert self._holder is not None

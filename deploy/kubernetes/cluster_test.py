@@ -60,7 +60,17 @@ ROOT = Path(__file__).resolve().parents[2]
 STORES = ("kafka", "database", "prometheus")
 # All is well for so long before alerts are looked at.
 REST_S = 20.0
-ERRORS = (ControlPlaneError, HelmTestError, LabError, subprocess.SubprocessError, httpx.HTTPError, OSError)
+# ValueError: an answer that is no JSON, of what was just ended.
+ERRORS = (
+    ControlPlaneError,
+    HelmTestError,
+    LabError,
+    subprocess.SubprocessError,
+    httpx.HTTPError,
+    OSError,
+    ValueError,
+    LookupError,
+)
 
 
 def say(text: str) -> None:
@@ -362,9 +372,10 @@ def kills(trial: Trial) -> None:
 
 def alerts(trial: Trial) -> None:
     """Whether Prometheus scrapes every part, nothing is alerted while all is well, and alerts fire when it is not."""
-    trial.apply(*prometheus())
+    folder = trial.state / "prometheus"
+    trial.apply(*prometheus(folder))
     until("Prometheus", trial.not_ready)
-    watched = Alerts(trial, say)
+    watched = Alerts(trial, folder, say)
 
     def scraped() -> str:
         silent = watched.silent_targets()

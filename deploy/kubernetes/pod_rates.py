@@ -92,7 +92,11 @@ class PodRates:
         finally:
             listening.kill()
             listening.wait()
-        return json.loads(told)["bytes"] * 8 / seconds
+        try:
+            return float(json.loads(told)["bytes"] * 8 / seconds)
+        except (ValueError, LookupError):
+            msg = f"the receiver tells {told[:200]!r} and not what it got"
+            raise ControlPlaneError(msg) from None
 
     def _exec(self, pod: str, seconds: float, *arguments: str) -> list[str]:
         # What runs in the pod does not end with kubectl.

@@ -27,6 +27,9 @@ from chart.common.database import Connection
 from chart.common.problems import ProblemError
 
 REFUSED = Counter("chart_authority_refused_enrolments_total", "One-time tokens that enrolled nobody", ["reason"])
+for _reason in enrolments.REFUSALS:
+    # From zero on: of a series that begins with its first refusal no increase is seen.
+    REFUSED.labels(reason=_reason)
 
 _log = structlog.get_logger("chart.authority")
 

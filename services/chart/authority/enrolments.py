@@ -35,6 +35,10 @@ def state_of(row: Mapping[str, Any], now_us: int) -> State:
     return "open" if row["expires_at_us"] > now_us else "expired"
 
 
+# Why a token enrols nobody, `refusal`.
+REFUSALS = ("token-unknown", "token-used", "token-withdrawn", "token-expired", "token-of-another")
+
+
 def refusal(row: Mapping[str, Any] | None, claimed: Identity | None, now_us: int) -> ProblemError | None:
     """Why a token does not enrol who comes with it, claiming to be somebody or not; None: it does."""
     if row is None:

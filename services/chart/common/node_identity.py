@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import httpx
 import structlog
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -93,6 +94,10 @@ class NodeIdentity:
 
     async def _keep(self) -> None:
         begin_us, end_us = await asyncio.to_thread(self._times)
+        if not self._shared and end_us and await asyncio.to_thread(self._foreign):
+            # The authority was built anew, and refuses whom the one before it knew.
+            self._say(f"{self._calls.certificate} is of another authority: enrolling again")
+            begin_us = end_us = 0
         ENDS.set(end_us / 1e6)
         now_us = self._clock.now_us()
         if self._shared:
@@ -114,6 +119,12 @@ class NodeIdentity:
         except FileNotFoundError:
             return 0, 0
         return _microseconds(found.not_valid_before_utc), _microseconds(found.not_valid_after_utc)
+
+    def _foreign(self) -> bool:
+        """Whether none of those that certify the authority issued the node's certificate."""
+        found = x509.load_pem_x509_certificate(self._calls.certificate.read_bytes())
+        issuers = x509.load_pem_x509_certificates(self._calls.ca.read_bytes())
+        return not any(_issued(found, one) for one in issuers)
 
     async def _ask(self, *, renewal: bool) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -143,6 +154,14 @@ def _off(begin_us: int, end_us: int, now_us: int) -> str:
     if begin_us > now_us:
         return f"it is not valid before {_moment(begin_us)}, and it is {_moment(now_us)} here: a clock is off"
     return f"it expired at {_moment(end_us)}, and it is {_moment(now_us)} here: a clock is off, or its agent is away"
+
+
+def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _request(node: str, key: ec.EllipticCurvePrivateKey) -> str:

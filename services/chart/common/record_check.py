@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import random
 import time
 from collections import Counter as Tally
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import httpx
 import structlog
@@ -251,4 +252,7 @@ def from_settings(settings: BaseServiceSettings) -> RecordCheck | None:
     """The check that the settings ask for; None: everything is taken."""
     if settings.record_authentication == "off":
         return None
+    # From zero on: of a series that begins with its first refusal no increase is seen.
+    for topic, reason in itertools.product(record_mac.NODE_WRITTEN, get_args(record_mac.Reason)):
+        REFUSED.labels(topic, reason)
     return RecordCheck(AuthorityKeys(settings), settings.record_authentication)

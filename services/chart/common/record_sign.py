@@ -25,7 +25,9 @@ ASK_EVERY_S = 5.0
 SOONEST_S = 0.2
 AFTER_A_FAILURE_S = 1.0
 
-HELD = Gauge("chart_node_record_key_valid", "1 while this process holds a key to sign the node's records with")
+HELD = Gauge(
+    "chart_node_record_key_valid", "1 while this process holds a key to sign the node's records with", ["node"]
+)
 
 _log = structlog.get_logger("chart.streams")
 
@@ -118,7 +120,7 @@ class RecordSigner:
                 pause_s = AFTER_A_FAILURE_S
             else:
                 pause_s = min(ASK_EVERY_S, max(SOONEST_S, (renew_at_us - self._clock.now_us()) / 1e6))
-            HELD.set(self.signs)
+            HELD.labels(node=self._node).set(self.signs)
             await self._clock.sleep(pause_s)
 
     async def _ask(self) -> int:

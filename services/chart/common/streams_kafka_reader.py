@@ -87,6 +87,9 @@ class KafkaSubscription:
         on_partitions: Callable[[frozenset[Partition]], None] | None,
     ) -> None:
         self.topics = topics
+        for topic in topics:
+            # From zero on: of a series that begins with its first record no increase is seen.
+            UNREADABLE.labels(topic=topic)
         self._broker = broker
         self._group = group
         self._start = start

@@ -91,6 +91,23 @@ async def test_a_pod_of_its_own_enrols_signs_and_ends_with_its_node(place: Place
     await check.close()
 
 
+async def test_a_certificate_of_an_authority_that_is_no_more_is_replaced(place: Place, tmp_path: Path) -> None:
+    made = await place.operator.post("/v1/enrolments", json={"identity": "node/alpha", "life_s": 60})
+    token = tmp_path / "token"
+    token.write_text(made.json()["token"])
+    other, key, folder = OtherAuthority(), new_key(), tmp_path / "pod" / "identity"
+    folder.mkdir(parents=True)
+    name = x509.Name([])
+    life = datetime.timedelta(hours=24)
+    left = sign_certificate(other.key, other.certificate.subject, name, key, "spiffe://chart.local/node/alpha", life)
+    (folder / "node.pem").write_bytes(left.public_bytes(serialization.Encoding.PEM))
+    (folder / "node.key").write_bytes(key_pem(key))
+    settings = Settings(tmp_path / "pod", place.url, place.ca_file, enrolment_token_file=token)
+    async with beside(settings) as (signer, calls):
+        await eventually(lambda: signer.signs)
+        assert x509.load_pem_x509_certificate(calls.certificate.read_bytes()).serial_number != left.serial_number
+
+
 async def test_the_agents_certificate_is_used_and_taken_anew(place: Place, tmp_path: Path) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()

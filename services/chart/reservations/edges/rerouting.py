@@ -28,6 +28,10 @@ OFF_PATH = Counter(
     "Requests whose packets nodes saw leave by a link that is not committed",
     ["cause"],
 )
+AGAINST_ROUTES, ROUTE_CHANGE = "against-routes", "route-change"
+for _cause in (AGAINST_ROUTES, ROUTE_CHANGE):
+    # From zero on: of a series that begins with its first event no increase is seen.
+    OFF_PATH.labels(cause=_cause)
 
 _log = structlog.get_logger("chart.reservations")
 
@@ -61,7 +65,7 @@ class Rerouting:
         for before, after in changes:
             seen = off_path(after)
             if seen and not off_path(before):
-                OFF_PATH.labels(cause="against-routes" if after.observed else "route-change").inc()
+                OFF_PATH.labels(cause=AGAINST_ROUTES if after.observed else ROUTE_CHANGE).inc()
                 _log.warning("packets of a request leave the path of its commitment", request=after.id, seen=seen)
             if (before.observed or after.observed) and engine.strays(network, after):
                 astray.append(after)
