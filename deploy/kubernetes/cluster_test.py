@@ -384,11 +384,13 @@ def alerts(trial: Trial) -> None:
     until("what Prometheus scrapes", scraped, 60)
     trial.figure("targets_not_scraped", len(watched.silent_targets()), "count", "0")
     trial.figure("targets_not_scraped_tried", watched.targets(), "count")
+    watched.begin()
     time.sleep(REST_S)
     at_rest = watched.fired()
     if at_rest:
         say(f"alerts although all is well: {', '.join(sorted(at_rest))}")
     trial.figure("alerts_at_rest", len(at_rest), "count", "0")
+    watched.begin()
     every = alert_names()
     fired = watched.run() & set(every)
     say(f"alerts that did not fire: {', '.join(sorted(set(every) - fired))}")
