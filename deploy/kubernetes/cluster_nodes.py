@@ -37,8 +37,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd", "unified")
 READY_LIMIT_S = 120.0
 PLUGINS = Path("/usr/lib/cni")
-# Folders of CHART's on a node.
-OWN = ("/run/chart", "/run/chart-trinity", "/var/lib/chart-sensor-pod")
+# Folders of CHART on a node. Agents of one kernel share /run/chart-trinity.
+OWN = ("/run/chart", "/var/lib/chart-sensor-pod")
 
 
 def topology(rate_mbit: float, delay_ms: float, loss: float) -> Topology:
