@@ -58,8 +58,8 @@ TENANT = "batch"
 ROOT = Path(__file__).resolve().parents[2]
 # Of what a cluster has beside CHART; what is killed is CHART's own and these.
 STORES = ("kafka", "database", "prometheus")
-# All is well for so long before alerts are looked at.
-REST_S = 20.0
+# All is well for so long, after a moment, and alerts are looked at.
+SETTLE_S, REST_S = 15.0, 30.0
 # ValueError: an answer that is no JSON, of what was just ended.
 ERRORS = (
     ControlPlaneError,
@@ -370,29 +370,36 @@ def kills(trial: Trial) -> None:
     trial.figure("lost_in_kills_tried", load.made, "count")
 
 
-def alerts(trial: Trial) -> None:
-    """Whether Prometheus scrapes every part, nothing is alerted while all is well, and alerts fire when it is not."""
+def watched(trial: Trial) -> Alerts:
+    """Prometheus in the cluster: whether it scrapes every part, and alerts nothing while all is well."""
     folder = trial.state / "prometheus"
     trial.apply(*prometheus(folder))
     until("Prometheus", trial.not_ready)
-    watched = Alerts(trial, folder, say)
+    found = Alerts(trial, folder, say)
 
     def scraped() -> str:
-        silent = watched.silent_targets()
-        return f"not scraped: {', '.join(silent)}" if silent or not watched.targets() else ""
+        silent = found.silent_targets()
+        return f"not scraped: {', '.join(silent)}" if silent or not found.targets() else ""
 
     until("what Prometheus scrapes", scraped, 60)
-    trial.figure("targets_not_scraped", len(watched.silent_targets()), "count", "0")
-    trial.figure("targets_not_scraped_tried", watched.targets(), "count")
-    watched.begin()
+    trial.figure("targets_not_scraped", len(found.silent_targets()), "count", "0")
+    trial.figure("targets_not_scraped_tried", found.targets(), "count")
+    # What is not scraped yet is missing, and that is alerted.
+    time.sleep(SETTLE_S)
+    found.begin()
     time.sleep(REST_S)
-    at_rest = watched.fired()
+    at_rest = found.fired()
     if at_rest:
         say(f"alerts although all is well: {', '.join(sorted(at_rest))}")
     trial.figure("alerts_at_rest", len(at_rest), "count", "0")
-    watched.begin()
+    return found
+
+
+def alerts(trial: Trial, in_prometheus: Alerts) -> None:
+    """Alerts fire when there is something to alert."""
+    in_prometheus.begin()
     every = alert_names()
-    fired = watched.run() & set(every)
+    fired = in_prometheus.run() & set(every)
     say(f"alerts that did not fire: {', '.join(sorted(set(every) - fired))}")
     trial.figure("alerts_fired_share", round(len(fired) / len(every), 3), "ratio", "1")
     trial.figure("alerts_fired_share_tried", len(every), "count")
@@ -501,13 +508,14 @@ def run(trial: Trial, arguments: argparse.Namespace) -> None:
     trial.figure("pods_not_ready", len(trial.not_ready()), "count", "0")
     register(trial)
     trial.figure("request_to_enforced_ms", round(enforced(trial) * 1e3), "ms", "<= 1000")
+    in_prometheus = watched(trial)
     wrong: list[str] = []
     # Each of them is tried, also after one that failed.
     for name, part in (
         ("pods' rates", lambda: pod_rates(trial, arguments.pairs, arguments.seconds)),
         ("RateRequest", lambda: rate_request(trial, arguments.seconds)),
         ("kills", lambda: kills(trial)),
-        ("alerts", lambda: alerts(trial)),
+        ("alerts", lambda: alerts(trial, in_prometheus)),
     ):
         try:
             part()
