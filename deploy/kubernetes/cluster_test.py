@@ -463,7 +463,9 @@ def kernel_state(trial: Trial) -> dict[str, str]:
         found[f"{name}: devices"] = node.exec(["sh", "-c", "ip -o link | grep -v veth | cut -d: -f2"])
         group = f"/sys/fs/cgroup/unified/chart-cluster-{name}/kubepods"
         found[f"{name}: programs of the group"] = node.exec(["bpftool", "cgroup", "show", group])
-        found[f"{name}: /run/chart"] = node.exec(["sh", "-c", "ls /run/chart | grep -v state | head"])
+        # Certificate, key and mode of the node stay there: docs/kubernetes.md.
+        found[f"{name}: sockets"] = node.exec(["find", "/run/chart", "-type", "s"])
+        found[f"{name}: pinned"] = node.exec(["find", "/sys/fs/bpf", "-name", "*chart*"])
     return found
 
 
