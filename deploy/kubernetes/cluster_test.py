@@ -382,6 +382,8 @@ def watched(trial: Trial) -> Alerts:
         return f"not scraped: {', '.join(silent)}" if silent or not found.targets() else ""
 
     until("what Prometheus scrapes", scraped, 60)
+    unsigned = "chart_agent_records_signed_ratio == 0 or chart_node_record_key_valid == 0"
+    until("keys of every node", lambda: [one["metric"].get("pod") for one in found.query(unsigned)], 120)
     trial.figure("targets_not_scraped", len(found.silent_targets()), "count", "0")
     trial.figure("targets_not_scraped_tried", found.targets(), "count")
     # What is not scraped yet is missing, and that is alerted.
