@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 RULES = Path(__file__).resolve().parents[2] / "helm" / "chart" / "files" / "alerts.yaml"
 SCRAPE_S = 2
 FOR_S = 4
+# Everything is well again within this after each cause.
+WELL_LIMIT_S = 240.0
 PORT = 9090
 FILES = "/etc/prometheus"
 # Records that nobody can read, and one in a node's name that it did not write.
@@ -112,7 +114,6 @@ class Alerts:
     def __init__(self, trial: Trial, folder: Path, say: Callable[[str], None]) -> None:
         """``folder``: as `prometheus` got it."""
         self._trial, self._folder, self._say = trial, folder, say
-        self._deadline_s = 240.0
         self._began = time.monotonic()
 
     def begin(self) -> None:
@@ -209,13 +210,13 @@ class Alerts:
         ]
 
     def _await(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._deadline_s
+        deadline = time.monotonic() + WELL_LIMIT_S
         while time.monotonic() < deadline:
             with contextlib.suppress(Exception):
                 if condition():
                     return
             time.sleep(1)
-        self._say(f"alerts: {what}: not well again after {self._deadline_s:.0f} s")
+        self._say(f"alerts: {what}: not well again after {WELL_LIMIT_S:.0f} s")
 
     def _put(self, path: str, body: dict[str, Any]) -> None:
         with self._trial.rest() as client:

@@ -23,13 +23,12 @@ from chart.authority.schemas import Certificate, RevocationBody
 from chart.authority.service_accounts import Account
 from chart.authority.trust import is_revoked
 from chart.common import audit
+from chart.common.counters import from_zero
 from chart.common.database import Connection
 from chart.common.problems import ProblemError
 
 REFUSED = Counter("chart_authority_refused_enrolments_total", "One-time tokens that enrolled nobody", ["reason"])
-for _reason in enrolments.REFUSALS:
-    # From zero on: of a series that begins with its first refusal no increase is seen.
-    REFUSED.labels(reason=_reason)
+from_zero(REFUSED, enrolments.REFUSALS)
 
 _log = structlog.get_logger("chart.authority")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import random
 import time
 from collections import Counter as Tally
@@ -27,6 +26,7 @@ from prometheus_client import Counter, Gauge
 
 from chart.common import record_mac
 from chart.common.authority_calls import AuthorityCalls
+from chart.common.counters import from_zero
 from chart.common.record_mac import RecordMacError
 from chart.common.service_identity import ServiceIdentity
 from chart.common.settings import BaseServiceSettings
@@ -252,7 +252,5 @@ def from_settings(settings: BaseServiceSettings) -> RecordCheck | None:
     """The check that the settings ask for; None: everything is taken."""
     if settings.record_authentication == "off":
         return None
-    # From zero on: of a series that begins with its first refusal no increase is seen.
-    for topic, reason in itertools.product(record_mac.NODE_WRITTEN, get_args(record_mac.Reason)):
-        REFUSED.labels(topic, reason)
+    from_zero(REFUSED, record_mac.NODE_WRITTEN, get_args(record_mac.Reason))
     return RecordCheck(AuthorityKeys(settings), settings.record_authentication)

@@ -29,6 +29,7 @@ from tenacity.retry import retry_base
 
 from chart.common import broker_access, kafka_properties
 from chart.common.catalogue import DLQ_SUFFIX
+from chart.common.counters import from_zero
 from chart.common.identity_files import IdentityFiles
 from chart.common.record_mac import RecordMacError
 from chart.common.records import (
@@ -87,9 +88,7 @@ class KafkaSubscription:
         on_partitions: Callable[[frozenset[Partition]], None] | None,
     ) -> None:
         self.topics = topics
-        for topic in topics:
-            # From zero on: of a series that begins with its first record no increase is seen.
-            UNREADABLE.labels(topic=topic)
+        from_zero(UNREADABLE, topics)
         self._broker = broker
         self._group = group
         self._start = start

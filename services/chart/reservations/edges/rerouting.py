@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import structlog
 from prometheus_client import Counter
 
+from chart.common.counters import from_zero
 from chart.reservations.decisions import engine, messages, preemption
 from chart.reservations.decisions.jobs import Relieve, Reroute
 from chart.reservations.decisions.network import Network
@@ -29,9 +30,7 @@ OFF_PATH = Counter(
     ["cause"],
 )
 AGAINST_ROUTES, ROUTE_CHANGE = "against-routes", "route-change"
-for _cause in (AGAINST_ROUTES, ROUTE_CHANGE):
-    # From zero on: of a series that begins with its first event no increase is seen.
-    OFF_PATH.labels(cause=_cause)
+from_zero(OFF_PATH, (AGAINST_ROUTES, ROUTE_CHANGE))
 
 _log = structlog.get_logger("chart.reservations")
 
