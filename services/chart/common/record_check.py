@@ -15,6 +15,7 @@ import base64
 import random
 import time
 from collections import Counter as Tally
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
@@ -31,8 +32,9 @@ from chart.common.record_mac import RecordMacError
 from chart.common.service_identity import ServiceIdentity
 from chart.common.settings import BaseServiceSettings
 
-# An epoch that is not known is asked for at most this often, for each node.
+# An epoch that is not known is asked for once in so long on average, and at most so often in a row, for each node.
 ASK_EVERY_S = 1.0
+ASK_IN_A_ROW = 4
 # Pause after each call that failed: a connection that the authority closed is no reason to refuse a record.
 ASK_AGAIN_S = (0.1, 0.0)
 # Nodes that were revoked are believed no more after this.
@@ -125,8 +127,9 @@ class RecordCheck:
     source: KeySource
     mode: Literal["observe", "require"]
     _keys: dict[str, dict[int, tuple[bytes, int]]] = field(default_factory=dict)
-    _asked_at: dict[str, float] = field(default_factory=dict)
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # When each node's keys were asked for last, the oldest first, and the calls that are under way.
+    _asked_at: dict[str, deque[float]] = field(default_factory=dict)
+    _asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     # When it is read next who is revoked, when it was read last, and how often in a row it could not be since.
     _review_at: float = field(default_factory=lambda: time.monotonic() + REVIEW_EVERY_S)
     _known_at: float = field(default_factory=time.monotonic)
@@ -142,7 +145,8 @@ class RecordCheck:
     async def check(
         self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str], value: Message | None = None
     ) -> None:
-        """Return when the record may be taken.
+        """Return when the record may be taken. Who gives up waiting may check the same record again: the call for its key
+        goes on, and the answer is kept.
 
         Raises:
             RecordMacError: it is not authentic, or that cannot be known now; in mode require only.
@@ -164,8 +168,9 @@ class RecordCheck:
 
     async def close(self) -> None:
         """Nothing is checked any more."""
-        if self._review is not None:
-            self._review.cancel()
+        for task in (self._review, *self._asking.values()):
+            if task is not None:
+                task.cancel()
         await self.source.close()
 
     def _note(self, topic: str, key: str, node: str, error: RecordMacError) -> None:
@@ -189,14 +194,26 @@ class RecordCheck:
             # Beside the records: none of them waits for an authority that is slow.
             self._review = asyncio.create_task(self._drop_revoked())
         found = self._held(mac)
-        if found is None:
+        if found is None and (asking := self._asked(mac.node)) is not None:
             # A record that comes while its key is asked for waits for the answer.
-            async with self._lock:
-                if time.monotonic() - self._asked_at.get(mac.node, float("-inf")) > ASK_EVERY_S:
-                    self._asked_at[mac.node] = time.monotonic()
-                    await self._ask(mac.node)
-                found = self._held(mac)
+            await asyncio.shield(asking)
+            found = self._held(mac)
         return found
+
+    def _asked(self, node: str) -> asyncio.Task[None] | None:
+        """The call for a node's keys; None: there were too many lately."""
+        if node in self._asking:
+            return self._asking[node]
+        if len(self._asked_at) > 100_000:
+            self._asked_at.clear()
+        lately = self._asked_at.setdefault(node, deque(maxlen=ASK_IN_A_ROW))
+        now = time.monotonic()
+        if len(lately) == ASK_IN_A_ROW and now - lately[0] < ASK_IN_A_ROW * ASK_EVERY_S:
+            return None
+        lately.append(now)
+        asking = self._asking[node] = asyncio.create_task(self._ask(node))
+        asking.add_done_callback(lambda _: self._asking.pop(node, None))
+        return asking
 
     async def _drop_revoked(self) -> None:
         try:
@@ -236,8 +253,6 @@ class RecordCheck:
         return key if until_us > time.time_ns() // 1000 else None
 
     async def _ask(self, node: str) -> None:
-        if len(self._asked_at) > 100_000:
-            self._asked_at.clear()
         for pause_s in ASK_AGAIN_S:
             try:
                 self._keys[node] = await self.source.keys(node)

@@ -303,8 +303,12 @@ class KafkaSubscription:
         self._note_progress()
         while True:
             while self._fetched:
-                message = self._fetched.popleft()
+                # It leaves the queue when it has been read: who gives up while its check waits finds it again.
+                message = self._fetched[0]
                 record = self._read_plainly(message) or await self._read(message)
+                if not self._fetched:
+                    raise StopAsyncIteration  # closed in the meantime
+                self._fetched.popleft()
                 if message.error() is None:
                     self._handed_out = (message.topic(), message.partition()), message.offset() + 1
                 if record is not None:

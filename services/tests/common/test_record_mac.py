@@ -76,6 +76,41 @@ async def test_records_that_come_while_their_key_is_asked_for_wait_for_it() -> N
     assert source.asked == 1
 
 
+async def test_who_gives_up_while_a_key_is_asked_for_gets_it_the_next_time() -> None:
+    source = Source()
+    check = RecordCheck(source, "require")
+    answer, keys = asyncio.Event(), source.keys
+
+    async def slow(node: str) -> dict[int, tuple[bytes, int]]:
+        await answer.wait()
+        return await keys(node)
+
+    source.keys = slow  # type: ignore[method-assign]
+    for _ in range(2 * record_check.ASK_IN_A_ROW):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(check.check(TOPIC, "alpha", b"hello", written("alpha")), 0.01)
+    answer.set()
+    await check.check(TOPIC, "alpha", b"hello", written("alpha"))
+    assert source.asked == 1
+
+
+async def test_epochs_that_are_not_known_are_asked_for_a_few_times_in_a_row_and_then_once_a_second() -> None:
+    source = Source()
+    check = RecordCheck(source, "require")
+    for _ in range(3 * record_check.ASK_IN_A_ROW):
+        with pytest.raises(RecordMacError, match="not accepted"):
+            await check.check(TOPIC, "alpha", b"hello", written("alpha", epoch=8))
+    assert source.asked == record_check.ASK_IN_A_ROW
+    # A key that began in the meantime is found as soon as there is room for another call.
+    source.asked = 0
+    asked_at = check._asked_at["alpha"]
+    asked_at[0] -= record_check.ASK_IN_A_ROW * record_check.ASK_EVERY_S
+    for _ in range(3):
+        with pytest.raises(RecordMacError, match="not accepted"):
+            await check.check(TOPIC, "alpha", b"hello", written("alpha", epoch=9))
+    assert source.asked == 1
+
+
 async def test_a_call_that_fails_once_refuses_nothing() -> None:
     source = Source()
     keys, failed = source.keys, 0

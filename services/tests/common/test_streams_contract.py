@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 import pytest_asyncio
 
-from chart.common import telemetry
+from chart.common import record_mac, telemetry
 from chart.common.clock import FakeClock
+from chart.common.record_check import RecordCheck
 from chart.common.streams import Broker, KafkaBroker, LocalBroker, Record, StreamRejected, Subscription
-from chart.v1 import link_load_pb2, policy_pb2
+from chart.v1 import link_load_pb2, node_state_pb2, policy_pb2
 from support.kafka import fresh_catalogue
 from support.waiting import eventually
 
@@ -271,4 +274,40 @@ async def test_kafka_refuses_a_record_that_is_too_large_for_good(kafka_bootstrap
     broker = KafkaBroker(kafka_bootstrap, catalogue=catalogue)
     with pytest.raises(StreamRejected):
         await broker.publish(names["state"], "x", policy("x" * 3_000_000))
+    await broker.close()
+
+
+class SlowKeys:
+    """Keys of a node that the authority tells only when it is let."""
+
+    def __init__(self) -> None:
+        self.answered = asyncio.Event()
+
+    async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
+        await self.answered.wait()
+        return {7: (node.encode(), time.time_ns() // 1000 + 60_000_000)}
+
+    async def enrolled(self) -> frozenset[str]:
+        return frozenset({"alpha"})
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.contract
+async def test_who_gives_up_while_a_record_is_checked_reads_it_the_next_time(kafka_bootstrap: str) -> None:
+    source = SlowKeys()
+    broker = KafkaBroker(kafka_bootstrap, record_check=RecordCheck(source, "require"))
+    topic, key = "chart.node-state.v1", "alpha"
+    async with broker.subscribe([topic], start="latest") as subscription:
+        for number in range(3):
+            state = node_state_pb2.NodeState(node=key, reported_at_us=number)
+            code = record_mac.header(key, 7, key.encode(), topic, key, state.SerializeToString())
+            await broker.publish(topic, key, state, headers={record_mac.HEADER: code})
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(subscription), 1.0)
+        source.answered.set()
+        read = [cast(node_state_pb2.NodeState, record.value).reported_at_us for record in await take(subscription, 3)]
+    assert read == [0, 1, 2]
     await broker.close()
