@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import psycopg
 import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -55,7 +56,7 @@ class BrokerRights:
         self._open = bootstrap.startswith("local:")
 
     async def run(self) -> None:
-        """Compare until cancelled; survives an absent broker."""
+        """Compare until cancelled; survives an absent broker and an absent database."""
         if self._open:  # the streams are in this process
             await asyncio.Event().wait()
 
@@ -64,7 +65,7 @@ class BrokerRights:
             self._away = True
             _log.warning("the broker's rules cannot be compared, trying again", reason=_words(error))
 
-        await for_ever(self._follow, (KafkaException, RulesNotInForceError, OSError), told, RETRY_S)
+        await for_ever(self._follow, (KafkaException, RulesNotInForceError, psycopg.Error, OSError), told, RETRY_S)
 
     async def _follow(self) -> None:
         asked = self._asked
@@ -97,6 +98,7 @@ class BrokerRights:
 
         Raises:
             KafkaException: the broker does not answer or refuses.
+            psycopg.Error: the database does not answer.
             RulesNotInForceError: it does not follow.
         """
         async with self._pool.connection() as connection:

@@ -145,8 +145,8 @@ class RecordCheck:
     async def check(
         self, topic: str, key: str, payload: bytes | None, headers: Mapping[str, str], value: Message | None = None
     ) -> None:
-        """Return when the record may be taken. Who gives up waiting may check the same record again: the call for its key
-        goes on, and the answer is kept.
+        """Return when the record may be taken. Who gives up may check the same record again: the call for its key goes
+        on, and the answer is kept.
 
         Raises:
             RecordMacError: it is not authentic, or that cannot be known now; in mode require only.
