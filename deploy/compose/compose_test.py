@@ -26,6 +26,7 @@ from typing import Any
 import httpx
 import observability
 import page
+import threatened
 import trust
 from installation import (
     AGENTS,
@@ -117,8 +118,10 @@ def restored(installation: Installation, folder: Path, demonstration: str) -> li
     ]
 
 
-def run(installation: Installation, following: str | None, scratch: Path) -> list[dict[str, Any]]:
-    """Everything on a platform that this brings up; `following` is the version to upgrade to."""
+def run(installation: Installation, following: str | None, scratch: Path, details: Path) -> list[dict[str, Any]]:
+    """Everything on a platform that this brings up; `following` is the version to upgrade to, `details` gets what was
+    tried against it.
+    """
     up_s = bring_up(installation)
     say(f"everything is up and healthy after {up_s:.0f} s")
     least_rights(installation)
@@ -139,7 +142,7 @@ def run(installation: Installation, following: str | None, scratch: Path) -> lis
             figures.append(figure("measurements_lost_in_upgrade", measurements, "measurements", "= 0"))
             wait_enforced(rest, request["id"])
             least_rights(installation)
-        figures += trusted(installation, rest)
+        figures += trusted(installation, rest, details)
         wait_enforced(rest, request["id"])
     figures += restored(installation, scratch, request["id"])
     installation.compose("down", "--volumes", limit_s=180)
@@ -149,8 +152,8 @@ def run(installation: Installation, following: str | None, scratch: Path) -> lis
     return [*figures, figure("install_page_s", time.monotonic() - started, "s")]
 
 
-def trusted(installation: Installation, rest: httpx.Client) -> list[dict[str, Any]]:
-    """Take the records of enrolled nodes alone from now on, and try what others write.
+def trusted(installation: Installation, rest: httpx.Client, details: Path) -> list[dict[str, Any]]:
+    """Take the records of enrolled nodes alone from now on, and try what others write, forge and steal.
 
     Raises:
         trust.TrustError: what is wrong.
@@ -173,7 +176,9 @@ def trusted(installation: Installation, rest: httpx.Client) -> list[dict[str, An
             raise ComposeTestError(msg)
     trust.tokens_are_good_once(installation, *NODES)
     say("a token is good once, and its agent says so")
-    return [figure(name, *facts) for name, facts in found.items()]
+    tried = threatened.figures(installation, details)
+    say(", ".join(f"{one['name']} {one['value']:g}" for one in tried))
+    return [*(figure(name, *facts) for name, facts in found.items()), *tried]
 
 
 def wait_enforced(rest: httpx.Client, identity: str) -> None:
@@ -211,7 +216,8 @@ def main() -> int:
         try:
             make_cgroups()
             with tempfile.TemporaryDirectory(prefix="chart-compose-") as scratch:
-                figures = run(installation, arguments.tag if arguments.previous else None, Path(scratch))
+                following = arguments.tag if arguments.previous else None
+                figures = run(installation, following, Path(scratch), arguments.report.with_name("threats.json"))
         except Exception:
             logs = arguments.report.with_name("services.log")
             logs.write_text(installation.compose("logs", "--no-color", limit_s=120), encoding="utf-8")

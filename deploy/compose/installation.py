@@ -91,6 +91,7 @@ class Installation:
         self.prometheus = f"http://127.0.0.1:{prometheus}"
         self.tag = tag
         self.bootstrap = f"127.0.0.1:{kafka}"
+        self.authority = f"127.0.0.1:{authority}"
         self._administrator = secrets.token_hex(16)
         self._application = secrets.token_hex(16)
         self._environment = {
@@ -140,6 +141,11 @@ class Installation:
         self.compose("up", "-d")
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What programs of deploy/compose are told."""
+        return {**self._environment, **self._given, "CHART_TAG": self.tag}
+
+    @property
     def needs_identity(self) -> bool:
         """Whether the broker takes enrolled nodes alone."""
         return BEFORE not in self._environment["LAYERS"]
@@ -158,8 +164,7 @@ class Installation:
         Raises:
             page.PageError: one failed.
         """
-        given = {**self._environment, **self._given, "CHART_TAG": self.tag}
-        return page.follow(given, UP_LIMIT_S)
+        return page.follow(self.environment, UP_LIMIT_S)
 
     def address(self, service: str) -> str:
         """Where a service's container is in the network of the platform."""
@@ -175,11 +180,10 @@ class Installation:
         return self._run(BACKUP, *arguments, limit_s=UP_LIMIT_S).strip()
 
     def _run(self, program: str, *arguments: str, limit_s: float) -> str:
-        environment = {**self._environment, **self._given, "CHART_TAG": self.tag}
         done = subprocess.run(
             [program, *arguments],
             cwd=ROOT,
-            env=environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=limit_s,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from chart_lab.platform.settings import PlatformSettings
 from support.authority import Place
 
 ANSWER_S = 8.0
@@ -16,7 +15,16 @@ ANSWER_S = 8.0
 Settings = dict[str, Any]
 
 
-def as_node(settings: PlatformSettings, place: Place, files: tuple[str, str], **more: str | int) -> Settings:
+class Installed(Protocol):
+    """What trials need to know of an installation."""
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """Where nodes reach the broker."""
+        ...
+
+
+def as_node(settings: Installed, place: Place, files: tuple[str, str], **more: str | int) -> Settings:
     """librdkafka's settings of who has these files (certificate, key)."""
     certificate, key = files
     return {

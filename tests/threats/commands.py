@@ -31,7 +31,7 @@ from chart_lab.platform.programs import SERVICES
 from chart_lab.platform.settings import PlatformSettings
 from support.authority import OtherAuthority, Place
 from threats import hostile
-from threats.clients import ANSWER_S, admitted, as_node, written
+from threats.clients import ANSWER_S, Installed, admitted, as_node, written
 from threats.impostors import Findings
 
 # No service takes that long to find out that it may not start.
@@ -84,7 +84,7 @@ def _administration(admin: AdminClient, node: str) -> Iterator[tuple[str, Callab
         yield f"a right to {topic} given", partial(permit, topic)
 
 
-def by_node(settings: PlatformSettings, place: Place, node: str, victim: str) -> Findings:
+def by_node(settings: Installed, place: Place, node: str, victim: str) -> Findings:
     """A stolen node certificate tries every command; others try with another authority's, with none, and in plain."""
     found = Findings()
     stolen = as_node(settings, place, place.files(f"node-{node}"))
@@ -126,7 +126,7 @@ def by_node(settings: PlatformSettings, place: Place, node: str, victim: str) ->
 class Revoked:
     """A node that writes and reads all the time, until nothing of that is answered any more."""
 
-    def __init__(self, settings: PlatformSettings, place: Place, files: tuple[str, str], node: str) -> None:
+    def __init__(self, settings: Installed, place: Place, files: tuple[str, str], node: str) -> None:
         self._node = node
         self._producer = admitted(as_node(settings, place, files, **{"linger.ms": "0"}), "chart.node-state.v1", node)
         self._consumer = Consumer(as_node(settings, place, files, **{"group.id": broker_access.UNGROUPED}))
@@ -167,7 +167,7 @@ class Revoked:
         self._consumer.close()
 
 
-async def shut_out_s(settings: PlatformSettings, place: Place) -> float:
+async def shut_out_s(settings: Installed, place: Place) -> float:
     """From the revocation of a node to the last answer of the broker on its open connections, seconds."""
     files = await place.enrol("node/leaver")
     leaver = await asyncio.to_thread(Revoked, settings, place, files, "leaver")

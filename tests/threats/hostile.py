@@ -78,22 +78,16 @@ class Issuer:
 
     def forged(self) -> dict[str, str]:
         """Each with one fault."""
-        head, body, signature = self.token().split(".")
-        other = _part({**json.loads(_octets(body)), "sub": "someone-else"})
         past = int(time.time()) - 60
         public = self.jwks()["keys"][0]["x"].encode().ljust(64)
         return {
-            "algorithm none": f"{_part({'alg': 'none'})}.{body}.",
-            "no signature": f"{head}.{body}.",
-            "altered": f"{head}.{other}.{signature}",
-            "public key as secret": jwt.encode({"sub": "m"}, public, algorithm="HS256"),
+            **altered(self.token(), public),
             "key of another": self.token(key=Ed25519PrivateKey.generate()),
             "wrong audience": self.token(aud="other"),
             "no audience": self.token(aud=None),
             "wrong issuer": self.token(iss="https://elsewhere.example"),
             "expired": self.token(exp=past),
             "without end": self.token(exp=None),
-            "no token": "x.y.z",
         }
 
     def close(self) -> None:
@@ -107,6 +101,19 @@ def _part(value: dict[str, Any]) -> str:
 
 def _octets(part: str) -> bytes:
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def altered(token: str, public: bytes) -> dict[str, str]:
+    """What anybody can make of a good token and the public key of who issued it, each with one fault."""
+    head, body, signature = token.split(".")
+    claims = json.loads(_octets(body))
+    return {
+        "algorithm none": f"{_part({'alg': 'none'})}.{body}.",
+        "no signature": f"{head}.{body}.",
+        "altered": f"{head}.{_part({**claims, 'sub': 'someone-else'})}.{signature}",
+        "public key as secret": jwt.encode(claims, public, algorithm="HS256"),
+        "no token": "x.y.z",
+    }
 
 
 async def _enrols(client: httpx.AsyncClient, token: str) -> bool:
@@ -127,9 +134,6 @@ async def tokens(place: Place, issuer: Issuer) -> tuple[Findings, set[str]]:
     node = await place.node("bearer")
     seen = {"good": issuer.token(), **issuer.forged()}
     found.good_refused += not await _enrols(gateway, seen["good"])
-    attempts = [(name, gateway, token) for name, token in seen.items() if name != "good"]
-    # Only the gateway may speak for people.
-    attempts.append(("a good token, by a node", node, seen["good"]))
     old = issuer.token()
     issuer.rotate()
     fresh = issuer.token()
@@ -138,12 +142,29 @@ async def tokens(place: Place, issuer: Issuer) -> tuple[Findings, set[str]]:
         return await _enrols(gateway, fresh)
 
     await eventually(taken, ROTATION_LIMIT_S)
-    attempts.append(("an old key", gateway, old))
-    for name, client, token in attempts:
+    forged = {**{name: token for name, token in seen.items() if name != "good"}, "an old key": old}
+    await _try(found, gateway, forged)
+    # Only the gateway may speak for people.
+    await _try(found, node, {"a good token, by a node": seen["good"]})
+    return found, {*seen.values(), old, fresh}
+
+
+async def bearer(place: Place, good: str, forged: dict[str, str]) -> Findings:
+    """Tokens in place of one of another provider's that is good, with the gateway's own certificate, and that one by a
+    node.
+    """
+    gateway = place.client(place.local("service-gateway"))
+    found = Findings(good_refused=not await _enrols(gateway, good))
+    await _try(found, gateway, forged)
+    await _try(found, await place.node("bearer"), {"a good token, by a node": good})
+    return found
+
+
+async def _try(found: Findings, client: httpx.AsyncClient, tokens: dict[str, str]) -> None:
+    for name, token in tokens.items():
         found.tried += 1
         if await _enrols(client, token):
             found.accepted.append(name)
-    return found, {*seen.values(), old, fresh}
 
 
 async def strangers(place: Place, folder: Path) -> Findings:

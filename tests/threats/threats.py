@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 
 from chart.authority.keys import context as key_context
@@ -28,16 +27,14 @@ from chart.authority.keystore_embedded import EmbeddedKeyStore
 from chart_lab.experiments.framework import Figure
 from chart_lab.platform import postgres
 from chart_lab.platform.stack import Platform
-from support.authority import OtherAuthority
 from support.waiting import eventually
 from threats import bounds, commands, flood_network, holders, hostile, impostors, tenants
 from threats.flood import Flood, beside
-from threats.forgeries import Attack
 from threats.load import Load, measure, quantiles, read_keys
 from threats.replica import Replica, platform_up
 from threats.rotation import End
+from threats.trials import FORGERIES, Trials, listed
 
-FORGERIES = 100_000
 ROTATIONS = 20
 ROTATION_S = 3.0
 LOAD_S = 20.0
@@ -66,102 +63,27 @@ DESCRIPTION = (
 )
 
 
-class Threats:
-    """The trials; each notes its figures and the secrets that it saw."""
+class Threats(Trials):
+    """All trials against a platform of `make up`."""
 
     def __init__(self, platform: Platform, replicas: list[Replica], issuer: hostile.Issuer) -> None:
+        super().__init__(replicas[0].place)
         self.platform, self.replicas, self.issuer = platform, replicas, issuer
-        self.place = replicas[0].place
-        self.figures: dict[str, Figure] = {}
-        self.secrets: set[str] = set()
-        self.tried = 0
-        self.accepted = 0
-        self.notes: dict[str, Any] = {}
         # Files and paths of those who read their keys from a process of its own.
         self.readers: list[tuple[tuple[str, str, str], list[str]]] = []
         self.load_clients: list[tuple[ssl.SSLContext, list[str]]] = []
 
-    def figure(self, name: str, value: float, unit: str, goal: str | None = None) -> None:
-        self.figures[name] = Figure(name, value, unit, goal)
-
-    async def keys(self, client: httpx.AsyncClient, path: str) -> Any:
-        answer = await client.get(path)
-        answer.raise_for_status()
-        found = answer.json()
-        for epoch in found["epochs"]:
-            plain = base64.b64decode(epoch["key"])
-            self.secrets |= {epoch["key"], plain.hex(), repr(plain)[2:-1]}
-        return found
-
     async def forge(self) -> None:
-        """Signals, certificates and tokens that must not be accepted."""
-        place = self.place
-        nodes = {name: await place.node(name) for name in ("alpha", "bravo", "mallory")}
-        true = await self.keys(nodes["alpha"], "/v1/keys/alpha/bravo")
-        strange = await self.keys(nodes["mallory"], "/v1/keys/mallory/bravo")
-        epoch = true["epochs"][-1]
-        attack = Attack(
-            base64.b64decode(epoch["key"]), epoch["epoch"], true["sender_id"],
-            base64.b64decode(strange["epochs"][-1]["key"]), 1,
-        )  # fmt: skip
-        attack.run(FORGERIES)
-        self.tried += sum(attack.tried.values())
-        self.accepted += sum(attack.accepted.values())
-        self.notes["signals"] = {"tried": dict(attack.tried), "accepted": dict(attack.accepted)}
-        assert attack.good_refused == 0
-        await self._steal(nodes["mallory"])
-        await self._impersonate(nodes["mallory"], true, strange)
-        await self._be_hostile(nodes["bravo"])
-
-    async def _impersonate(self, thief: httpx.AsyncClient, true: Any, strange: Any) -> None:
-        """Records and reports in the name of alpha, with all that mallory has."""
-        key = base64.b64decode(strange["epochs"][-1]["key"])
-        for name, found in (
-            ("records", await impostors.records(self.place, thief)),
-            ("records in the broker", await impostors.written(self.platform.settings, self.place, thief)),
-            ("reports", await impostors.reports(thief, true["sender_id"], true["epochs"][-1]["epoch"], key)),
-        ):
-            self._note(name, found)
-
-    async def _steal(self, thief: httpx.AsyncClient) -> None:
-        """A stolen node certificate, used for other nodes' keys and for what only operators may do."""
-        stolen: list[tuple[str, str, Any]] = [
-            ("GET", "/v1/keys/alpha/bravo", None),
-            ("GET", "/v1/keys/bravo/alpha?start=true", None),
-            ("GET", "/v1/stream-keys/alpha", None),
-            ("POST", "/v1/enrolments", {"identity": "node/alpha"}),
-            ("POST", "/v1/revocations", {"identity": "node/alpha"}),
-            ("PUT", "/v1/next-hops", {"element": "alpha", "prefix": "0.0.0.0/0", "next_element": "mallory"}),
-            ("PUT", "/v1/peers/evil.example", {"url": "https://x", "ca_pem": OtherAuthority().pem, "pairs": []}),
-            ("POST", "/v1/authorisations", {"client_address": "10.0.0.1"}),
-            ("GET", "/v1/receipts/any", None),
-        ]
-        for method, path, body in stolen:
-            self.tried += 1
-            answer = await thief.request(method, path, json=body)
-            if answer.is_success:
-                self.accepted += 1
-                self.notes.setdefault("stolen certificate accepted", []).append(path)
-
-    async def _be_hostile(self, node: httpx.AsyncClient) -> None:
-        """Tokens, strangers, injection, bodies and heads that are too large, clients that are slow."""
+        """Signals, certificates, tokens and records that must not be accepted."""
+        await self.signals()
+        await self.steal()
+        await self.impersonate()
+        thief = self.nodes["mallory"]
+        self.note("records in the broker", await impostors.written(self.platform.settings, self.place, thief))
         believed, secrets = await hostile.tokens(self.place, self.issuer)
         self.secrets |= secrets
-        trials = {
-            "tokens": believed,
-            "strangers": await hostile.strangers(self.place, self.place.folder),
-            "expired authorisation": await hostile.expired_authorisation(self.place, node),
-            "requests": await hostile.requests(self.place),
-            "slow clients": await hostile.slow(self.place),
-        }
-        for name, found in trials.items():
-            self._note(name, found)
-
-    def _note(self, name: str, found: impostors.Findings) -> None:
-        self.tried += found.tried
-        self.accepted += len(found.accepted)
-        self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
-        assert found.good_refused == 0, name
+        self.note("tokens", believed)
+        await self.be_hostile()
 
     async def reads(self, replica: Replica) -> None:
         """Key reads of one replica, by twenty nodes: at a rate, and as fast as they come."""
@@ -253,47 +175,18 @@ class Threats:
         self.figure("valid_refused_in_rotation", refused, "signals", "<= 0")
         self.notes["rotation"] = {"signals": sent, "rotations": ends[0].newest - first}
 
-    async def revoke(self) -> None:
-        """From the revocation at one replica until every replica refuses, the neighbours know, and no consumer takes
-        what the node writes.
-        """
-        files = await self.place.enrol("node/victim")
-        neighbour = await self.place.node("neighbour")
-        await self.keys(neighbour, "/v1/keys/victim/neighbour")
-        thieves = [replica.place.client(files) for replica in self.replicas]
-        writer = await impostors.Writer.of(self.place, "victim", thieves[0])
-        assert await writer.own_taken()
-        state = (await neighbour.get("/v1/next-hops")).json()
-        told = asyncio.create_task(neighbour.get(f"/v1/next-hops?since={state['revision']}&wait_s=20"))
-        began = time.monotonic()
-        answer = await self.place.operator.post("/v1/revocations", json={"identity": "node/victim"})
-        assert answer.status_code == 204
-
-        async def cut_off() -> bool:
-            return all([(await thief.get("/v1/elements")).status_code == 403 for thief in thieves])
-
-        await eventually(cut_off, 20)
-        assert {"element": "victim", "id": None} in (await told).json()["elements"]
-        self.notes["revocation"] = {"authority_s": round(time.monotonic() - began, 3)}
-
-        async def unheard() -> bool:
-            return not await writer.own_taken()
-
-        await eventually(unheard, 20)
-        self.figure("revocation_s", round(time.monotonic() - began, 3), "s", "<= 10")
-
     async def trespass(self) -> None:
         """Flows that are another tenant's, and what another tenant has."""
         url = f"http://127.0.0.1:{self.platform.settings.gateway_port}"
         asked, read = await tenants.trials(url, tenants.tokens_of(self.issuer))
-        self._figure_of("foreign_selectors", "requests", asked)
-        self._figure_of("tenant_reads_across", "answers", read)
+        self.figure_of("foreign_selectors", "requests", asked)
+        self.figure_of("tenant_reads_across", "answers", read)
 
     async def command(self) -> None:
         """A node's certificate at the broker, what lives on after a revocation, and plain brokers in production."""
         settings = self.platform.settings
         found = await asyncio.to_thread(commands.by_node, settings, self.place, "mallory", "alpha")
-        self._figure_of("commands_by_node", "commands", found)
+        self.figure_of("commands_by_node", "commands", found)
         bounded = await self.place.enrol("node/bounded")
         tried, applied = await asyncio.to_thread(
             bounds.by_stolen_services, self.platform, self.place, "bounded", bounded
@@ -306,14 +199,7 @@ class Threats:
         self.figure("stream_after_revocation_s_tried", 2, "revocations")
         self.notes["streams after revocation"] = {"broker_s": round(broker_s, 3), "events_s": round(events_s, 3)}
         found = await asyncio.to_thread(commands.plain_production_starts, settings, self.place.folder)
-        self._figure_of("plain_production_starts", "starts", found)
-
-    def _figure_of(self, name: str, unit: str, found: impostors.Findings) -> None:
-        accepted = name if name.endswith(("_starts", "_across")) else f"{name}_accepted"
-        self.figure(f"{name}_tried", found.tried, unit)
-        self.figure(accepted, len(found.accepted), unit, "<= 0")
-        self.notes[name] = {"tried": found.tried, "accepted": found.accepted}
-        assert found.good_refused == 0, name
+        self.figure_of("plain_production_starts", "starts", found)
 
     async def _issued(self, database_url: str) -> set[str]:
         """Every key of a pair and of records that was ever made, as logs might say it."""
@@ -370,7 +256,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
         await threats.flooded(replicas[0])
         await threats.trespass()
         await threats.evict()
-        await threats.revoke()
+        await threats.revoke([replica.place for replica in replicas])
         await threats.kill()
         await threats.rotate(quick)
         for replica in (*replicas, quick):
@@ -389,11 +275,7 @@ async def run(platform: Platform, folder: Path, issuer: hostile.Issuer) -> tuple
 def write(out: Path, figures: dict[str, Figure], notes: dict[str, Any]) -> None:
     """report.json with the figures, details.json with what was seen beside them."""
     out.mkdir(parents=True, exist_ok=True)
-    listed = [
-        {"name": one.name, "value": one.value, "unit": one.unit, "goal": one.goal, "peer": one.peer}
-        for one in figures.values()
-    ]
-    report = {"command": "make threat-test", "description": DESCRIPTION, "figures": listed}
+    report = {"command": "make threat-test", "description": DESCRIPTION, "figures": listed(figures)}
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     (out / "details.json").write_text(json.dumps(notes, indent=2) + "\n")
 
