@@ -66,7 +66,7 @@ static __always_inline void advise(struct __sk_buff *skb, struct chart_link *lin
         !chart_scone_is(before))
         return;
     const struct chart_link_advice *advice = bpf_map_lookup_elem(&link_advice, &ifindex);
-    if (!advice)
+    if (!advice || !advice->scone)
         return;
     __sync_fetch_and_add(&link->scone_packets, 1);
     __u64 advised_bps = chart_advice_bps(advice, allowed_bps, now_ns);

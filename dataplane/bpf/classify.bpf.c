@@ -5,12 +5,14 @@
  * The match of a flow is remembered, so that most packets cost one hash look-up instead of a walk over the selectors.
  * A grant without a fresh rate is legacy traffic. Signals, and packets of flows whose rate was agreed in band, come
  * with a mark and a class from the program `signal`, which runs first. On links that give advice, SCONE packets are
- * lowered to their flow's rate (advise.bpf.h). The verdict is always to go on. */
+ * lowered to their flow's rate (advise.bpf.h) and Quick-Start requests answered (quick_start.bpf.h). The verdict is
+ * always to go on. */
 #include "packet.bpf.h"
 
 #include "advise.bpf.h"
 #include "lib/htb/htb_classes.h"
 #include "marks.h"
+#include "quick_start.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -99,7 +101,11 @@ int classify(struct __sk_buff *skb) {
     /* Other queues may read it too: a node that observes leaves it alone. */
     if (config->enforce)
         skb->priority = HTB_CLASS_ID(minor);
-    if (advising_links && config->enforce && key.protocol == IPPROTO_UDP && transport)
-        advise(skb, link, &key, transport, granted_bps, now_ns);
+    if (advising_links && config->enforce) {
+        if (has_options(skb, &key, transport))
+            quick_start(skb, link, &key, transport, granted_bps, now_ns);
+        if (key.protocol == IPPROTO_UDP && transport)
+            advise(skb, link, &key, transport, granted_bps, now_ns);
+    }
     return TCX_NEXT;
 }

@@ -160,6 +160,11 @@ struct chart_link {
     /* SCONE packets while the link gives advice, and those of them that were lowered to it. */
     __u64 scone_packets;
     __u64 scone_lowered;
+    /* Quick-Start requests while the link answers them; of them those that were lowered, and those that were refused.
+     */
+    __u64 quick_start_requests;
+    __u64 quick_start_lowered;
+    __u64 quick_start_refused;
 };
 
 /* Map `packet_flows` (LRU hash). Writer: the classifier. Remembers the match of a packet's flow. */

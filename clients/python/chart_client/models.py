@@ -394,6 +394,7 @@ class Link(Model):
     delay_us: int
     admission_share: float
     scone: bool = False
+    quick_start: bool = False
     tags: dict[str, str]
     load: LinkLoad | None = None
     rate: LinkRate | None = None

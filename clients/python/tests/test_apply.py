@@ -78,6 +78,7 @@ def test_the_example_is_applied_once(gateway: Running) -> None:
     assert found["links"]["carrier:ge1"].capacity_bps == 50_000_000
     assert found["links"]["carrier:ge1"].admission_share == 0.6
     assert [name for name, one in found["links"].items() if one.scone] == ["carrier:ge1"]
+    assert [name for name, one in found["links"].items() if one.quick_start] == ["carrier:ge1"]
     assert found["policies"]["default"].enforcement == "observe"
     berlin = found["policies"]["berlin"]
     assert (berlin.enforcement, berlin.link_controller, berlin.max_guaranteed_bps) == ("enforce", None, 40_000_000)

@@ -57,6 +57,22 @@ struct datapath_link_counters {
     /* SCONE packets while the link gave advice, and those that were lowered to it. */
     uint64_t scone_packets;
     uint64_t scone_lowered;
+    /* Quick-Start requests while the link answered them; those that were lowered, and those that were refused. */
+    uint64_t quick_start_requests;
+    uint64_t quick_start_lowered;
+    uint64_t quick_start_refused;
+};
+
+/* What a link tells flows that nobody controls here, each until a time of the wall clock. */
+struct datapath_advice {
+    /* What each may send. */
+    uint64_t fair_bps;
+    int64_t fair_until_us;
+    /* What new ones may begin with together. */
+    uint64_t spare_bps;
+    int64_t spare_until_us;
+    bool scone;
+    bool quick_start;
 };
 
 /* A TCP flow of this node's processes: one that a grant matches or whose rate was agreed in band, or a plain one that
@@ -135,7 +151,7 @@ int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct d
 /* Advice that packets on a classified interface are given: the rate of their grant, else fair_bps (bits per second with
  * IP headers) until the time `until_us`, microseconds since the epoch, else none. Advice ends with datapath_no_advice
  * and when the link is detached. -ENOENT: no classifier is there. */
-int datapath_advise(struct datapath *datapath, uint32_t ifindex, uint64_t fair_bps, int64_t until_us, int64_t now_us);
+int datapath_advise(struct datapath *datapath, uint32_t ifindex, const struct datapath_advice *advice, int64_t now_us);
 void datapath_no_advice(struct datapath *datapath, uint32_t ifindex);
 
 /* Octets in front of the IP header: Ethernet has them, TUN and other bare IP devices do not. */

@@ -86,15 +86,25 @@ static uint64_t epoch_now(void) {
     return monotonic_ns() / CHART_EPOCH_NS;
 }
 
-int datapath_advise(struct datapath *datapath, uint32_t ifindex, uint64_t fair_bps, int64_t until_us, int64_t now_us) {
+/* A time of the wall clock by CLOCK_MONOTONIC; 0: it is over. */
+static uint64_t expires_ns(int64_t until_us, int64_t now_us) {
+    return until_us > now_us ? monotonic_ns() + (uint64_t)(until_us - now_us) * 1000 : 0;
+}
+
+int datapath_advise(struct datapath *datapath, uint32_t ifindex, const struct datapath_advice *advice, int64_t now_us) {
     struct datapath_link *link = find_link(datapath, ifindex);
-    struct chart_link_advice advice = {.fair_bps = fair_bps};
+    struct chart_link_advice kernel = {
+        .fair_bps = advice->fair_bps,
+        .fair_expires_ns = expires_ns(advice->fair_until_us, now_us),
+        .spare_bps = advice->spare_bps,
+        .spare_expires_ns = expires_ns(advice->spare_until_us, now_us),
+        .scone = advice->scone,
+        .quick_start = advice->quick_start,
+    };
 
     if (!link)
         return -ENOENT;
-    if (until_us > now_us)
-        advice.fair_expires_ns = monotonic_ns() + (uint64_t)(until_us - now_us) * 1000;
-    if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.link_advice), &ifindex, &advice, BPF_ANY))
+    if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.link_advice), &ifindex, &kernel, BPF_ANY))
         return -errno;
     datapath->classify->bss->advising_links += !link->advises;
     link->advises = true;
@@ -160,6 +170,9 @@ int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct d
         .legacy_flows = active_before((const uint64_t *)link.legacy_flows, epoch),
         .scone_packets = link.scone_packets,
         .scone_lowered = link.scone_lowered,
+        .quick_start_requests = link.quick_start_requests,
+        .quick_start_lowered = link.quick_start_lowered,
+        .quick_start_refused = link.quick_start_refused,
     };
     return 0;
 }

@@ -49,6 +49,26 @@ static void from_interface(const struct load_sample *before, const struct load_s
     ret->legacy_bytes = ret->sent_bytes - ret->explicit_rate_bytes;
 }
 
+void load_peak_note(struct load_peaks *peaks, uint64_t bytes, int64_t interval_us) {
+    if (interval_us <= 0)
+        return;
+    peaks->bps[peaks->at] = (uint64_t)((double)bytes * 8e6 / (double)interval_us);
+    peaks->at = (peaks->at + 1) % LOAD_PEAKS;
+    if (peaks->count < LOAD_PEAKS)
+        peaks->count++;
+}
+
+int load_peak(const struct load_peaks *peaks, uint64_t *ret_bps) {
+    uint64_t most = 0;
+
+    if (peaks->count < 3)
+        return -EAGAIN;
+    for (uint32_t i = 0; i < peaks->count; i++)
+        most = peaks->bps[i] > most ? peaks->bps[i] : most;
+    *ret_bps = most;
+    return 0;
+}
+
 void load_difference(const struct load_sample *before, const struct load_sample *now, struct link_load *ret) {
     ret->sent_bytes = ret->explicit_rate_bytes = ret->legacy_bytes = 0;
     ret->dropped_packets = ret->queue_bytes = ret->explicit_rate_queue_bytes = 0;

@@ -56,6 +56,18 @@ struct load_sample {
  * from 0. */
 void load_difference(const struct load_sample *before, const struct load_sample *now, struct link_load *ret);
 
+/* Loads of a link in its last intervals, bits per second: RFC 4782, appendix D, wants the peak of 3 to 20. */
+#define LOAD_PEAKS 20
+struct load_peaks {
+    uint64_t bps[LOAD_PEAKS];
+    uint32_t count;
+    uint32_t at;
+};
+
+void load_peak_note(struct load_peaks *peaks, uint64_t bytes, int64_t interval_us);
+/* The busiest of them. 0: known; -EAGAIN: there are fewer than three, *ret is untouched. */
+int load_peak(const struct load_peaks *peaks, uint64_t *ret_bps);
+
 /* Which grants move data. */
 struct load_activity {
     struct strmap grants;

@@ -60,6 +60,12 @@ struct node_link {
      * none. */
     bool scone;
     uint64_t advised_bps;
+    /* The registry says that Quick-Start requests are answered here; what new flows may begin with together, bits per
+     * second, which follows from the loads of late. */
+    bool quick_start;
+    uint64_t spare_bps;
+    struct load_peaks peaks;
+    int64_t sampled_us;
     char fault[NODE_REASON_LEN];
     bool have_before;
     struct load_sample before;
@@ -79,6 +85,9 @@ struct node_link {
     uint64_t total_dropped_packets;
     uint64_t total_scone_packets;
     uint64_t total_scone_lowered;
+    uint64_t total_quick_start_requests;
+    uint64_t total_quick_start_lowered;
+    uint64_t total_quick_start_refused;
 };
 
 /* Texts of a policy; empty: it does not say. */

@@ -7,8 +7,12 @@
 
 #include "core/log.h"
 #include "core/options.h"
+#include "lib/advice/quick_start.h"
 #include "signal/signal_source.h"
 #include "signal/signal_tables.h"
+
+/* What was worked out of a link's loads is good for ten intervals: then nobody knows. */
+#define SPARE_LASTS_US 1000000ll
 
 /* The registry's capacity is none that the interface can be meant with, and --link gives none. */
 static bool refuses_capacity(const struct node_link *link) {
@@ -115,6 +119,7 @@ void node_links_stated(const struct messages_link *stated, void *context) {
     }
     link->stated_capacity_bps = stated->capacity_bps;
     link->scone = stated->scone;
+    link->quick_start = stated->quick_start;
     link->counted = false;
 }
 
@@ -292,19 +297,27 @@ static void follow_lease(const struct node *node, struct node_link *link, int64_
     link->in_band_users = load.users;
 }
 
-/* Flows that have no grant are advised the rate that the link's controller gives every user. */
+/* Flows that have no grant are advised the rate that the link's controller gives every user; those that ask for a rate
+ * to begin with share what the busiest moment of late left. */
 static void follow_advice(struct node *node, struct node_link *link, int64_t now_us) {
-    uint64_t fair_bps = 0;
-    int64_t until_us = 0;
+    struct datapath_advice advice = {.scone = link->scone, .quick_start = link->quick_start};
+    uint64_t peak_bps;
 
-    link->advised_bps = 0;
-    if (!link->scone || !link->classified || datapath_mode(node->datapath) != DECIDE_MODE_ENFORCE) {
+    link->advised_bps = link->spare_bps = 0;
+    if ((!link->scone && !link->quick_start) || !link->classified ||
+        datapath_mode(node->datapath) != DECIDE_MODE_ENFORCE) {
         datapath_no_advice(node->datapath, link->interface.ifindex);
         return;
     }
-    decide_in_band_rate(node->decide, link->id, now_us, &fair_bps, &until_us);
-    if (datapath_advise(node->datapath, link->interface.ifindex, fair_bps, until_us, now_us) == 0)
-        link->advised_bps = fair_bps;
+    decide_in_band_rate(node->decide, link->id, now_us, &advice.fair_bps, &advice.fair_until_us);
+    if (link->quick_start && load_peak(&link->peaks, &peak_bps) == 0) {
+        advice.spare_bps = chart_qs_spare_bps(node_link_capacity_bps(link), peak_bps);
+        advice.spare_until_us = now_us + SPARE_LASTS_US;
+    }
+    if (datapath_advise(node->datapath, link->interface.ifindex, &advice, now_us) < 0)
+        return;
+    link->advised_bps = advice.fair_bps;
+    link->spare_bps = advice.spare_bps;
 }
 
 static void count_advice(struct node_link *link, const struct load_sample *before, const struct load_sample *now) {
@@ -314,6 +327,9 @@ static void count_advice(struct node_link *link, const struct load_sample *befor
         return;
     link->total_scone_packets += is->scone_packets - was->scone_packets;
     link->total_scone_lowered += is->scone_lowered - was->scone_lowered;
+    link->total_quick_start_requests += is->quick_start_requests - was->quick_start_requests;
+    link->total_quick_start_lowered += is->quick_start_lowered - was->quick_start_lowered;
+    link->total_quick_start_refused += is->quick_start_refused - was->quick_start_refused;
 }
 
 void node_links_sample(struct node *node, int64_t now_us) {
@@ -329,8 +345,11 @@ void node_links_sample(struct node *node, int64_t now_us) {
         if (htb_follow(&node->netlink, &link->htb, legacy_share_bps(node, link, now_us), now_us) < 0)
             link->htb.installed = false;
         take_sample(node, link, &sample);
-        if (link->have_before && link->before.have_htb == sample.have_htb)
+        if (link->have_before && link->before.have_htb == sample.have_htb) {
             load_difference(&link->before, &sample, &link->load);
+            load_peak_note(&link->peaks, link->load.sent_bytes, now_us - link->sampled_us);
+        }
+        link->sampled_us = now_us;
         if (link->have_before)
             count_advice(link, &link->before, &sample);
         link->before = sample;

@@ -63,6 +63,22 @@ static uint64_t lowered(const struct node_link *link) {
     return link->total_scone_lowered;
 }
 
+static uint64_t spare(const struct node_link *link) {
+    return link->spare_bps;
+}
+
+static uint64_t requests(const struct node_link *link) {
+    return link->total_quick_start_requests;
+}
+
+static uint64_t requests_lowered(const struct node_link *link) {
+    return link->total_quick_start_lowered;
+}
+
+static uint64_t requests_refused(const struct node_link *link) {
+    return link->total_quick_start_refused;
+}
+
 static const struct link_metric link_metrics[] = {
     {"chart_agent_link_sent_bytes_total", "counter", "IP octets that left the link", sent},
     {"chart_agent_link_explicit_rate_bytes_total", "counter", "IP octets of flows under a grant", explicit_rate},
@@ -74,6 +90,14 @@ static const struct link_metric link_metrics[] = {
      advised},
     {"chart_agent_link_scone_packets_total", "counter", "SCONE packets on a link that gives advice", scone},
     {"chart_agent_link_scone_lowered_packets_total", "counter", "SCONE packets that were lowered", lowered},
+    {"chart_agent_link_quick_start_spare_bps", "gauge",
+     "Rate that new flows may begin with together by Quick-Start; 0: none", spare},
+    {"chart_agent_link_quick_start_requests_total", "counter", "Quick-Start requests on a link that answers them",
+     requests},
+    {"chart_agent_link_quick_start_lowered_total", "counter", "Quick-Start requests that got less than they asked for",
+     requests_lowered},
+    {"chart_agent_link_quick_start_refused_total", "counter", "Quick-Start requests that were refused",
+     requests_refused},
 };
 
 static void render_links(FILE *out, const struct node *node) {
@@ -184,6 +208,13 @@ static cJSON *link_status(const struct node *node, const struct node_link *link)
         cJSON_AddNumberToObject(object, "advised_bps", (double)link->advised_bps);
         cJSON_AddNumberToObject(object, "scone_packets", (double)link->total_scone_packets);
         cJSON_AddNumberToObject(object, "scone_lowered_packets", (double)link->total_scone_lowered);
+    }
+    cJSON_AddBoolToObject(object, "quick_start", link->quick_start);
+    if (link->quick_start) {
+        cJSON_AddNumberToObject(object, "quick_start_spare_bps", (double)link->spare_bps);
+        cJSON_AddNumberToObject(object, "quick_start_requests", (double)link->total_quick_start_requests);
+        cJSON_AddNumberToObject(object, "quick_start_lowered", (double)link->total_quick_start_lowered);
+        cJSON_AddNumberToObject(object, "quick_start_refused", (double)link->total_quick_start_refused);
     }
     if (link->fault[0])
         cJSON_AddStringToObject(object, "fault", link->fault);

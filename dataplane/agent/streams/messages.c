@@ -293,6 +293,7 @@ static int take_topology(const struct messages_intake *intake, const struct stre
         link.interface = message->link->interface;
         link.capacity_bps = message->link->capacity_bps;
         link.scone = message->link->scone;
+        link.quick_start = message->link->quick_start;
         intake->link(&link, intake->context);
     }
     chart__v1__topology_entity__free_unpacked(message, NULL);

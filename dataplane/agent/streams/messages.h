@@ -18,6 +18,8 @@ struct messages_link {
     uint64_t capacity_bps;
     /* SCONE packets get advice there. */
     bool scone;
+    /* Quick-Start requests are answered there. */
+    bool quick_start;
 };
 
 /* What a policy says besides the mode; texts are empty when it does not say them, or was removed. */

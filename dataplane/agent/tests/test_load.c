@@ -56,6 +56,29 @@ static void a_queue_made_anew_counts_from_zero(void **state) {
     assert_int_equal(load.legacy_bytes, 2 * 1500);
 }
 
+static void the_peak_of_late(void **state) {
+    (void)state;
+    struct load_peaks peaks = {};
+    uint64_t bps = 7;
+
+    load_peak_note(&peaks, 125000, 100000);
+    load_peak_note(&peaks, 1000, 0);
+    load_peak_note(&peaks, 12500, 100000);
+    assert_int_equal(load_peak(&peaks, &bps), -EAGAIN);
+    assert_int_equal(bps, 7);
+    load_peak_note(&peaks, 0, 100000);
+    assert_int_equal(load_peak(&peaks, &bps), 0);
+    assert_int_equal(bps, 10000000);
+    /* The busiest one is forgotten with the twentieth after it. */
+    for (int i = 0; i < LOAD_PEAKS - 3; i++)
+        load_peak_note(&peaks, 12500, 200000);
+    assert_int_equal(load_peak(&peaks, &bps), 0);
+    assert_int_equal(bps, 10000000);
+    load_peak_note(&peaks, 12500, 200000);
+    assert_int_equal(load_peak(&peaks, &bps), 0);
+    assert_int_equal(bps, 1000000);
+}
+
 static void without_htb_the_interface_counts(void **state) {
     (void)state;
     struct load_sample before = {.interface_bytes = 1000, .interface_packets = 10, .link_header_bytes = 14};
@@ -261,6 +284,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(octets_are_ip_octets_per_class),
         cmocka_unit_test(a_queue_made_anew_counts_from_zero),
+        cmocka_unit_test(the_peak_of_late),
         cmocka_unit_test(without_htb_the_interface_counts),
         cmocka_unit_test(a_grant_is_in_use_for_a_while_after_its_last_packet),
         cmocka_unit_test(users_are_counted_by_link_and_who_has_several_flows_is_listed),

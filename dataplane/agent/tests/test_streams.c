@@ -57,6 +57,7 @@ struct seen {
     char link_interface[32];
     uint64_t link_capacity_bps;
     bool link_scone;
+    bool link_quick_start;
     int last_take;
 };
 
@@ -66,6 +67,7 @@ static void on_link(const struct messages_link *link, void *context) {
     snprintf(seen->link_interface, sizeof(seen->link_interface), "%s", link->interface);
     seen->link_capacity_bps = link->capacity_bps;
     seen->link_scone = link->scone;
+    seen->link_quick_start = link->quick_start;
 }
 
 static void on_record(const struct streams_record *record, void *context) {
@@ -386,6 +388,7 @@ static void topology_of_this_node_only(void **state) {
     link.interface = "to-bravo";
     link.capacity_bps = 7;
     link.scone = true;
+    link.quick_start = true;
     entity.entity_case = CHART__V1__TOPOLOGY_ENTITY__ENTITY_LINK;
     entity.link = &link;
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "bravo:to-bravo", &entity.base), 0);
@@ -396,9 +399,11 @@ static void topology_of_this_node_only(void **state) {
     assert_string_equal(seen->link_interface, "to-bravo");
     assert_int_equal(seen->link_capacity_bps, 7);
     assert_true(seen->link_scone);
+    assert_true(seen->link_quick_start);
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "alpha:to-bravo", NULL), 1);
     assert_string_equal(seen->link_interface, "");
     assert_false(seen->link_scone);
+    assert_false(seen->link_quick_start);
 }
 
 static void policies_and_garbage(void **state) {

@@ -52,7 +52,7 @@ static void set_up(void) {
     struct chart_node_config config = {.node = NODE, .enforce = 1, .generation = ++generation};
     struct chart_grant_key key = {.node = NODE, .grant = GRANT};
     struct chart_link link = {.link_header_bytes = ETHERNET_BYTES};
-    struct chart_link_advice advice = {.fair_bps = 10 * MBPS, .fair_expires_ns = in_ms(60000)};
+    struct chart_link_advice advice = {.scone = 1, .fair_bps = 10 * MBPS, .fair_expires_ns = in_ms(60000)};
     struct chart_rate rate = {.gr_bps = 3 * MBPS, .enforce = 1, .gr_expires_ns = in_ms(60000)};
     uint32_t zero = 0, ifindex = LOOPBACK;
     assert_int_equal(selector_to_kernel(&selector, &table.selectors[0]), 0);
@@ -66,7 +66,7 @@ static void set_up(void) {
 }
 
 static void advise(uint64_t fair_bps, int64_t lease_ms) {
-    struct chart_link_advice advice = {.fair_bps = fair_bps, .fair_expires_ns = in_ms(lease_ms)};
+    struct chart_link_advice advice = {.scone = 1, .fair_bps = fair_bps, .fair_expires_ns = in_ms(lease_ms)};
     uint32_t ifindex = LOOPBACK;
     put(skeleton->maps.link_advice, &ifindex, &advice);
 }

@@ -8,10 +8,15 @@
 
 #define CHART_ADVICE_INLINE static inline __attribute__((always_inline, unused))
 
-/* What every flow without a grant may send on a link, and until when (CLOCK_MONOTONIC). */
+/* What every flow without a grant may send on a link, and what new flows may begin with together; each until a time of
+ * CLOCK_MONOTONIC. `scone`, `quick_start`: in which formats it is told. */
 struct chart_link_advice {
     __u64 fair_bps;
     __u64 fair_expires_ns;
+    __u64 spare_bps;
+    __u64 spare_expires_ns;
+    __u32 scone;
+    __u32 quick_start;
 };
 
 /* The rate to advise, bits per second with IP headers: that of the flow's grant in force, else the fair rate of the

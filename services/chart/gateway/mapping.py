@@ -117,6 +117,7 @@ def link_message(link_id: str, body: network.LinkBody) -> topology_pb2.Link:
         delay_us=body.delay_us,
         admission_share=body.admission_share,
         scone=body.scone,
+        quick_start=body.quick_start,
         tags=body.tags,
     )
 
@@ -141,6 +142,7 @@ def link(
         delay_us=message.delay_us,
         admission_share=message.admission_share or 0.8,
         scone=message.scone,
+        quick_start=message.quick_start,
         tags=dict(message.tags),
         load=load,
         rate=rate,

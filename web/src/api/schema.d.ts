@@ -3041,6 +3041,11 @@ export interface components {
              * @description QUIC connections are advised of their rate in SCONE packets.
              */
             scone: boolean;
+            /**
+             * Quick Start
+             * @description Quick-Start requests are answered by what the link has to spare.
+             */
+            quick_start: boolean;
             /** Tags */
             tags: {
                 [key: string]: string;
@@ -3086,6 +3091,12 @@ export interface components {
              * @default false
              */
             scone: boolean;
+            /**
+             * Quick Start
+             * @description Quick-Start requests (RFC 4782) that leave by the link are answered by what it has to spare.
+             * @default false
+             */
+            quick_start: boolean;
             /**
              * Tags
              * @description Free key-value pairs.

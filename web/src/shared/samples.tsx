@@ -25,6 +25,7 @@ export function link(change: Partial<Link> = {}): Link {
     delay_us: 50_000,
     admission_share: 0.9,
     scone: false,
+    quick_start: false,
     tags: {},
     load: {
       sent_bps: 25_000_000,

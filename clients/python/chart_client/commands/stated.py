@@ -113,12 +113,20 @@ def set_link(
     scone: Annotated[
         bool | None, typer.Option("--scone/--no-scone", help="Advise QUIC connections of their rate in SCONE packets.")
     ] = None,
+    quick_start: Annotated[
+        bool | None, typer.Option("--quick-start/--no-quick-start", help="Answer Quick-Start requests (RFC 4782).")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Register or change a link in one direction."""
-    stated = {"delay_us": delay_us, "admission_share": admission_share, "scone": scone}
+    stated = {
+        "delay_us": delay_us,
+        "admission_share": admission_share,
+        "scone": scone,
+        "quick_start": quick_start,
+    }
     fields = {name: value for name, value in stated.items() if value is not None}
     with session(server, token, as_json=as_json) as client:
         stored = client.links.put(link_id, to_node=to, capacity_bps=int(capacity), **fields)

@@ -211,6 +211,7 @@ KINDS: tuple[Kind, ...] = (
             "delay_us": Field("integer", 0),
             "admission_share": Field("share", 0.8),
             "scone": Field("flag", False),
+            "quick_start": Field("flag", False),
             "tags": TAGS,
         },
         references=_ends_of_link,

@@ -176,6 +176,10 @@ class LinkBody(Input):
         default=False,
         description="QUIC connections that leave by the link are advised of their rate in SCONE packets.",
     )
+    quick_start: bool = Field(
+        default=False,
+        description="Quick-Start requests (RFC 4782) that leave by the link are answered by what it has to spare.",
+    )
     tags: Tags = Field(default_factory=dict)
 
 
@@ -232,6 +236,7 @@ class Link(Output):
     delay_us: int
     admission_share: float
     scone: bool = Field(description="QUIC connections are advised of their rate in SCONE packets.")
+    quick_start: bool = Field(description="Quick-Start requests are answered by what the link has to spare.")
     tags: dict[str, str]
     load: LinkLoad | None = Field(description="null: no report within CHART_LOAD_STALE_S.")
     rate: LinkRate | None = Field(description="null: no valid lease.")

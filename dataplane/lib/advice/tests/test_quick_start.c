@@ -1,0 +1,139 @@
+/* Quick-Start's rates, nonce and approvals as RFC 4782 has them. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <string.h>
+
+#include "lib/advice/quick_start.h"
+
+#define MBPS 1000000ull
+#define INTERVAL CHART_QS_INTERVAL_NS
+#define ALL_BITS 0x3fffffffu
+
+/* Table 1. */
+static void rates_of_the_table(void **state) {
+    static const uint64_t kbps[] = {0,     80,    160,   320,   640,    1280,   2560,   5120,
+                                    10240, 20480, 40960, 81920, 163840, 327680, 655360, 1310720};
+    (void)state;
+    for (uint32_t n = 0; n <= CHART_QS_RATE_MAX; n++) {
+        assert_int_equal(chart_qs_bps(n), kbps[n] * 1000);
+        assert_int_equal(chart_qs_encode(kbps[n] * 1000), n);
+        assert_int_equal(chart_qs_encode(kbps[n] * 1000 + 1), n);
+        if (n)
+            assert_int_equal(chart_qs_encode(kbps[n] * 1000 - 1), n - 1);
+    }
+    assert_int_equal(chart_qs_encode(79999), 0);
+    assert_int_equal(chart_qs_encode(UINT64_MAX), CHART_QS_RATE_MAX);
+}
+
+/* Figures 3 and 4: requests and reports of both families, and what is none. */
+static void options_are_told(void **state) {
+    uint8_t ipv4[] = {25, 8, 0x0b, 77, 0, 0, 0, 0}, ipv6[] = {0x26, 6, 0x0b, 77, 0, 0, 0, 0};
+    (void)state;
+    assert_int_equal(chart_qs_kind(ipv4, 0), CHART_QS_REQUEST);
+    assert_int_equal(chart_qs_kind(ipv6, 1), CHART_QS_REQUEST);
+    assert_int_equal(chart_qs_kind(ipv4, 1), CHART_QS_NONE);
+    assert_int_equal(chart_qs_kind(ipv6, 0), CHART_QS_NONE);
+    for (int function = 1; function <= 15; function++) {
+        ipv4[2] = (uint8_t)(function << 4 | 11);
+        assert_int_equal(chart_qs_kind(ipv4, 0), CHART_QS_OTHER);
+    }
+    ipv4[2] = 0;
+    assert_int_equal(chart_qs_kind(ipv4, 0), CHART_QS_OTHER);
+    ipv4[2] = 11;
+    ipv4[1] = 7;
+    assert_int_equal(chart_qs_kind(ipv4, 0), CHART_QS_NONE);
+}
+
+static void an_approved_request_loses_a_hop_only(void **state) {
+    uint8_t option[] = {25, 8, 0x0b, 0, 0x12, 0x34, 0x56, 0x7b};
+    (void)state;
+    chart_qs_approve(option, 11, 1, ALL_BITS);
+    /* QS TTL is modulo 256. */
+    assert_memory_equal(option, ((uint8_t[]){25, 8, 0x0b, 255, 0x12, 0x34, 0x56, 0x7b}), 8);
+    chart_qs_approve(option, 15, 0, ALL_BITS);
+    assert_memory_equal(option, ((uint8_t[]){25, 8, 0x0b, 255, 0x12, 0x34, 0x56, 0x7b}), 8);
+}
+
+/* Section 3.4: from K to L the fields of K to L + 1 are random, all others as they were, the reserved bits too. */
+static void the_nonce_changes_where_the_rate_does(void **state) {
+    (void)state;
+    for (uint32_t asked = 1; asked <= CHART_QS_RATE_MAX; asked++)
+        for (uint32_t rate = 1; rate < asked; rate++) {
+            uint8_t option[] = {25, 8, (uint8_t)asked, 9, 0, 0, 0, 3};
+            chart_qs_approve(option, rate, 1, ALL_BITS);
+            uint32_t nonce = chart_qs_nonce(option);
+            for (uint32_t step = 1; step <= 15; step++)
+                assert_int_equal(nonce >> (2 * step - 2) & 3, step > rate && step <= asked ? 3 : 0);
+            assert_int_equal(chart_qs_rate(option), rate);
+            assert_int_equal(option[7] & 3, 3);
+        }
+}
+
+/* Who reports a rate higher by n steps than it received guesses n fields: one in 4^n gets through. */
+static void who_lies_is_found_out(void **state) {
+    uint32_t accepted = 0, seed = 1;
+    (void)state;
+    for (int i = 0; i < 160000; i++) {
+        uint8_t option[] = {25, 8, 12, 9, 0, 0, 0, 0};
+        seed = seed * 1664525u + 1013904223u;
+        uint32_t sent = seed >> 2;
+        chart_qs_put_nonce(option, sent);
+        seed = seed * 1664525u + 1013904223u;
+        chart_qs_approve(option, 10, 1, seed >> 2);
+        accepted += (chart_qs_nonce(option) & ((1u << 24) - 1)) == (sent & ((1u << 24) - 1));
+    }
+    /* Two steps: 1 in 16, of 160,000 within five deviations. */
+    assert_true(accepted > 10000 - 5 * 97 && accepted < 10000 + 5 * 97);
+}
+
+static void a_refused_request_has_nothing_left(void **state) {
+    uint8_t option[] = {25, 8, 0x0b, 77, 0xff, 0xff, 0xff, 0xff};
+    (void)state;
+    chart_qs_refuse(option);
+    assert_memory_equal(option, ((uint8_t[]){25, 8, 0, 0, 0, 0, 0, 3}), 8);
+}
+
+/* A hundred requests at once: together no more than is spare, in two intervals; then there is some again. */
+static void approvals_count(void **state) {
+    struct chart_qs_approvals approvals = {};
+    uint64_t now_ns = 1000 * INTERVAL, total = 0;
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        total += chart_qs_bps(chart_qs_take(&approvals, 11, 90 * MBPS, now_ns + (uint64_t)i));
+    /* 81.92, then what 8.08 Mb/s hold: 5.12, 2.56, 0.32, 0.08. */
+    assert_int_equal(total, 90 * MBPS - 90 * MBPS % 80000);
+    assert_int_equal(chart_qs_take(&approvals, 11, 90 * MBPS, now_ns + INTERVAL), 0);
+    assert_int_equal(chart_qs_take(&approvals, 11, 90 * MBPS, now_ns + 2 * INTERVAL), 11);
+    /* A day later nothing counts any more. */
+    assert_int_equal(chart_qs_take(&approvals, 11, 90 * MBPS, now_ns + 1000000 * INTERVAL), 11);
+    assert_int_equal(chart_qs_take(&approvals, 1, 0, now_ns + 2000000 * INTERVAL), 0);
+}
+
+static void a_busy_link_has_no_spare_rate(void **state) {
+    (void)state;
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 0), 90 * MBPS);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 60 * MBPS), 30 * MBPS);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 90 * MBPS), 0);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 200 * MBPS), 0);
+    assert_int_equal(chart_qs_spare_bps(0, 0), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rates_of_the_table),
+        cmocka_unit_test(options_are_told),
+        cmocka_unit_test(an_approved_request_loses_a_hop_only),
+        cmocka_unit_test(the_nonce_changes_where_the_rate_does),
+        cmocka_unit_test(who_lies_is_found_out),
+        cmocka_unit_test(a_refused_request_has_nothing_left),
+        cmocka_unit_test(approvals_count),
+        cmocka_unit_test(a_busy_link_has_no_spare_rate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
