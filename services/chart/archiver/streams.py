@@ -37,7 +37,7 @@ ROWS = Counter("chart_archiver_rows_total", "Rows written, repetitions included"
 REJECTED = Counter("chart_archiver_rejected_records_total", "Records that no table can hold", ["topic", "reason"])
 FAILURES = Counter("chart_archiver_database_failures_total", "Transactions that failed and were tried again")
 BATCH = Histogram("chart_archiver_batch_seconds", "Time of one transaction")
-DELAY = Gauge("chart_archiver_delay_seconds", "Age of the newest record that was written", ["loop"])
+DELAY = Gauge("chart_archiver_delay_seconds", "Age of the newest record that was written, or waits to be", ["loop"])
 
 _DATABASE_AWAY = (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests, OSError)
 
@@ -79,8 +79,9 @@ class Archiver:
                 records = await self._batch(subscription)
                 if not records:
                     continue
-                await self._store([row for record in records for row in self._rows(record)])
-                DELAY.labels(loop="facts").set(max(0.0, (self._clock.now_us() - records[-1].timestamp_us) / 1e6))
+                newest_us = records[-1].timestamp_us
+                await self._store([row for record in records for row in self._rows(record)], "facts", newest_us)
+                self._note_delay("facts", newest_us)
                 await _commit(subscription, records)
 
     async def _batch(self, subscription: Subscription) -> list[Record]:
@@ -144,9 +145,9 @@ class Archiver:
                 rows: list[Row] = [("link_load", row) for row in downsampler.take(self._clock.now_us())]
                 if not rows:
                     continue
-                await self._store([row for row in rows if self._timely(row)])
                 newest_us = max(row["at_us"] for _, row in rows)
-                DELAY.labels(loop="link-load").set(max(0.0, (self._clock.now_us() - newest_us) / 1e6))
+                await self._store([row for row in rows if self._timely(row)], "link-load", newest_us)
+                self._note_delay("link-load", newest_us)
                 for partition, offset in downsampler.done_offsets().items():
                     if offset > 0 and committed.get(partition) != offset and partition in last:
                         await subscription.commit(last[partition]._replace(offset=offset - 1))
@@ -160,8 +161,13 @@ class Archiver:
 
         await for_ever(loop, StreamError, told, BACK_OFF_S, sleep=self._clock.sleep)
 
-    async def _store(self, rows: list[Row]) -> None:
-        """One transaction, tried until the database takes it; a row that it refuses is left out, by name in the log."""
+    def _note_delay(self, loop: str, newest_us: int) -> None:
+        DELAY.labels(loop=loop).set(max(0.0, (self._clock.now_us() - newest_us) / 1e6))
+
+    async def _store(self, rows: list[Row], loop: str, newest_us: int) -> None:
+        """One transaction, tried until the database takes it; a row that it refuses is left out, by name in the log.
+        ``newest_us``: of the loop's newest record, whose age is told while it waits.
+        """
         if not rows:
             return
 
@@ -171,6 +177,7 @@ class Archiver:
 
         def told(error: Exception, again_in_s: float) -> None:
             FAILURES.inc()
+            self._note_delay(loop, newest_us)
             self.health.failure = f"the database does not take rows: {error}"
             _log.warning("rows wait for the database", rows=len(rows), reason=str(error), again_in_s=again_in_s)
 
@@ -183,8 +190,8 @@ class Archiver:
                 _log.error("the database refuses a row", table=table, row=repr(rows[0][1])[:500], reason=str(error))
                 return
             middle = len(rows) // 2
-            await self._store(rows[:middle])
-            await self._store(rows[middle:])
+            await self._store(rows[:middle], loop, newest_us)
+            await self._store(rows[middle:], loop, newest_us)
             return
         self.health.failure = ""
         for table, _ in rows:
