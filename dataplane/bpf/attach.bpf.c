@@ -8,6 +8,7 @@
  * walk_flows: over all TCP sockets of the node, on the agent's call: the same for flows that ran before their grant
  * came or whose rate came back; gives flows back; reports flows to the agent.
  */
+#include "quick_start_answer.bpf.h"
 #include "select.bpf.h"
 #include "signal_flow.bpf.h"
 
@@ -107,7 +108,9 @@ static __always_inline void set_fallback(struct chart_socket_flow *flow, const s
         bpf_setsockopt(context, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark));                                         \
     } while (0)
 
-static __always_inline void established(struct bpf_sock_ops *skops, const struct chart_node_config *config) {
+/* `beginning`: it is this end that opened the connection. */
+static __always_inline void established(struct bpf_sock_ops *skops, const struct chart_node_config *config,
+                                        bool beginning) {
     char present[CHART_CONTROL_NAME_LEN] = {};
     char trinity[CHART_CONTROL_NAME_LEN] = CHART_TRINITY;
     struct flow_address address = {};
@@ -120,15 +123,24 @@ static __always_inline void established(struct bpf_sock_ops *skops, const struct
     bool granted = selector && selector->sending;
     if (config->signalling)
         bpf_sock_ops_cb_flags_set(skops, skops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG);
-    if (!granted && !half)
+    __u64 begin_bps = config->quick_start_rate && config->enforce && !granted && !half && beginning
+                          ? quick_start_approved(skops, &address)
+                          : 0;
+    if (!granted && !half && !begin_bps)
         return;
     struct chart_socket_flow *flow = remember(tp, config, granted ? selector->grant : 0);
     if (!flow)
         return;
+    if (begin_bps) {
+        /* For the first round trip; the control that follows starts from what was then in flight. */
+        __u64 rtt_ns = (__u64)(BPF_CORE_READ(tp, srtt_us) >> 3) * 1000;
+        flow->signal_bps = begin_bps;
+        flow->signal_expires_ns = (bpf_ktime_get_ns() + min(rtt_ns, QS_RATE_MAX_NS)) | CHART_QUICK_START_BIT;
+    }
     if (half && half->state == CHART_SOCKET_AGREED) {
         flow->signal_bps =
             chart_rate_decode(half->agreed.guaranteed_rate) + chart_rate_decode(half->agreed.available_rate);
-        flow->signal_expires_ns = half->expires_ns;
+        flow->signal_expires_ns = half->expires_ns & ~CHART_QUICK_START_BIT;
     }
     bpf_getsockopt(skops, SOL_TCP, TCP_CONGESTION, present, sizeof(present));
     set_fallback(flow, config, present);
@@ -187,17 +199,28 @@ int attach_sockops(struct bpf_sock_ops *skops) {
     if (!config)
         return 1;
     switch (skops->op) {
-    case BPF_SOCK_OPS_TCP_CONNECT_CB:
     case BPF_SOCK_OPS_TCP_LISTEN_CB:
+        quick_start_listen(skops);
+        /* fall through */
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
         if (config->receive_window_bytes)
             raise_receive_window(skops, config->receive_window_bytes);
+        break;
+    case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+        quick_start_reserve(skops, config);
+        break;
+    case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+        quick_start_write(skops, config);
         break;
     case BPF_SOCK_OPS_TIMEOUT_INIT:
         connecting(skops, config);
         break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+        established(skops, config, true);
+        break;
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-        established(skops, config);
+        quick_start_accepted(skops);
+        established(skops, config, false);
         break;
     case BPF_SOCK_OPS_RTT_CB:
         engage(skops, config);
@@ -273,7 +296,7 @@ int walk_flows(struct bpf_iter__tcp *context) {
     if (!selector || !selector->sending) {
         struct chart_socket_flow *old = bpf_sk_storage_get(&flows, tp, 0, 0);
         /* In band only: engaged and released on its acknowledgements, by rates that say themselves when they end. */
-        if (old && config->signalling && old->signal_expires_ns) {
+        if (old && (config->signalling || config->quick_start_rate) && old->signal_expires_ns) {
             if (!config->enforce && is_trinity(control))
                 give_back(tp, old, config);
             if (old->key.grant) {

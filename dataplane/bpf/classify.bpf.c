@@ -101,6 +101,9 @@ int classify(struct __sk_buff *skb) {
     /* Other queues may read it too: a node that observes leaves it alone. */
     if (config->enforce)
         skb->priority = HTB_CLASS_ID(minor);
+    if (config->quick_start_rate && config->enforce && !granted_bps &&
+        quick_start_host(skb, &key, (__u32)link->link_header_bytes, transport))
+        transport += CHART_QS_OCTETS;
     if (advising_links && config->enforce) {
         if (has_options(skb, &key, transport))
             quick_start(skb, link, &key, transport, granted_bps, now_ns);

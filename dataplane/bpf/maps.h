@@ -48,14 +48,17 @@ struct chart_usage {
     __u64 retransmitted_packets;
 };
 
+/* Of a nanosecond in which a rate ends. Agents of several versions share the map's layout. */
+#define CHART_QUICK_START_BIT 1ull
+
 /* Map `flows` (socket storage). Writer: attach, from the socket's own context; trinity only counts; signal writes the
  * two fields of its own. */
 struct chart_socket_flow {
     struct chart_grant_key key;
     /* What the path agreed to in band, bits per second with headers, and when it ends (CLOCK_MONOTONIC). While it lasts
-     * it stands above the grant. Writer: signal. */
+     * it stands above the grant. Writer: signal; attach for what Quick-Start approved. */
     __u64 signal_bps;
-    __u64 signal_expires_ns;
+    __u64 signal_expires_ns; /* with CHART_QUICK_START_BIT: approved by Quick-Start, for the first round trip */
     /* What of the socket's counters `usage` already has. */
     __u64 counted_sent_bytes;
     __u64 counted_delivered_bytes;
@@ -112,6 +115,9 @@ struct chart_node_config {
     __u32 sensor_port;
     /* 1: rates are asked for in band; attach looks for them whenever a socket measures its RTT. */
     __u32 signalling;
+    /* What new TCP connections ask for by Quick-Start, as the option has it (lib/advice/quick_start.h); 0: nothing. */
+    __u32 quick_start_rate;
+    __u32 unused;
     /* Empty: the control the flow had. */
     char default_control[CHART_CONTROL_NAME_LEN];
 };

@@ -4,14 +4,11 @@
 
 #include "advise.bpf.h"
 
-#include "lib/advice/quick_start.h"
+#include "quick_start_ask.bpf.h"
 
 #define IPV6_BYTES 40
 #define IPV6_HOP_BY_HOP 0
 #define IPV6_PAD1 0
-#define IPV4_END 0
-#define IPV4_NOP 1
-#define OPTIONS_MAX 24 /* that are walked over to find ours */
 
 /* Of links that gave any (hash: interface index). Writer: the classifier. */
 struct qs_link {
@@ -35,8 +32,9 @@ static __always_inline struct qs_link *qs_link_of(__u32 ifindex) {
     return link;
 }
 
-/* Octets from the IP header to the option among those in [begin, end), or 0. */
-static __always_inline __u32 find_option(const struct __sk_buff *skb, __u32 begin, __u32 end, bool ipv6) {
+/* Octets from the IP header to the option among those in [begin, end), or 0. Functions of their own are verified once,
+ * whatever the packet went through before. */
+QS_FUNCTION int find_option(struct __sk_buff *skb, __u32 begin, __u32 end, __u32 ipv6) {
     __u32 at = begin;
     for (int i = 0; i < OPTIONS_MAX && at + CHART_QS_OCTETS <= end; i++) {
         __u8 head[2];
@@ -57,15 +55,15 @@ static __always_inline __u32 find_option(const struct __sk_buff *skb, __u32 begi
 
 /* The whole option lies in the header: in IPv4 between the fixed part and `transport`, in IPv6 in the hop-by-hop header
  * that comes first. */
-static __always_inline __u32 find_quick_start(const struct __sk_buff *skb, const struct chart_packet_key *key,
+static __always_inline __u32 find_quick_start(struct __sk_buff *skb, const struct chart_packet_key *key,
                                               __u32 transport, bool ipv6) {
     if (!ipv6)
-        return find_option(skb, sizeof(struct iphdr), transport, false);
+        return (__u32)find_option(skb, sizeof(struct iphdr), transport, false);
     __u8 head[2];
     if (key->protocol != IPV6_HOP_BY_HOP ||
         bpf_skb_load_bytes_relative(skb, IPV6_BYTES, head, sizeof(head), BPF_HDR_START_NET))
         return 0;
-    return find_option(skb, IPV6_BYTES + sizeof(head), IPV6_BYTES + 8 + 8 * (__u32)head[1], true);
+    return (__u32)find_option(skb, IPV6_BYTES + sizeof(head), IPV6_BYTES + 8 + 8 * (__u32)head[1], true);
 }
 
 /* The rate that a request gets; the flow's grant needs no spare rate, it has its own. */

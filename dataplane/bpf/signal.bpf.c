@@ -231,7 +231,7 @@ SIGNAL_FUNCTION int tell_socket(struct __sk_buff *skb, const struct chart_flow *
         if (storage) {
             storage->signal_bps =
                 chart_rate_decode(half->agreed.guaranteed_rate) + chart_rate_decode(half->agreed.available_rate);
-            storage->signal_expires_ns = half->expires_ns;
+            storage->signal_expires_ns = half->expires_ns & ~CHART_QUICK_START_BIT;
         }
     }
     bpf_sk_release(sk);

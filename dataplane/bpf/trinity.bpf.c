@@ -128,6 +128,9 @@ static __always_inline void hand_over(struct sock *sk, const struct chart_socket
         __builtin_memcpy(control, flow->fallback, sizeof(control));
     if (bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, control, sizeof(control)) || !rate_bps)
         return;
+    /* A rate to begin with is none to stay at. */
+    if (flow->signal_expires_ns & CHART_QUICK_START_BIT)
+        return;
     if (__builtin_memcmp(control, "bbr", sizeof("bbr")) == 0)
         settle_bbr(sk, payload_bytes_per_s(sk, tp, rate_bps, mss) / mss);
     else if (__builtin_memcmp(control, "cubic", sizeof("cubic")) == 0)
@@ -207,6 +210,10 @@ void BPF_PROG(trinity_release, struct sock *sk) {
     __u64 packets = bytes_per_s * path_rtt_us(tp) / USEC_PER_SEC / mss;
     tp->snd_cwnd = (__u32)min(max(packets, (__u64)MIN_HANDED_PACKETS), (__u64)MAX_CWND_PACKETS);
     tp->snd_ssthresh = tp->snd_cwnd;
+    /* Of a window that was approved for one round trip what was used of it stays, and slow start goes on up to it (RFC
+     * 4782, section 4.4). */
+    if (flow->signal_expires_ns & CHART_QUICK_START_BIT)
+        tp->snd_cwnd = min(tp->snd_cwnd, max(tp->packets_out, MIN_HANDED_PACKETS));
     flow->rate_bps = 0;
 }
 

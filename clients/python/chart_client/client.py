@@ -116,6 +116,7 @@ class Policies(Resource):
         customer_weights: dict[str, int] | None = None,
         default_congestion: str | None = None,
         ipfix_collector: str | None = None,
+        quick_start_request_bps: int | None = None,
     ) -> Policy:
         """Set a policy; it reaches every agent within 2 s. What is None follows the default policy; weights of tunnels'
         customers, congestion control of flows whose rate ended and collector of flow records stay when left out, empty
@@ -125,6 +126,7 @@ class Policies(Resource):
             "enforcement": enforcement,
             "link_controller": link_controller,
             "max_guaranteed_bps": max_guaranteed_bps,
+            "quick_start_request_bps": quick_start_request_bps,
         }
         if customer_weights is not None:
             body["customer_weights"] = customer_weights

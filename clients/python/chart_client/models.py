@@ -407,6 +407,7 @@ class PolicyInForce(Model):
     enforcement: str
     link_controller: str
     max_guaranteed_bps: int
+    quick_start_request_bps: int = 0
 
 
 class Policy(Model):
@@ -420,6 +421,7 @@ class Policy(Model):
     customer_weights: dict[str, int] = {}
     default_congestion: str = ""
     ipfix_collector: str = ""
+    quick_start_request_bps: int | None = None
     in_force: PolicyInForce | None = None
 
 

@@ -112,10 +112,19 @@ def test_what_a_nodes_policy_does_not_say_follows_the_default(gateway: Running) 
     as_json("policy", "set", "--enforcement", "observe", "--link-controller", "rcp", "--max-guaranteed", "50M")
     own = as_json("policy", "set", "alpha", "--max-guaranteed", "40M")[0]
     assert (own["enforcement"], own["link_controller"], own["max_guaranteed_bps"]) == (None, None, 40_000_000)
-    assert own["in_force"] == {"enforcement": "observe", "link_controller": "rcp", "max_guaranteed_bps": 40_000_000}
+    assert own["in_force"] == {
+        "enforcement": "observe",
+        "link_controller": "rcp",
+        "max_guaranteed_bps": 40_000_000,
+        "quick_start_request_bps": 0,
+    }
     assert "default (observe)" in chart("policy", "show", "alpha").stdout
     as_json("policy", "set", "--enforcement", "enforce")
     assert as_json("policy", "show", "alpha")[0]["in_force"]["enforcement"] == "enforce"
+    as_json("policy", "set", "--quick-start", "80M")
+    assert as_json("policy", "show", "alpha")[0]["in_force"]["quick_start_request_bps"] == 80_000_000
+    own = as_json("policy", "set", "alpha", "--quick-start", "none")[0]
+    assert (own["quick_start_request_bps"], own["in_force"]["quick_start_request_bps"]) == (0, 0)
     own = as_json("policy", "set", "alpha", "--enforcement", "off", "--max-guaranteed", "unlimited")[0]
     assert (own["enforcement"], own["link_controller"], own["max_guaranteed_bps"]) == ("off", None, 0)
     own = as_json("policy", "set", "alpha", "--enforcement", "inherit", "--max-guaranteed", "inherit")[0]

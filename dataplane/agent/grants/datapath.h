@@ -143,6 +143,9 @@ int datapath_set_receive_window(struct datapath *datapath, uint32_t bytes);
 /* Congestion control that flows go back to when their rate ends; "": the one that each had. */
 int datapath_set_default_control(struct datapath *datapath, const char *name);
 
+/* What new TCP connections ask for by Quick-Start, rounded down to a step of its scale; 0: nothing. */
+int datapath_set_quick_start(struct datapath *datapath, uint64_t bps);
+
 /* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);

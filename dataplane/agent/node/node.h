@@ -94,6 +94,8 @@ struct node_link {
 struct node_policy {
     char default_control[16];
     char ipfix_collector[80];
+    bool says_quick_start;
+    uint64_t quick_start_bps;
 };
 
 struct node {

@@ -29,6 +29,13 @@ void node_policy_stated(const struct messages_policy *stated, void *context) {
         said(node->own_policy.default_control, node->policy_of_all.default_control, node->options->default_control));
     if (error)
         log_error("the congestion control of flows without a rate cannot be set: %s", strerror(-error));
+    policy->says_quick_start = stated->says_quick_start;
+    policy->quick_start_bps = stated->quick_start_bps;
+    error = datapath_set_quick_start(node->datapath, node->own_policy.says_quick_start
+                                                         ? node->own_policy.quick_start_bps
+                                                         : node->policy_of_all.quick_start_bps);
+    if (error)
+        log_error("what new connections ask for by Quick-Start cannot be set: %s", strerror(-error));
     ipfix_send_to(node->agent,
                   said(node->own_policy.ipfix_collector, node->policy_of_all.ipfix_collector, node->options->ipfix));
 }

@@ -160,6 +160,9 @@ static void tell_policy(const struct messages_intake *intake, const char *id, co
         .id = id,
         .default_control = message ? message->default_congestion : "",
         .ipfix_collector = message ? message->ipfix_collector : "",
+        .says_quick_start =
+            message && message->quick_start_case == CHART__V1__POLICY__QUICK_START_QUICK_START_REQUEST_BPS,
+        .quick_start_bps = message ? message->quick_start_request_bps : 0,
     };
 
     if (intake->policy)

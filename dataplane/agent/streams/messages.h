@@ -27,6 +27,9 @@ struct messages_policy {
     const char *id;
     const char *default_control;
     const char *ipfix_collector;
+    /* What new TCP connections ask for by Quick-Start, bits per second; 0: nothing. */
+    bool says_quick_start;
+    uint64_t quick_start_bps;
 };
 
 /* Interfaces at which this node polices what comes in; see edges.h. */

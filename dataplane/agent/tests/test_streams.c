@@ -58,6 +58,8 @@ struct seen {
     uint64_t link_capacity_bps;
     bool link_scone;
     bool link_quick_start;
+    bool says_quick_start;
+    uint64_t quick_start_bps;
     int last_take;
 };
 
@@ -70,10 +72,17 @@ static void on_link(const struct messages_link *link, void *context) {
     seen->link_quick_start = link->quick_start;
 }
 
+static void on_policy(const struct messages_policy *policy, void *context) {
+    struct seen *seen = context;
+
+    seen->says_quick_start = policy->says_quick_start;
+    seen->quick_start_bps = policy->quick_start_bps;
+}
+
 static void on_record(const struct streams_record *record, void *context) {
     struct seen *seen = context;
     const struct messages_intake intake = {
-        .decide = seen->decide, .node = "alpha", .now_us = NOW, .link = on_link, .context = seen};
+        .decide = seen->decide, .node = "alpha", .now_us = NOW, .link = on_link, .policy = on_policy, .context = seen};
 
     seen->records[record->topic]++;
     seen->tombstones += record->value == NULL;
@@ -426,6 +435,23 @@ static void policies_and_garbage(void **state) {
     }
 }
 
+static void what_new_connections_ask_for(void **state) {
+    struct seen *seen = &((struct world *)*state)->seen;
+    Chart__V1__Policy policy = CHART__V1__POLICY__INIT;
+
+    take(seen, STREAMS_POLICY, "alpha", &policy.base);
+    assert_false(seen->says_quick_start);
+    policy.quick_start_case = CHART__V1__POLICY__QUICK_START_QUICK_START_REQUEST_BPS;
+    take(seen, STREAMS_POLICY, "alpha", &policy.base);
+    assert_true(seen->says_quick_start);
+    assert_int_equal(seen->quick_start_bps, 0);
+    policy.quick_start_request_bps = 80000000;
+    take(seen, STREAMS_POLICY, "alpha", &policy.base);
+    assert_int_equal(seen->quick_start_bps, 80000000);
+    take(seen, STREAMS_POLICY, "alpha", NULL);
+    assert_false(seen->says_quick_start);
+}
+
 static int keep_reason(const struct decide_status *status, void *context) {
     snprintf(context, DECIDE_REASON_LEN, "%s", status->reason);
     return 0;
@@ -560,6 +586,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(ten_thousand_keys_within_five_seconds, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(topology_of_this_node_only, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(policies_and_garbage, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(what_new_connections_ask_for, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(selectors_that_make_no_sense_fail_with_a_reason, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(every_prefix_of_an_end_counts, world_setup, world_teardown),
         cmocka_unit_test(metrics_answers),

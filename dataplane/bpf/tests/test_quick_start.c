@@ -1,5 +1,6 @@
-/* Quick-Start requests through the classifier, once each in the kernel (BPF_PROG_TEST_RUN): what is approved, lowered
- * and refused, IPv4's checksum against one computed anew, and what is left as it was. Needs root. */
+/* Quick-Start through the classifier, once each in the kernel (BPF_PROG_TEST_RUN): requests that are approved, lowered
+ * and refused, IPv4's checksum against one computed anew, what is left as it was, and what a host puts into packets of
+ * its own. Needs root. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,6 +31,19 @@
 
 static struct chart_classify *skeleton;
 
+/* As bpf/quick_start_host.bpf.h has them. */
+struct qs_flow_key {
+    uint32_t source[4], destination[4];
+    uint16_t source_port, destination_port;
+};
+
+enum qs_flow_state { QS_ASKED, QS_ANSWERED, QS_REPORTED };
+
+struct qs_flow {
+    uint32_t nonce;
+    uint8_t state, asked, approved, ttl_difference;
+};
+
 struct packet {
     uint8_t frame[FRAME_MAX];
     uint32_t size, options, option; /* octets to the first of the options, and to ours */
@@ -57,11 +71,12 @@ static void advise(uint64_t fair_bps, uint64_t spare_bps, int64_t lease_ms) {
 }
 
 /* A link with a fair rate of 50 Mb/s and a spare rate of 90, and a grant of 3 Mb/s for TCP to port 444. */
-static void set_up(void) {
+static void set_up_host(uint32_t quick_start_rate) {
     static uint32_t generation;
     struct decide_selector selector = {.protocol = IPPROTO_TCP, .destination_port = 444};
     struct chart_selector_table table = {.count = 1};
-    struct chart_node_config config = {.node = NODE, .enforce = 1, .generation = ++generation};
+    struct chart_node_config config = {
+        .node = NODE, .enforce = 1, .generation = ++generation, .quick_start_rate = quick_start_rate};
     struct chart_grant_key key = {.node = NODE, .grant = GRANT};
     struct chart_link link = {.link_header_bytes = ETHERNET_BYTES};
     struct chart_rate rate = {.gr_bps = 3 * MBPS, .enforce = 1, .gr_expires_ns = in_ms(60000)};
@@ -75,6 +90,10 @@ static void set_up(void) {
     bpf_map_delete_elem(bpf_map__fd(skeleton->maps.qs_links), &ifindex);
     skeleton->bss->advising_links = 1;
     advise(50 * MBPS, 90 * MBPS, 60000);
+}
+
+static void set_up(void) {
+    set_up_host(0);
 }
 
 /* RFC 1071, with the header's own field as it is: 0 when it is right. */
@@ -145,15 +164,20 @@ static struct packet ipv6(uint32_t rate) {
     return packet;
 }
 
-static struct packet run(const struct packet *packet) {
+static struct packet run_to(const struct packet *packet, uint32_t size) {
     struct packet out = *packet;
     struct __sk_buff context = {.ifindex = LOOPBACK, .ingress_ifindex = packet->forwarded ? LOOPBACK : 0};
     LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = packet->frame, .data_size_in = packet->size,
                 .data_out = out.frame, .data_size_out = sizeof(out.frame), .ctx_in = &context,
                 .ctx_size_in = sizeof(context), .repeat = 1);
     assert_int_equal(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.classify), &options), 0);
-    assert_int_equal(options.data_size_out, packet->size);
+    assert_int_equal(options.data_size_out, size);
+    out.size = size;
     return out;
+}
+
+static struct packet run(const struct packet *packet) {
+    return run_to(packet, packet->size);
 }
 
 static void assert_unchanged(const struct packet *packet) {
@@ -324,6 +348,124 @@ static void any_octets(void **state) {
     }
 }
 
+/* Of a process of this node; each call is another connection. `flags`: TCP's; `data`: octets behind its header. */
+static struct packet own(const char *destination, uint16_t port, uint8_t flags, uint32_t data) {
+    static uint16_t source_port = 40000;
+    struct packet packet = {.options = ETHERNET_BYTES + 20, .option = ETHERNET_BYTES + 20};
+    uint8_t *ip = packet.frame + ETHERNET_BYTES, *tcp = ip + 20;
+    packet.size = ETHERNET_BYTES + 20 + 20 + data;
+    packet.frame[12] = 0x08;
+    ip[0] = 0x45;
+    ip[3] = (uint8_t)(40 + data);
+    ip[8] = 64;
+    ip[9] = IPPROTO_TCP;
+    inet_pton(AF_INET, "10.1.1.1", ip + 12);
+    inet_pton(AF_INET, destination, ip + 16);
+    source_port++;
+    tcp[0] = (uint8_t)(source_port >> 8);
+    tcp[1] = (uint8_t)source_port;
+    tcp[2] = (uint8_t)(port >> 8);
+    tcp[3] = (uint8_t)port;
+    tcp[12] = 0x50;
+    tcp[13] = flags;
+    seal(&packet);
+    return packet;
+}
+
+static struct qs_flow_key key_of(const struct packet *packet) {
+    const uint8_t *ip = packet->frame + ETHERNET_BYTES;
+    struct qs_flow_key key = {.source_port = (uint16_t)(ip[20] << 8 | ip[21]),
+                              .destination_port = (uint16_t)(ip[22] << 8 | ip[23])};
+    key.source[2] = key.destination[2] = htonl(0xffff);
+    memcpy(&key.source[3], ip + 12, 4);
+    memcpy(&key.destination[3], ip + 16, 4);
+    return key;
+}
+
+/* An option of eight octets was put behind the header, and nothing else differs but what has to. */
+static struct packet assert_inserted(const struct packet *packet) {
+    struct packet out = run_to(packet, packet->size + CHART_QS_OCTETS), rest = out;
+    const uint8_t *ip = out.frame + ETHERNET_BYTES;
+    assert_int_equal(ip[0], 0x47);
+    assert_int_equal(ip[3], packet->frame[ETHERNET_BYTES + 3] + CHART_QS_OCTETS);
+    assert_int_equal(checksum(ip, 28), 0);
+    memmove(rest.frame + out.option, rest.frame + out.option + CHART_QS_OCTETS, packet->size - out.option);
+    rest.frame[ETHERNET_BYTES] = 0x45;
+    rest.frame[ETHERNET_BYTES + 3] = packet->frame[ETHERNET_BYTES + 3];
+    memcpy(rest.frame + ETHERNET_BYTES + 10, packet->frame + ETHERNET_BYTES + 10, 2);
+    assert_memory_equal(rest.frame, packet->frame, packet->size);
+    return out;
+}
+
+#define SYN 0x02
+#define ACK 0x10
+
+/* The node's own link answers at once: 50 Mb/s are 40.96. */
+static void a_syn_asks(void **state) {
+    struct packet packet = own("192.0.2.7", 80, SYN, 0);
+    struct qs_flow_key key = key_of(&packet);
+    struct qs_flow flow;
+    (void)state;
+    set_up_host(11);
+    struct packet out = assert_inserted(&packet);
+    const uint8_t *option = out.frame + out.option;
+    assert_int_equal(chart_qs_kind(option, 0), CHART_QS_REQUEST);
+    assert_int_equal(chart_qs_rate(option), 10);
+    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.qs_flows), &key, &flow), 0);
+    assert_int_equal(flow.state, QS_ASKED);
+    assert_int_equal(flow.asked, 11);
+    assert_int_equal((uint8_t)(64 - option[3]), flow.ttl_difference);
+    assert_int_equal((chart_qs_nonce(option) ^ flow.nonce) & ((1u << 20) - 1), 0);
+}
+
+/* Something on the way may drop it: then without, also to the same address later. */
+static void a_repeated_syn_does_not_ask(void **state) {
+    struct packet packet = own("192.0.2.8", 80, SYN, 0), later = own("192.0.2.8", 80, SYN, 0);
+    struct packet elsewhere = own("192.0.2.9", 80, SYN, 0);
+    (void)state;
+    set_up_host(11);
+    assert_inserted(&packet);
+    assert_unchanged(&packet);
+    assert_unchanged(&packet);
+    assert_unchanged(&later);
+    assert_inserted(&elsewhere);
+}
+
+static void reported_with_the_first_acknowledgement(void **state) {
+    struct packet packet = own("192.0.2.10", 80, ACK, 0), data = packet;
+    struct qs_flow_key key = key_of(&packet);
+    struct qs_flow flow = {.nonce = NONCE & 0x3fffffff, .state = QS_ANSWERED, .asked = 11, .approved = 9};
+    (void)state;
+    set_up_host(11);
+    assert_unchanged(&packet);
+    put(skeleton->maps.qs_flows, &key, &flow);
+    data.size += 10;
+    assert_unchanged(&data);
+    struct packet out = assert_inserted(&packet);
+    assert_int_equal(out.frame[out.option + 2], CHART_QS_REPORT << 4 | 9);
+    assert_int_equal(chart_qs_nonce(out.frame + out.option), flow.nonce);
+    assert_unchanged(&packet);
+    assert_int_equal(counters().quick_start_requests, 0);
+}
+
+static void who_does_not_ask(void **state) {
+    struct packet granted = own("192.0.2.11", 444, SYN, 0), answer = own("192.0.2.11", 80, SYN | ACK, 0);
+    struct packet forwarded = own("192.0.2.11", 80, SYN, 0), data = own("192.0.2.11", 80, ACK, 20), off = forwarded;
+    struct packet options = ipv4(0, 0, 8), udp = own("192.0.2.11", 80, SYN, 0), six = ipv6(0);
+    (void)state;
+    forwarded.forwarded = true;
+    options.forwarded = six.forwarded = false;
+    options.frame[options.size - 20 + 12] = 0x50;
+    options.frame[options.size - 20 + 13] = SYN;
+    udp.frame[ETHERNET_BYTES + 9] = IPPROTO_UDP;
+    set_up_host(11);
+    struct packet *packets[] = {&granted, &answer, &forwarded, &data, &options, &udp, &six};
+    for (size_t i = 0; i < sizeof(packets) / sizeof(packets[0]); i++)
+        assert_unchanged(packets[i]);
+    set_up_host(0);
+    assert_unchanged(&off);
+}
+
 static int load(void **state) {
     (void)state;
     skeleton = chart_classify__open_and_load();
@@ -342,6 +484,8 @@ int main(void) {
         cmocka_unit_test(lowered),           cmocka_unit_test(no_more_than_is_spare),
         cmocka_unit_test(refused),           cmocka_unit_test(no_answers_no_change),
         cmocka_unit_test(any_octets),        cmocka_unit_test(other_packets_are_left_alone),
+        cmocka_unit_test(a_syn_asks),        cmocka_unit_test(a_repeated_syn_does_not_ask),
+        cmocka_unit_test(who_does_not_ask),  cmocka_unit_test(reported_with_the_first_acknowledgement),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -175,6 +175,8 @@ def policy_message(policy_id: str, body: network.PolicyBody) -> policy_pb2.Polic
     )
     if body.max_guaranteed_bps is not None:
         message.max_guaranteed_bps = body.max_guaranteed_bps
+    if body.quick_start_request_bps is not None:
+        message.quick_start_request_bps = body.quick_start_request_bps
     return message
 
 
@@ -183,6 +185,7 @@ def policy(message: policy_pb2.Policy, default: policy_pb2.Policy | None) -> net
     said = [message, *([default] if default is not None else [])]
     controllers = [one.link_controller for one in said if one.link_controller]
     bounds = [one.max_guaranteed_bps for one in said if one.HasField("max_guaranteed_bps")]
+    requests = [one.quick_start_request_bps for one in said if one.HasField("quick_start_request_bps")]
     modes = [enforcement_name(one.enforcement) for one in said if one.enforcement]
     own = message.HasField("max_guaranteed_bps")
     return network.Policy(
@@ -194,10 +197,14 @@ def policy(message: policy_pb2.Policy, default: policy_pb2.Policy | None) -> net
         customer_weights=dict(message.customer_weights),
         default_congestion=message.default_congestion,
         ipfix_collector=message.ipfix_collector,
+        quick_start_request_bps=message.quick_start_request_bps
+        if message.HasField("quick_start_request_bps")
+        else None,
         in_force=network.PolicyInForce(
             enforcement=modes[0] if modes else "observe",
             link_controller=cast("network.LinkController", controllers[0] if controllers else "nec"),
             max_guaranteed_bps=bounds[0] if bounds else 0,
+            quick_start_request_bps=requests[0] if requests else 0,
         ),
     )
 

@@ -23,6 +23,8 @@ MAX_EDGE_DEPTH_MS = 65_535
 DEFAULT_EDGE_DEPTH_MS = 100
 MAX_TEXT = 1000
 # Of tunnels' customers, as the tunnels take them.
+# 40 kb/s x 2^15 (RFC 4782, table 1).
+MAX_QUICK_START_BPS = 1_310_720_000
 MAX_CUSTOMERS = 64
 MAX_WEIGHT = 10_000
 MIN_PERIOD_MS = 100
@@ -201,6 +203,9 @@ def policy(stated: policy_pb2.Policy) -> policy_pb2.Policy:
         raise invalid("link_controller", message, *LINK_CONTROLLERS)
     if stated.max_guaranteed_bps > MAX_CAPACITY_BPS:
         raise invalid("max_guaranteed_bps", f"must be at most {MAX_CAPACITY_BPS} bit/s (0: no bound but the links')")
+    if stated.quick_start_request_bps > MAX_QUICK_START_BPS:
+        message = f"must be at most {MAX_QUICK_START_BPS} bit/s, the highest rate that Quick-Start knows (0: nothing)"
+        raise invalid("quick_start_request_bps", message)
     if len(stated.customer_weights) > MAX_CUSTOMERS:
         raise invalid("customer_weights", f"must be at most {MAX_CUSTOMERS} customers")
     for customer, weight in stated.customer_weights.items():

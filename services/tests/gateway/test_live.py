@@ -84,7 +84,7 @@ def test_failed_and_older_measurements_do_not_win() -> None:
 def test_a_change_of_the_default_policy_is_one_of_those_that_follow_it() -> None:
     state = live()
     enforce, observe = policy_pb2.ENFORCEMENT_MODE_ENFORCE, policy_pb2.ENFORCEMENT_MODE_OBSERVE
-    own = policy_pb2.Policy(id="a", max_guaranteed_bps=5)
+    own = policy_pb2.Policy(id="a", max_guaranteed_bps=5, quick_start_request_bps=0)
     state.apply("chart.policy.v1", "default", policy_pb2.Policy(id="default", enforcement=enforce), NOW_US)
     assert [one.data["in_force"]["enforcement"] for one in state.apply("chart.policy.v1", "a", own, NOW_US)] == [
         "enforce"
@@ -92,6 +92,11 @@ def test_a_change_of_the_default_policy_is_one_of_those_that_follow_it() -> None
     default = policy_pb2.Policy(id="default", enforcement=observe)
     changes = {one.data["id"]: one.data for one in state.apply("chart.policy.v1", "default", default, NOW_US)}
     assert (changes["a"]["enforcement"], changes["a"]["in_force"]["enforcement"]) == (None, "observe")
+    # Nothing to ask for is said, and stands beside a default of something.
+    default.quick_start_request_bps = 80_000_000
+    changes = {one.data["id"]: one.data for one in state.apply("chart.policy.v1", "default", default, NOW_US)}
+    asked = {name: one["in_force"]["quick_start_request_bps"] for name, one in changes.items()}
+    assert asked == {"a": 0, "default": 80_000_000}
 
 
 def test_a_node_that_drops_a_link_drops_its_rate() -> None:

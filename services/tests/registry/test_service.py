@@ -143,6 +143,7 @@ def test_what_is_no_host_name_is_refused(name: str) -> None:
         ({"ipfix_collector": "192.0.2.9"}, "ipfix_collector"),
         ({"ipfix_collector": "2001:db8::1:4739"}, "ipfix_collector"),
         ({"ipfix_collector": "192.0.2.9:70000"}, "ipfix_collector"),
+        ({"quick_start_request_bps": 1_310_720_001}, "quick_start_request_bps"),
     ],
 )
 def test_what_a_policy_says_to_agents_is_checked(fields: dict[str, Any], at_fault: str) -> None:
@@ -201,6 +202,9 @@ def test_what_a_nodes_policy_leaves_out_stays_out() -> None:
     assert not stored.HasField("max_guaranteed_bps")
     unlimited = policy_pb2.Policy(id="alpha", max_guaranteed_bps=0)
     assert service.policy(unlimited).HasField("max_guaranteed_bps"), "no bound is said, not left out"
+    silent = policy_pb2.Policy(id="alpha", quick_start_request_bps=0)
+    assert service.policy(silent).HasField("quick_start_request_bps"), "nothing to ask for is said, not left out"
+    assert not stored.HasField("quick_start_request_bps")
 
 
 def test_the_default_policy_is_not_deleted() -> None:

@@ -62,6 +62,11 @@ def bound_option(text: str) -> str | Rate:
     return text if text == INHERIT else Rate(0) if text == "unlimited" else rate_option(text)
 
 
+def request_option(text: str) -> str | Rate:
+    """Parser of what is asked for by Quick-Start: a rate, "none", or "inherit"."""
+    return text if text == INHERIT else Rate(0) if text == "none" else rate_option(text)
+
+
 @node.command("list")
 def list_nodes(server: ServerOption = DEFAULT_SERVER, token: TokenOption = "", as_json: JsonOption = False) -> None:
     """List nodes with the state of their agents."""
@@ -131,6 +136,14 @@ def set_policy(
         list[str] | None,
         typer.Option(metavar="CUSTOMER=WEIGHT", help="Weight of a tunnel customer; repeatable, replaces all."),
     ] = None,
+    quick_start: Annotated[
+        str | None,
+        typer.Option(
+            parser=request_option,
+            metavar="RATE",
+            help="What new TCP connections ask of routers by Quick-Start; none, or inherit. Experimental.",
+        ),
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
@@ -138,10 +151,17 @@ def set_policy(
     """Change a policy; options that are left out keep their values. What the policy of a node does not say follows the
     default policy.
     """
-    said = {"enforcement": enforcement, "link_controller": link_controller, "max_guaranteed_bps": max_guaranteed}
+    said = {
+        "enforcement": enforcement,
+        "link_controller": link_controller,
+        "max_guaranteed_bps": max_guaranteed,
+        "quick_start_request_bps": quick_start,
+    }
     changes = {name: None if value == INHERIT else value for name, value in said.items() if value is not None}
     if not changes and not weight:
-        raise typer.BadParameter("set at least one of --enforcement, --link-controller, --max-guaranteed, --weight")
+        raise typer.BadParameter(
+            "set at least one of --enforcement, --link-controller, --max-guaranteed, --weight, --quick-start"
+        )
     with session(server, token, as_json=as_json) as client:
         own = next((item for item in client.policies.list() if item.id == policy_id), None)
         kept = {name: getattr(own, name) for name in said} if own else {}

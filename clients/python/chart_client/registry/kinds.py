@@ -226,6 +226,7 @@ KINDS: tuple[Kind, ...] = (
             "customer_weights": Field("integer map", {}),
             "default_congestion": Field("text", ""),
             "ipfix_collector": Field("text", ""),
+            "quick_start_request_bps": Field("rate", None),
         },
         stored=_policy,
         references=_node_of_policy,

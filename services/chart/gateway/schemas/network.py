@@ -249,6 +249,10 @@ class LinkPage(Page):
     items: list[Link]
 
 
+# The highest rate that Quick-Start knows: 40 kb/s x 2^15 (RFC 4782, table 1).
+MAX_QUICK_START_BPS = 1_310_720_000
+
+
 class PolicyBody(Input):
     """Policy of one node, or of all others under the id `default`. What a node's policy leaves out, or has as null,
     follows `default`.
@@ -287,6 +291,13 @@ class PolicyBody(Input):
         description="ADDRESS:PORT that flow records go to (IPFIX over UDP); left out: unchanged; empty: nobody.",
         examples=["192.0.2.9:4739"],
     )
+    quick_start_request_bps: Annotated[int, Field(ge=0, le=MAX_QUICK_START_BPS)] | None = Field(
+        default=None,
+        description=(
+            "What new TCP connections of the node's processes ask of routers by Quick-Start (RFC 4782), rounded down to"
+            " 40 kb/s x 2^N; 0: nothing; null: as `default` says, which is nothing unless stated. Experimental."
+        ),
+    )
 
 
 class PolicyInForce(Output):
@@ -295,6 +306,7 @@ class PolicyInForce(Output):
     enforcement: EnforcementMode
     link_controller: LinkController
     max_guaranteed_bps: int
+    quick_start_request_bps: int
 
 
 class Policy(Output):
@@ -308,6 +320,7 @@ class Policy(Output):
     customer_weights: dict[str, int]
     default_congestion: str = Field(description="Empty: it says none.")
     ipfix_collector: str = Field(description="Empty: it says none.")
+    quick_start_request_bps: int | None = Field(description="null: as `default` says; 0: nothing is asked for.")
     in_force: PolicyInForce
 
 

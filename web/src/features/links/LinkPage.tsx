@@ -39,7 +39,7 @@ function LinkDetail({ linkId }: { linkId: string }) {
     <Stack>
       <PageHeader title={`${link.from_node} → ${link.to_node}`} actions={<RangePicker />}>
         <code>{link.id}</code>, {formatRate(link.capacity_bps)}
-        {link.delay_us ? `, ${formatMs(link.delay_us)} one-way delay, as configured` : ""}.{" "}
+        {link.delay_us ? `, ${formatMs(link.delay_us)} one-way delay, as configured` : ""}. {adviceOf(link)}
         <TextLink to="/network">All links</TextLink>
       </PageHeader>
       {loadIsStale(link, now) ? (
@@ -52,6 +52,15 @@ function LinkDetail({ linkId }: { linkId: string }) {
       <LinkFigures link={link} now={now} />
     </Stack>
   );
+}
+
+/** What flows without an explicit rate are told here (docs/advice.md). */
+function adviceOf({ scone, quick_start }: Link): string {
+  const told = [
+    ...(scone ? ["QUIC connections are advised of their rate (SCONE). "] : []),
+    ...(quick_start ? ["Quick-Start requests are answered. "] : []),
+  ];
+  return told.join("");
 }
 
 function LinkFigures({ link, now }: { link: Link; now: number }) {

@@ -16,8 +16,9 @@ const DEFAULT = {
   enforcement: "observe",
   link_controller: "nec",
   max_guaranteed_bps: null,
+  quick_start_request_bps: null,
   customer_weights: {},
-  in_force: { enforcement: "observe", link_controller: "nec", max_guaranteed_bps: 0 },
+  in_force: { enforcement: "observe", link_controller: "nec", max_guaranteed_bps: 0, quick_start_request_bps: 0 },
 };
 // A policy for another reason: its mode is that of the default.
 const OWN = {
@@ -27,6 +28,7 @@ const OWN = {
   enforcement: null,
   link_controller: null,
   max_guaranteed_bps: 40_000_000,
+  quick_start_request_bps: 80_000_000,
 };
 
 afterEach(() => {
@@ -68,7 +70,12 @@ it("shows which nodes follow the default, and changes nothing but the mode", asy
     });
   }
   expect(sent).toEqual([
-    { enforcement: "enforce", link_controller: null, max_guaranteed_bps: 40_000_000 },
-    { enforcement: "off", link_controller: null, max_guaranteed_bps: null },
+    {
+      enforcement: "enforce",
+      link_controller: null,
+      max_guaranteed_bps: 40_000_000,
+      quick_start_request_bps: 80_000_000,
+    },
+    { enforcement: "off", link_controller: null, max_guaranteed_bps: null, quick_start_request_bps: null },
   ]);
 });

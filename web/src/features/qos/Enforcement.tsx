@@ -40,6 +40,7 @@ export function Enforcement() {
         enforcement: mode === "default" ? null : mode,
         link_controller: own?.link_controller ?? null,
         max_guaranteed_bps: own?.max_guaranteed_bps ?? null,
+        quick_start_request_bps: own?.quick_start_request_bps ?? null,
       };
       return api.putPolicy(id, body, own?.revision ?? null);
     },

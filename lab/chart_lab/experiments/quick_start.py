@@ -1,0 +1,273 @@
+"""`quick-start`: short transfers that begin with a rate that routers approved, on the platform as it is installed.
+
+Four nodes in a line, 100 Mb/s, RTT 200 ms. Connections from the first node to the last carry 256 KB or 1 MB, in turns
+under CUBIC and BBR without Quick-Start, and under CUBIC with it; the time is from the beginning of the connection until
+the last octet has arrived. Then a hundred connections ask at once, and at last what has IP options does not pass a link
+any more (Floyd and others, Quick-Start for TCP and IP, RFC 4782).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import httpx
+
+from chart.common.processes import end_process
+from chart_lab import quick_start_endpoint, topology
+from chart_lab.errors import LabError
+from chart_lab.experiments import installed
+from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, interleaved
+from chart_lab.experiments.installed import Installation
+from chart_lab.network import Lab
+from chart_lab.platform.laboratory import client, fetch
+from chart_lab.topology import Impairment, Topology
+
+SENDER, RECEIVER, LAST = "alpha", "delta", "charlie-delta"
+LINKS = ("alpha:to-bravo", "bravo:to-charlie", "charlie:to-delta")
+RATE_MBIT, DELAY_MS = 100.0, 100.0 / 3
+PORT = 5301
+REQUEST_BPS = 100_000_000
+SIZES = {"256k": 256_000, "1m": 1_000_000}
+CONTROLS = ("cubic", "bbr", "quick-start")
+REPEAT = 5
+BURST = 100
+# Routers count what they approved for two intervals of 150 ms, and know what is spare from twenty of 100 ms.
+WINDOW_S = 0.3
+CALM_S = 2.5
+THRESHOLD = 0.9
+LIMIT_S = 60.0
+POLICY_S = 3.0
+ENDPOINT = [sys.executable, "-m", "chart_lab.quick_start_endpoint"]
+
+
+def line(base: Topology) -> Topology:
+    """The line without loss, with a third of the delay on each link."""
+    update = {"loss": 0.0, "delay_ms": DELAY_MS, "rate_mbit": RATE_MBIT}
+    return base.model_copy(update={"links": [link.model_copy(update=update) for link in base.links]})
+
+
+def serve(rest: httpx.Client) -> None:
+    """Has requests answered on the way; what else the registry has of the links stays."""
+    for link_id in LINKS:
+        stated = fetch(rest, f"/v1/links/{link_id}")
+        kept = {name: stated[name] for name in ("to_node", "capacity_bps", "delay_us", "admission_share", "tags")}
+        rest.put(f"/v1/links/{link_id}", json=kept | {"quick_start": True}).raise_for_status()
+
+
+def ask(rest: httpx.Client, bps: int) -> None:
+    """What new connections of all nodes ask for."""
+    policy = {"enforcement": "enforce", "quick_start_request_bps": bps}
+    rest.put("/v1/policies/default", json=policy).raise_for_status()
+    time.sleep(POLICY_S)
+
+
+@dataclass
+class Told:
+    """Lines of both endpoints, in the order of their arrival."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    def follow(self, stream: IO[str]) -> None:
+        """Read until the process ends."""
+        for text in stream:
+            with self.news:
+                self.lines.append(json.loads(text))
+                self.news.notify_all()
+
+    def wait(self, key: str, value: int | None = None, since: int = 0) -> dict[str, Any]:
+        """The first line with this key (and value) from a place on. Raises LabError: none comes."""
+
+        def found() -> dict[str, Any] | None:
+            rows = (one for one in self.lines[since:] if key in one and value in (None, one[key]))
+            return next(rows, None)
+
+        with self.news:
+            if not self.news.wait_for(lambda: found() is not None, LIMIT_S):
+                raise LabError(f"no connection told {key} within {LIMIT_S:g} s")
+            answer = found()
+        assert answer is not None
+        return answer
+
+
+class Endpoints:
+    """The two ends of all connections."""
+
+    def __init__(self, told: Told, sender: subprocess.Popen[str]) -> None:
+        self.told = told
+        self._sender = sender
+
+    def order(self, text: str) -> int:
+        """Give an order; returns where its answers begin."""
+        place = len(self.told.lines)
+        assert self._sender.stdin is not None
+        self._sender.stdin.write(text + "\n")
+        self._sender.stdin.flush()
+        return place
+
+    def transfer(self, octets: int, congestion: str) -> tuple[float, float, int | None]:
+        """Seconds until the last octet has arrived, seconds until connected, and the rate that the SYN arrived with."""
+        place = self.order(f"{octets} {congestion}")
+        began = self.told.wait("began", since=place)
+        ended = self.told.wait("ended", began["began"], place)
+        if ended["octets"] != octets:
+            raise LabError(f"{ended['octets']} of {octets} octets arrived")
+        syn = self.told.wait("syn", began["began"], place)
+        return ended["at_s"] - began["at_s"], began["connected_s"], syn["rate"]
+
+    def burst(self, count: int) -> list[tuple[float, int]]:
+        """Connections at once: when each SYN arrived, and the rate that it had then, bits per second."""
+        place = self.order(f"burst {count}")
+        self.told.wait("burst", since=place)
+        syns = {one["syn"]: one for one in self.told.lines[place:] if "syn" in one}
+        return [(one["at_s"], quick_start_endpoint.rate_bps(one["rate"] or 0)) for one in syns.values()]
+
+
+@contextmanager
+def endpoints(lab: Lab) -> Iterator[Endpoints]:
+    """Receiver and sender. Raises LabError when one does not begin."""
+    told, processes = Told(), []
+    with ExitStack() as stack:
+        for node, words in ((RECEIVER, ["receive"]), (SENDER, ["send", lab.address(RECEIVER)])):
+            process = lab.popen(node, [*ENDPOINT, *words, str(PORT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            processes.append(process)
+            stack.callback(end_process, process)
+            assert process.stdout is not None
+            if "ready" not in process.stdout.readline():
+                raise LabError(f"the endpoint of {node} does not begin")
+            threading.Thread(target=told.follow, args=(process.stdout,), daemon=True).start()
+        yield Endpoints(told, processes[-1])
+
+
+@contextmanager
+def options_dropped(lab: Lab) -> Iterator[None]:
+    """What has IP options does not pass the last link."""
+    lab.impair(LAST, Impairment(drop_options=True))
+    try:
+        yield
+    finally:
+        lab.impair(LAST, Impairment(drop_options=False))
+
+
+@dataclass
+class Found:
+    """What was measured."""
+
+    seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    rates: list[int | None] = field(default_factory=list)
+    bursts: list[tuple[float, int]] = field(default_factory=list)
+    connected_plain_s: float = 0.0
+    connected_dropped_s: list[float] = field(default_factory=list)
+    agents: dict[str, Any] = field(default_factory=dict)
+
+
+def above_threshold(arrivals: Sequence[tuple[float, int]], threshold_bps: float) -> int:
+    """Approvals with which those of the window before them are more than the threshold."""
+    return sum(
+        sum(bps for at_s, bps in arrivals if end_s - WINDOW_S < at_s <= end_s) > threshold_bps
+        for end_s, own_bps in arrivals
+        if own_bps
+    )
+
+
+def transfers(
+    ends: Endpoints, rest: httpx.Client, repeat: int, report: Report
+) -> Iterator[tuple[str, str, float, int | None]]:
+    """Every size under every control, in turns."""
+    turns = list(interleaved(CONTROLS, repeat))
+    for number, (_, control) in enumerate(turns):
+        report(f"transfers under {control}", 0.1 + 0.7 * number / len(turns))
+        ask(rest, REQUEST_BPS if control == "quick-start" else 0)
+        for size, octets in SIZES.items():
+            seconds, _, rate = ends.transfer(octets, "bbr" if control == "bbr" else "cubic")
+            yield size, control, seconds, rate
+            time.sleep(CALM_S)
+
+
+def measure(product: Installation, seed: int, repeat: int, report: Report) -> Found:
+    """All transfers, the connections at once, and the node that drops options."""
+    found = Found()
+    with (
+        product.network(line(topology.load("demo")), seed) as lab,
+        client(product.settings) as rest,
+        endpoints(lab) as ends,
+    ):
+        serve(rest)
+        for size, control, seconds, rate in transfers(ends, rest, repeat, report):
+            found.seconds.setdefault((size, control), []).append(seconds)
+            if control == "quick-start":
+                found.rates.append(rate)
+        report("a hundred connections at once", 0.85)
+        found.bursts = ends.burst(BURST)
+        found.agents = {link: installed.agent_status(lab, link.split(":")[0]).get("links") for link in LINKS}
+        time.sleep(CALM_S)
+        report("a node drops what has options", 0.92)
+        ask(rest, 0)
+        found.connected_plain_s = ends.transfer(1000, "cubic")[1]
+        ask(rest, REQUEST_BPS)
+        with options_dropped(lab):
+            found.connected_dropped_s = [ends.transfer(1000, "cubic")[1] for _ in range(3)]
+    return found
+
+
+def evaluate(found: Found) -> list[Figure]:
+    """Gains by medians; what one retransmission timeout is the connection tells itself: a second (RFC 6298)."""
+    figures = []
+    for size in SIZES:
+        medians = {control: statistics.median(found.seconds[size, control]) for control in CONTROLS}
+        own = medians["quick-start"]
+        figures.append(Figure(f"gain_{size}", medians["cubic"] / own, "ratio", ">= 3", medians["bbr"] / own))
+        figures += [Figure(f"transfer_{size}_s/cc={control}", medians[control], "s") for control in CONTROLS]
+    threshold_bps = THRESHOLD * RATE_MBIT * 1e6
+    extra_s = [one - found.connected_plain_s for one in found.connected_dropped_s]
+    return [
+        *figures,
+        Figure("approved_above_threshold", above_threshold(found.bursts, threshold_bps), "requests", "<= 0"),
+        Figure("approved_above_threshold_tried", len(found.bursts), "requests"),
+        Figure("approved_at_once_bps", float(sum(bps for _, bps in found.bursts)), "bit/s"),
+        Figure("dropper_extra_rto", extra_s[0], "RTO", "<= 1.1"),
+        Figure("dropper_extra_rto_later", max(extra_s[1:]), "RTO", "<= 0.1"),
+    ]
+
+
+def table(found: Found) -> str:
+    """Markdown: each transfer."""
+    lines = ["# Transfers, seconds", "", "| size | control | each turn |", "| --- | --- | --- |"]
+    for (size, control), seconds in found.seconds.items():
+        lines.append(f"| {size} | {control} | {', '.join(f'{one:.3f}' for one in seconds)} |")
+    return "\n".join(lines) + "\n"
+
+
+def run(settings: Settings, report: Report) -> Outcome:
+    """One network on the platform as it is installed. Raises LabError."""
+    with installed.installation(report) as product:
+        try:
+            found = measure(product, settings.seed, settings.repeat or REPEAT, report)
+        except installed.FAILURES as error:
+            raise LabError(str(error)) from error
+    details = {
+        "seconds": {" ".join(key): value for key, value in found.seconds.items()},
+        "rates": found.rates,
+        "bursts": found.bursts,
+        "connected_plain_s": found.connected_plain_s,
+        "connected_dropped_s": found.connected_dropped_s,
+        "agents": found.agents,
+    }
+    return Outcome(evaluate(found), table(found), details)
+
+
+EXPERIMENT = Experiment(
+    "quick-start",
+    "Short transfers that begin with a rate that routers approved (RFC 4782), on the platform as it is installed.",
+    run,
+    installed=True,
+)
