@@ -4369,6 +4369,11 @@ export interface components {
              * @description Empty: it says none.
              */
             ipfix_collector: string;
+            /**
+             * Quick Start Request Bps
+             * @description null: as `default` says; 0: nothing is asked for.
+             */
+            quick_start_request_bps: number | null;
             in_force: components["schemas"]["PolicyInForce"];
         };
         /**
@@ -4415,6 +4420,11 @@ export interface components {
              * @example 192.0.2.9:4739
              */
             ipfix_collector?: string | null;
+            /**
+             * Quick Start Request Bps
+             * @description What new TCP connections of the node's processes ask of routers by Quick-Start (RFC 4782), rounded down to 40 kb/s x 2^N; 0: nothing; null: as `default` says, which is nothing unless stated. Experimental.
+             */
+            quick_start_request_bps?: number | null;
         };
         /**
          * PolicyInForce
@@ -4433,6 +4443,8 @@ export interface components {
             link_controller: "nec" | "rcp";
             /** Max Guaranteed Bps */
             max_guaranteed_bps: number;
+            /** Quick Start Request Bps */
+            quick_start_request_bps: number;
         };
         /**
          * PolicyPage
