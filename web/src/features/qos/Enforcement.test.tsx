@@ -18,7 +18,12 @@ const DEFAULT = {
   max_guaranteed_bps: null,
   quick_start_request_bps: null,
   customer_weights: {},
-  in_force: { enforcement: "observe", link_controller: "nec", max_guaranteed_bps: 0, quick_start_request_bps: 0 },
+  in_force: {
+    enforcement: "observe",
+    link_controller: "nec",
+    max_guaranteed_bps: 0,
+    quick_start_request_bps: 0,
+  },
 };
 // A policy for another reason: its mode is that of the default.
 const OWN = {
