@@ -128,7 +128,12 @@ def test_what_a_nodes_policy_does_not_say_follows_the_default(gateway: Running) 
     own = as_json("policy", "set", "alpha", "--enforcement", "off", "--max-guaranteed", "unlimited")[0]
     assert (own["enforcement"], own["link_controller"], own["max_guaranteed_bps"]) == ("off", None, 0)
     own = as_json("policy", "set", "alpha", "--enforcement", "inherit", "--max-guaranteed", "inherit")[0]
-    assert own["in_force"] == {"enforcement": "enforce", "link_controller": "rcp", "max_guaranteed_bps": 50_000_000}
+    assert own["in_force"] == {
+        "enforcement": "enforce",
+        "link_controller": "rcp",
+        "max_guaranteed_bps": 50_000_000,
+        "quick_start_request_bps": 0,
+    }
     assert chart("policy", "set", "alpha", "--max-guaranteed", "fast").exit_code == 2
     assert chart("policy", "delete", "alpha").exit_code == 0
     assert [one["id"] for one in as_json("policy", "show")] == ["default"]
