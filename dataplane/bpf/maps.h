@@ -48,7 +48,8 @@ struct chart_usage {
     __u64 retransmitted_packets;
 };
 
-/* Of a nanosecond in which a rate ends. Agents of several versions share the map's layout. */
+/* Set in the time at which a rate ends (its lowest bit, a nanosecond): Quick-Start approved it. No field of its own,
+ * for agents of several versions share the map. */
 #define CHART_QUICK_START_BIT 1ull
 
 /* Map `flows` (socket storage). Writer: attach, from the socket's own context; trinity only counts; signal writes the

@@ -63,7 +63,8 @@ struct datapath_link_counters {
     uint64_t quick_start_refused;
 };
 
-/* What a link tells flows that nobody controls here, each until a time of the wall clock. */
+/* What a link tells flows that nobody controls here: bits per second with IP headers, each until a time of the wall
+ * clock, microseconds since the epoch, and in which formats. */
 struct datapath_advice {
     /* What each may send. */
     uint64_t fair_bps;
@@ -151,9 +152,9 @@ int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex);
 int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret);
 
-/* Advice that packets on a classified interface are given: the rate of their grant, else fair_bps (bits per second with
- * IP headers) until the time `until_us`, microseconds since the epoch, else none. Advice ends with datapath_no_advice
- * and when the link is detached. -ENOENT: no classifier is there. */
+/* Advice that packets on a classified interface are given: the rate of their grant, else what `advice` says while it
+ * lasts, else none. Advice ends with datapath_no_advice and when the link is detached. -ENOENT: no classifier is there.
+ */
 int datapath_advise(struct datapath *datapath, uint32_t ifindex, const struct datapath_advice *advice, int64_t now_us);
 void datapath_no_advice(struct datapath *datapath, uint32_t ifindex);
 

@@ -90,7 +90,7 @@ struct node_link {
     uint64_t total_quick_start_refused;
 };
 
-/* Texts of a policy; empty: it does not say. */
+/* What a policy says besides the mode; empty texts: it does not say. */
 struct node_policy {
     char default_control[16];
     char ipfix_collector[80];

@@ -9,40 +9,24 @@
 // clang-format on
 
 #include <arpa/inet.h>
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <linux/bpf.h>
 #include <string.h>
-#include <time.h>
 
-#include "classify.skel.h"
+#include "classifier.h"
 #include "grants/selectors.h"
 #include "lib/advice/scone.h"
 
 #define NODE 42
 #define GRANT 7
 #define ETHERNET_BYTES 14
-#define LOOPBACK 1
 #define DATA_BYTES 65 /* odd: the checksum pads it */
 #define FRAME_MAX 200
 #define MBPS 1000000ull
-
-static struct chart_classify *skeleton;
 
 struct packet {
     uint8_t frame[FRAME_MAX];
     uint32_t size, ip, udp;
 };
-
-static void put(struct bpf_map *map, const void *key, const void *value) {
-    assert_int_equal(bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY), 0);
-}
-
-static uint64_t in_ms(int64_t ms) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)(now.tv_sec * 1000000000ll + now.tv_nsec + ms * 1000000);
-}
 
 /* A link that gives advice of 10 Mb/s, and a grant of 3 Mb/s for UDP to port 444. */
 static void set_up(void) {
@@ -179,13 +163,6 @@ static void assert_lowered(const struct packet *packet, uint32_t signal) {
     assert_memory_equal(out.frame, packet->frame, packet->size);
 }
 
-static struct chart_link counters(void) {
-    struct chart_link link;
-    uint32_t ifindex = LOOPBACK;
-    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.links), &ifindex, &link), 0);
-    return link;
-}
-
 /* 10 Mb/s are signal 40; both versions, IPv4 with and without options, IPv6. */
 static void lowered_to_the_fair_rate(void **state) {
     (void)state;
@@ -305,18 +282,6 @@ static void few_packets_of_a_flow(void **state) {
     advise(5 * MBPS, 60000);
     assert_lowered(&packet, 33);
     assert_unchanged(&packet);
-}
-
-static int load(void **state) {
-    (void)state;
-    skeleton = chart_classify__open_and_load();
-    return skeleton ? 0 : -1;
-}
-
-static int unload(void **state) {
-    (void)state;
-    chart_classify__destroy(skeleton);
-    return 0;
 }
 
 int main(void) {

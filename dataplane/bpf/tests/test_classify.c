@@ -8,15 +8,13 @@
 // clang-format on
 
 #include <arpa/inet.h>
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "classify.skel.h"
+#include "classifier.h"
 #include "grants/selectors.h"
 #include "lib/htb/htb_classes.h"
 #include "marks.h"
@@ -25,13 +23,6 @@
 #define GRANT 7
 #define PACKET_BYTES 114
 #define ETHERNET_BYTES 14
-#define LOOPBACK 1
-
-static struct chart_classify *skeleton;
-
-static void put(struct bpf_map *map, const void *key, const void *value) {
-    assert_int_equal(bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY), 0);
-}
 
 /* One grant: 10.0.0.0/8 to TCP port 80. */
 static void set_up(uint64_t gr_bps, int lease_ms, uint8_t expedited) {
@@ -83,13 +74,6 @@ static uint32_t run_protocol(uint8_t protocol, const char *source, uint16_t port
 
 static uint32_t run(const char *source, uint16_t port, uint8_t tos) {
     return run_protocol(IPPROTO_TCP, source, port, tos);
-}
-
-static struct chart_link counters(void) {
-    struct chart_link link;
-    uint32_t ifindex = LOOPBACK;
-    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.links), &ifindex, &link), 0);
-    return link;
 }
 
 static void granted_flow(void **state) {
@@ -185,18 +169,6 @@ static void changed_selectors_forget_the_match(void **state) {
     assert_int_equal(run("10.1.1.1", 80, 0), HTB_CLASS_ID(HTB_MINOR_EXPLICIT_RATE));
     set_up(1000000, 1000, 1);
     assert_int_equal(run("10.1.1.1", 80, 0), HTB_CLASS_ID(HTB_MINOR_EXPEDITED));
-}
-
-static int load(void **state) {
-    (void)state;
-    skeleton = chart_classify__open_and_load();
-    return skeleton ? 0 : -1;
-}
-
-static int unload(void **state) {
-    (void)state;
-    chart_classify__destroy(skeleton);
-    return 0;
 }
 
 int main(void) {

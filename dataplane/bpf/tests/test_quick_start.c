@@ -10,26 +10,20 @@
 // clang-format on
 
 #include <arpa/inet.h>
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <linux/bpf.h>
 #include <string.h>
-#include <time.h>
 
-#include "classify.skel.h"
+#include "classifier.h"
 #include "grants/selectors.h"
 #include "lib/advice/quick_start.h"
 
 #define NODE 42
 #define GRANT 7
 #define ETHERNET_BYTES 14
-#define LOOPBACK 1
 #define FRAME_MAX 400
 #define OPTIONS_MAX 40
 #define MBPS 1000000ull
 #define NONCE 0x2fedcba9u
-
-static struct chart_classify *skeleton;
 
 /* As bpf/quick_start_host.bpf.h has them. */
 struct qs_flow_key {
@@ -49,16 +43,6 @@ struct packet {
     uint32_t size, options, option; /* octets to the first of the options, and to ours */
     bool forwarded;
 };
-
-static void put(struct bpf_map *map, const void *key, const void *value) {
-    assert_int_equal(bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY), 0);
-}
-
-static uint64_t in_ms(int64_t ms) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)(now.tv_sec * 1000000000ll + now.tv_nsec + ms * 1000000);
-}
 
 static void advise(uint64_t fair_bps, uint64_t spare_bps, int64_t lease_ms) {
     struct chart_link_advice advice = {.quick_start = 1,
@@ -205,13 +189,6 @@ static void assert_answered(const struct packet *packet, uint32_t rate) {
     if (ip[0] >> 4 == 4)
         memcpy(out.frame + ETHERNET_BYTES + 10, packet->frame + ETHERNET_BYTES + 10, 2);
     assert_memory_equal(out.frame, packet->frame, packet->size);
-}
-
-static struct chart_link counters(void) {
-    struct chart_link link;
-    uint32_t ifindex = LOOPBACK;
-    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.links), &ifindex, &link), 0);
-    return link;
 }
 
 /* At every place that it may have in the header, also where no word begins. */
@@ -464,18 +441,6 @@ static void who_does_not_ask(void **state) {
         assert_unchanged(packets[i]);
     set_up_host(0);
     assert_unchanged(&off);
-}
-
-static int load(void **state) {
-    (void)state;
-    skeleton = chart_classify__open_and_load();
-    return skeleton ? 0 : -1;
-}
-
-static int unload(void **state) {
-    (void)state;
-    chart_classify__destroy(skeleton);
-    return 0;
 }
 
 int main(void) {

@@ -35,7 +35,7 @@ from chart_lab.experiments.closed_loop import Flow, LoopRun, Watch
 from chart_lab.experiments.framework import Report
 from chart_lab.network import Lab
 from chart_lab.platform.kafka import KafkaUnavailableError
-from chart_lab.platform.laboratory import LaboratoryError, chart, client, request_rate, wait_ready
+from chart_lab.platform.laboratory import LaboratoryError, chart, client, fetch, request_rate, wait_ready
 from chart_lab.platform.settings import PlatformSettings
 from chart_lab.platform.stack import Platform
 from chart_lab.platform.supervisor import SupervisorError
@@ -155,6 +155,15 @@ def _in_sentences() -> Iterator[None]:
         yield
     except FAILURES as error:
         raise LabError(str(error)) from error
+
+
+def change_links(rest: httpx.Client, link_ids: Iterable[str], **fields: Any) -> None:
+    """Change fields of links; what else the registry has of them stays."""
+    for link_id in link_ids:
+        stated = fetch(rest, f"/v1/links/{link_id}")
+        kept = {name: stated[name] for name in ("to_node", "capacity_bps", "delay_us", "admission_share", "tags")}
+        kept |= {name: stated[name] for name in ("scone", "quick_start")}
+        rest.put(f"/v1/links/{link_id}", json=kept | fields).raise_for_status()
 
 
 def agent_status(lab: Lab, node: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from chart_lab.experiments import installed
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, interleaved
 from chart_lab.experiments.installed import Installation
 from chart_lab.network import Lab
-from chart_lab.platform.laboratory import client, fetch
+from chart_lab.platform.laboratory import client
 from chart_lab.topology import Impairment, Topology
 
 SENDER, RECEIVER, LAST = "alpha", "delta", "charlie-delta"
@@ -53,14 +53,6 @@ def line(base: Topology) -> Topology:
     """The line without loss, with a third of the delay on each link."""
     update = {"loss": 0.0, "delay_ms": DELAY_MS, "rate_mbit": RATE_MBIT}
     return base.model_copy(update={"links": [link.model_copy(update=update) for link in base.links]})
-
-
-def serve(rest: httpx.Client) -> None:
-    """Has requests answered on the way; what else the registry has of the links stays."""
-    for link_id in LINKS:
-        stated = fetch(rest, f"/v1/links/{link_id}")
-        kept = {name: stated[name] for name in ("to_node", "capacity_bps", "delay_us", "admission_share", "tags")}
-        rest.put(f"/v1/links/{link_id}", json=kept | {"quick_start": True}).raise_for_status()
 
 
 def ask(rest: httpx.Client, bps: int) -> None:
@@ -201,7 +193,7 @@ def measure(product: Installation, seed: int, repeat: int, report: Report) -> Fo
         client(product.settings) as rest,
         endpoints(lab) as ends,
     ):
-        serve(rest)
+        installed.change_links(rest, LINKS, quick_start=True)
         for size, control, seconds, rate in transfers(ends, rest, repeat, report):
             found.seconds.setdefault((size, control), []).append(seconds)
             if control == "quick-start":

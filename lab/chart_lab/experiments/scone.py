@@ -56,14 +56,6 @@ def narrowed(base: Topology) -> Topology:
     return base.model_copy(update={"links": links})
 
 
-def serve(rest: httpx.Client) -> None:
-    """Turns advice on where it is to be given; what else the registry has of the links stays."""
-    for link_id in ADVISING:
-        stated = fetch(rest, f"/v1/links/{link_id}")
-        kept = {name: stated[name] for name in ("to_node", "capacity_bps", "delay_us", "admission_share", "tags")}
-        rest.put(f"/v1/links/{link_id}", json=kept | {"scone": True}).raise_for_status()
-
-
 @contextmanager
 def endpoints(lab: Lab, path: Path) -> Iterator[None]:
     """Receiver and sender of all flows. Raises LabError when one does not begin."""
@@ -157,7 +149,7 @@ def stages(lab: Lab, rest: httpx.Client, stage_s: float, report: Report) -> None
 def measure(product: Installation, seed: int, stage_s: float, report: Report) -> tuple[list[Look], list[Arrival], Any]:
     """Looks, arrivals, and what the advising nodes' agents counted."""
     with product.network(narrowed(topology.load("demo")), seed) as lab, client(product.settings) as rest:
-        serve(rest)
+        installed.change_links(rest, ADVISING, scone=True)
         path = lab.node_directory(RECEIVER) / "scone.jsonl"
         with endpoints(lab, path), looking(product) as looks:
             stages(lab, rest, stage_s, report)

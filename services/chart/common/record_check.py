@@ -194,13 +194,13 @@ class RecordCheck:
             # Beside the records: none of them waits for an authority that is slow.
             self._review = asyncio.create_task(self._drop_revoked())
         found = self._held(mac)
-        if found is None and (asking := self._asked(mac.node)) is not None:
+        if found is None and (asking := self._call_for(mac.node)) is not None:
             # A record that comes while its key is asked for waits for the answer.
             await asyncio.shield(asking)
             found = self._held(mac)
         return found
 
-    def _asked(self, node: str) -> asyncio.Task[None] | None:
+    def _call_for(self, node: str) -> asyncio.Task[None] | None:
         """The call for a node's keys; None: there were too many lately."""
         if node in self._asking:
             return self._asking[node]

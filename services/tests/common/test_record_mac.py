@@ -43,6 +43,18 @@ class Source:
         pass
 
 
+class SlowSource(Source):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+
+    async def keys(self, node: str) -> dict[int, tuple[bytes, int]]:
+        await self.answer.wait()
+        return await super().keys(node)
+
+
 def written(node: str, key: str = "alpha", epoch: int = 7, payload: bytes = b"hello") -> dict[str, str]:
     return {record_mac.HEADER: record_mac.header(node, epoch, KEYS[node], TOPIC, key, payload)}
 
@@ -60,36 +72,22 @@ async def test_a_record_of_its_node_is_taken_and_its_key_asked_for_once() -> Non
 
 
 async def test_records_that_come_while_their_key_is_asked_for_wait_for_it() -> None:
-    source = Source()
+    source = SlowSource()
     check = RecordCheck(source, "require")
-    answer, keys = asyncio.Event(), source.keys
-
-    async def slow(node: str) -> dict[int, tuple[bytes, int]]:
-        await answer.wait()
-        return await keys(node)
-
-    source.keys = slow  # type: ignore[method-assign]
     checks = [asyncio.create_task(check.check(TOPIC, "alpha", b"hello", written("alpha"))) for _ in range(3)]
     await asyncio.sleep(0)
-    answer.set()
+    source.answer.set()
     await asyncio.gather(*checks)
     assert source.asked == 1
 
 
 async def test_who_gives_up_while_a_key_is_asked_for_gets_it_the_next_time() -> None:
-    source = Source()
+    source = SlowSource()
     check = RecordCheck(source, "require")
-    answer, keys = asyncio.Event(), source.keys
-
-    async def slow(node: str) -> dict[int, tuple[bytes, int]]:
-        await answer.wait()
-        return await keys(node)
-
-    source.keys = slow  # type: ignore[method-assign]
     for _ in range(2 * record_check.ASK_IN_A_ROW):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(check.check(TOPIC, "alpha", b"hello", written("alpha")), 0.01)
-    answer.set()
+    source.answer.set()
     await check.check(TOPIC, "alpha", b"hello", written("alpha"))
     assert source.asked == 1
 
