@@ -219,9 +219,12 @@ class Lab:
         if self.standing():
             raise LabError(f"lab {self.id} is up: `chart lab down --lab {self.id}` removes it")
         ports = [self._bridge_port(node.name) for node in self.topology.nodes]
-        if self.management and any(Path("/sys/class/net", port).exists() for port in ports):
+        if self.management and (taken := [port for port in ports if Path("/sys/class/net", port).exists()]):
             self.management = False
-            raise LabError("another lab has the management bridge; `chart lab status` names it, take it down first")
+            raise LabError(
+                "another lab has the management bridge; `chart lab status` names it, take it down first. If it names"
+                f" none, a killed one left its ends: `ip link delete` each of {', '.join(taken)}"
+            )
         self._write_state()
         (self.cgroup / LINKS_CGROUP).mkdir(parents=True, exist_ok=True)
         self.runtime_directory.mkdir(parents=True, exist_ok=True)
