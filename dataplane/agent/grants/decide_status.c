@@ -174,9 +174,12 @@ static enum decide_state present_state(const struct telling *telling, const stru
         bool told = grant->told_state != DECIDE_NONE;
 
         /* Its rate drains until every node says that it is gone: told too when it was released before anything was told
-         * of it, but not before decisions left it out, nor of a grant whose flows an agent before this one may have
-         * left at its rate. When its validity is over nobody waits any more. */
-        if (grant->desired || (!told && (!grant->first_read_here || telling->now_us >= grant->valid_until_us)))
+         * of it, but not before decisions left it out, nor by the node that sends its flows when an agent before this
+         * one may have left them at its rate; the other nodes hold no flows. When its validity is over nobody waits any
+         * more. */
+        bool may_flow = grant->sending && !grant->first_read_here;
+
+        if (grant->desired || (!told && (may_flow || telling->now_us >= grant->valid_until_us)))
             return DECIDE_NONE;
         snprintf(reason, DECIDE_REASON_LEN, grant->released ? "released" : "its validity ended");
         return DECIDE_REMOVED;

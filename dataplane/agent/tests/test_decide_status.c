@@ -243,6 +243,24 @@ static void an_untold_grant_of_a_process_before_drains(void **state) {
     decide_free(decide);
 }
 
+/* A node that only passes them on has no flows that a process before this one could have left at a rate. */
+static void an_untold_grant_of_a_process_before_is_told_by_a_node_that_only_forwards(void **state) {
+    (void)state;
+    struct decide *decide = decide_new("bravo");
+    struct decide_link link = {.id = "bravo:to-charlie", .ifindex = 7, .up = true};
+    struct told told = {0};
+    int64_t next;
+
+    decide_put_policy(decide, "default", DECIDE_MODE_ENFORCE);
+    decide_set_links(decide, &link, 1);
+    put(decide, grant("r1"));
+    decide_remove_grant(decide, "r1", NULL, T0);
+    assert_int_equal(desired(decide, T0, &next), 0);
+    assert_int_equal(decide_statuses(decide, T0, take, &told), 1);
+    assert_int_equal(told.last.state, DECIDE_REMOVED);
+    decide_free(decide);
+}
+
 static void an_untold_grant_whose_validity_is_over_is_silent(void **state) {
     (void)state;
     struct decide *decide = alpha();
@@ -328,6 +346,7 @@ int main(void) {
         cmocka_unit_test(a_tombstone_of_an_untold_grant_is_told),
         cmocka_unit_test(removed_is_told_after_decisions_left_it_out),
         cmocka_unit_test(an_untold_grant_of_a_process_before_drains),
+        cmocka_unit_test(an_untold_grant_of_a_process_before_is_told_by_a_node_that_only_forwards),
         cmocka_unit_test(an_untold_grant_whose_validity_is_over_is_silent),
         cmocka_unit_test(what_was_released_is_not_brought_back_by_a_late_record),
         cmocka_unit_test(validity_that_ends_is_told_and_a_renewal_applies_again),
