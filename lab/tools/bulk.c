@@ -3,8 +3,9 @@
  * and the connecting side says when its SYN left, so that goodput counts from the first SYN.
  *
  *   bulk send|receive --connect ADDRESS:PORT | --listen ADDRESS:PORT [--bind ADDRESS] [--duration-s 10]
- *        [--congestion NAME] [--sample-ms 10] [--available]
+ *        [--congestion NAME] [--sample-ms 10] [--available] [--offered-mbit RATE]
  *
+ * --offered-mbit makes a sender offer no more than that, Mb/s of payload, instead of all that its socket takes.
  * --available asks inside the flow's own packets for all the rate that the path may give (signal_socket.h), as a
  * program of a node with CHART does. A sender stops duration-s after its SYN (connecting) or after accepting
  * (listening) and resets the connection; a receiver stops at the end of the stream or at SIGTERM. Both print one JSON
@@ -32,12 +33,14 @@
 #define NS_PER_MS 1000000ULL
 #define CHUNK_BYTES (256 * 1024)
 #define CONNECT_TIMEOUT_NS (60 * NS_PER_S)
+/* How often a sender of a given rate offers what has come due. */
+#define OFFER_NS (5 * NS_PER_MS)
 
 struct options {
     bool send, listen, available;
     struct sockaddr_in peer, local;
     const char *congestion;
-    double duration_s;
+    double duration_s, offered_mbit; /* 0: all that the socket takes */
     uint64_t sample_ns;
 };
 
@@ -182,6 +185,17 @@ static int take_sample(struct transfer *transfer, uint64_t now_ns) {
     return 0;
 }
 
+/* How much a sender offers next, at most a chunk; 0 while less than OFFER_NS of its rate is due. */
+static size_t due_bytes(const struct options *options, const struct transfer *transfer, uint64_t elapsed_ns) {
+    if (options->offered_mbit <= 0)
+        return CHUNK_BYTES;
+    double bytes_per_ns = options->offered_mbit / 8000;
+    double due = bytes_per_ns * (double)elapsed_ns - (double)transfer->bytes;
+    if (due < bytes_per_ns * OFFER_NS)
+        return 0;
+    return due < CHUNK_BYTES ? (size_t)due : CHUNK_BYTES;
+}
+
 static int send_stream(const struct options *options, struct transfer *transfer) {
     static char chunk[CHUNK_BYTES];
     uint64_t start_ns = options->listen ? transfer->established_ns : transfer->syn_ns;
@@ -198,7 +212,12 @@ static int send_stream(const struct options *options, struct transfer *transfer)
                 return error;
             sample_ns += options->sample_ns * ((now_ns - sample_ns) / options->sample_ns + 1);
         }
-        ssize_t sent = send(transfer->socket, chunk, sizeof(chunk), MSG_NOSIGNAL);
+        size_t due = due_bytes(options, transfer, now_ns - start_ns);
+        if (!due) {
+            wait_until(-1, 0, now_ns + OFFER_NS);
+            continue;
+        }
+        ssize_t sent = send(transfer->socket, chunk, due, MSG_NOSIGNAL);
         if (sent >= 0)
             transfer->bytes += (uint64_t)sent;
         else if (errno == EAGAIN)
@@ -283,7 +302,7 @@ static int usage(const char *complaint) {
     fprintf(stderr,
             "bulk: %s\n"
             "usage: bulk send|receive --connect ADDRESS:PORT | --listen ADDRESS:PORT [--bind ADDRESS]\n"
-            "            [--duration-s 10] [--congestion NAME] [--sample-ms 10] [--available]\n",
+            "            [--duration-s 10] [--congestion NAME] [--sample-ms 10] [--available] [--offered-mbit RATE]\n",
             complaint);
     return 2;
 }
@@ -303,8 +322,9 @@ static int parse_address(const char *text, struct sockaddr_in *ret) {
 
 static int parse_options(int argc, char **argv, struct options *options) {
     static const struct option table[] = {
-        {"connect", 1, 0, 'c'},    {"listen", 1, 0, 'l'},    {"bind", 1, 0, 'b'},      {"duration-s", 1, 0, 'd'},
-        {"congestion", 1, 0, 'g'}, {"sample-ms", 1, 0, 's'}, {"available", 0, 0, 'a'}, {0, 0, 0, 0},
+        {"connect", 1, 0, 'c'},    {"listen", 1, 0, 'l'},       {"bind", 1, 0, 'b'},
+        {"duration-s", 1, 0, 'd'}, {"congestion", 1, 0, 'g'},   {"sample-ms", 1, 0, 's'},
+        {"available", 0, 0, 'a'},  {"offered-mbit", 1, 0, 'o'}, {0, 0, 0, 0},
     };
     int choice, error = 0;
     bool peer = false;
@@ -331,6 +351,11 @@ static int parse_options(int argc, char **argv, struct options *options) {
             break;
         case 'a':
             options->available = true;
+            break;
+        case 'o':
+            options->offered_mbit = atof(optarg);
+            if (options->offered_mbit <= 0)
+                return usage("--offered-mbit must be above 0");
             break;
         case 's':
             options->sample_ns = strtoull(optarg, NULL, 10) * NS_PER_MS;

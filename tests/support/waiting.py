@@ -15,6 +15,9 @@ Answer = TypeVar("Answer")
 
 # A limit is never stretched to more than this.
 STRETCHED_MOST = 4.0
+# Between two looks; after one that took long, so much longer that looking takes a third of the time and no more.
+PAUSE_S = 0.02
+PAUSE_PER_LOOK = 2.0
 
 
 class Limit:
@@ -35,13 +38,17 @@ class Limit:
 
 
 def poll(look: Callable[[], Answer], good: Callable[[Answer], object] = bool, limit_s: float = 10.0) -> Answer:
-    """Look every 20 ms until the answer is good; the last answer in any case."""
+    """Look every 20 ms until the answer is good; the last answer in any case.
+
+    A look that starts programs is not taken so often that it takes the processors from what is looked at.
+    """
     limit = Limit(limit_s)
     while True:
+        began_s = time.monotonic()
         answer = look()
         if good(answer) or limit.over:
             return answer
-        time.sleep(0.02)
+        time.sleep(max(PAUSE_S, PAUSE_PER_LOOK * (time.monotonic() - began_s)))
 
 
 def until(condition: Callable[[], Answer], what: str, limit_s: float = 30.0) -> Answer:
