@@ -10,8 +10,7 @@
 #define TCP_FLAG_SYN 0x02
 #define TCP_FLAG_ACK 0x10
 
-/* Where a SYN with the option stayed without an answer (LRU hash: address), and until when nobody asks. Writer: the
- * classifier. */
+/* Where a SYN with the option stayed without an answer (LRU hash: address). Writer: the classifier. */
 struct qs_address {
     __u32 address[4];
 };
@@ -20,7 +19,7 @@ struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, QS_DROPPERS_MAX);
     __type(key, struct qs_address);
-    __type(value, __u64);
+    __type(value, struct chart_qs_dropper);
 } qs_droppers SEC(".maps");
 
 /* RFC 1071 over a header with the option in it, its own field being 0. */
@@ -102,15 +101,18 @@ QS_FUNCTION int quick_start_host(struct __sk_buff *skb, const struct chart_packe
     struct qs_flow *flow = bpf_map_lookup_elem(&qs_flows, &key);
     if (!syn)
         return flow && flow->state == QS_ANSWERED && report_approved(skb, ip, flow);
+    const struct chart_qs_dropper *known = bpf_map_lookup_elem(&qs_droppers, &address);
+    struct chart_qs_dropper dropper = {0};
+    if (known)
+        dropper = *known;
     if (flow && flow->state == QS_ASKED) {
         /* The SYN is repeated: something on the way may drop what has options. */
-        __u64 until_ns = now_ns + QS_DROPPER_NS;
-        bpf_map_update_elem(&qs_droppers, &address, &until_ns, BPF_ANY);
+        chart_qs_unanswered(&dropper, now_ns);
+        bpf_map_update_elem(&qs_droppers, &address, &dropper, BPF_ANY);
         bpf_map_delete_elem(&qs_flows, &key);
         return false;
     }
-    const __u64 *until_ns = bpf_map_lookup_elem(&qs_droppers, &address);
-    if (until_ns && now_ns < *until_ns)
+    if (now_ns < dropper.until_ns)
         return false;
     return ask(skb, ip, &key, config->quick_start_rate);
 }

@@ -11,8 +11,6 @@
 #define QS_FUNCTION __attribute__((noinline, weak))
 #define QS_FLOWS_MAX 16384
 #define QS_DROPPERS_MAX 4096
-/* Towards where a SYN with the option stayed without an answer nobody asks for so long. */
-#define QS_DROPPER_NS 600000000000ull
 /* The response: kind, length, rate, TTL difference, nonce (section 4.2). */
 #define QS_TCP_KIND 27
 #define QS_TCP_OCTETS 8

@@ -124,6 +124,23 @@ static void a_busy_link_has_no_spare_rate(void **state) {
     assert_int_equal(chart_qs_spare_bps(0, 0), 0);
 }
 
+/* A SYN that a link lost costs ten seconds without requests; a box that drops options soon is asked no more. */
+static void pauses_grow_while_it_goes_on(void **state) {
+    const uint64_t second = 1000000000;
+    const uint64_t pauses[] = {10, 20, 40, 80, 160, 320, 600, 600};
+    struct chart_qs_dropper dropper = {};
+    uint64_t now_ns = 77 * second;
+    (void)state;
+    for (size_t i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++) {
+        chart_qs_unanswered(&dropper, now_ns);
+        assert_int_equal(dropper.until_ns, now_ns + pauses[i] * second);
+        now_ns = dropper.until_ns + second;
+    }
+    now_ns = dropper.until_ns + 600 * second;
+    chart_qs_unanswered(&dropper, now_ns);
+    assert_int_equal(dropper.until_ns, now_ns + 10 * second);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_of_the_table),
@@ -134,6 +151,7 @@ int main(void) {
         cmocka_unit_test(a_refused_request_has_nothing_left),
         cmocka_unit_test(approvals_count),
         cmocka_unit_test(a_busy_link_has_no_spare_rate),
+        cmocka_unit_test(pauses_grow_while_it_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
