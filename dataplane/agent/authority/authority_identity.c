@@ -136,22 +136,31 @@ static int make_csr(EVP_PKEY *key, const char *name, char **ret_csr) {
     return status;
 }
 
+static EVP_PKEY *read_key(const char *name) {
+    FILE *file = fopen(name, "re");
+    if (!file)
+        return NULL;
+    EVP_PKEY *key = PEM_read_PrivateKey(file, NULL, NULL, NULL);
+    fclose(file);
+    return key;
+}
+
 int authority_identity_request(struct authority_identity *identity, const char *name, char **ret_csr) {
-    EVP_PKEY *key = EVP_EC_gen("P-256");
-    if (!key)
-        return -ENOMEM;
-    int status = write_key(identity->new_key_file, key);
+    EVP_PKEY *key = read_key(identity->new_key_file);
+    int status = 0;
+    if (!key) {
+        key = EVP_EC_gen("P-256");
+        if (!key)
+            return -ENOMEM;
+        status = write_key(identity->new_key_file, key);
+    }
     status = status ? status : make_csr(key, name, ret_csr);
     EVP_PKEY_free(key);
     return status;
 }
 
 static int check_key(const char *key_file, X509 *certificate) {
-    FILE *file = fopen(key_file, "re");
-    if (!file)
-        return -errno;
-    EVP_PKEY *key = PEM_read_PrivateKey(file, NULL, NULL, NULL);
-    fclose(file);
+    EVP_PKEY *key = read_key(key_file);
     int good = key && X509_check_private_key(certificate, key) == 1;
     EVP_PKEY_free(key);
     return good ? 0 : -EBADMSG;

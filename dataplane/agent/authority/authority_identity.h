@@ -29,7 +29,8 @@ bool authority_identity_valid(const struct authority_identity *identity, int64_t
 void authority_identity_lack(const struct authority_identity *identity, int64_t now_us, char *ret, size_t size);
 /* Half of the certificate's life is over. */
 bool authority_identity_due(const struct authority_identity *identity, int64_t now_us);
-/* Make a fresh P-256 key and a signing request (PEM, *ret_csr to be freed). 0 or negative errno. */
+/* A signing request (PEM, *ret_csr to be freed) of a fresh P-256 key; until a certificate of it came always of the same
+ * one, which a one-time token whose answer was lost is still good for. 0 or negative errno. */
 int authority_identity_request(struct authority_identity *identity, const char *name, char **ret_csr);
 /* Keep the certificate that the authority gave for the last request. 0, -EBADMSG (not for our key) or negative errno.
  */

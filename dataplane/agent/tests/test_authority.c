@@ -447,6 +447,33 @@ static void a_request_is_for_a_fresh_key_that_only_the_owner_reads(void **contex
     rmdir(directory);
 }
 
+/* A one-time token whose answer was lost is good for the key that it was used with, also after a restart. */
+static void a_request_is_repeated_with_the_same_key(void **context) {
+    char directory[] = "/tmp/chart-authority-XXXXXX", *csr = NULL;
+    struct authority_identity identity;
+    struct stat first, second;
+    (void)context;
+    assert_non_null(mkdtemp(directory));
+    assert_int_equal(authority_identity_open(&identity, directory), 0);
+    assert_int_equal(authority_identity_request(&identity, "alpha", &csr), 0);
+    free(csr);
+    assert_int_equal(stat(identity.new_key_file, &first), 0);
+    assert_int_equal(authority_identity_open(&identity, directory), 0);
+    assert_int_equal(authority_identity_request(&identity, "alpha", &csr), 0);
+    free(csr);
+    assert_int_equal(stat(identity.new_key_file, &second), 0);
+    /* It was not made anew: a fresh one takes the place of the file. */
+    assert_int_equal(first.st_ino, second.st_ino);
+    assert_int_equal(first.st_mtim.tv_nsec, second.st_mtim.tv_nsec);
+    assert_int_equal(truncate(identity.new_key_file, 10), 0);
+    assert_int_equal(authority_identity_request(&identity, "alpha", &csr), 0);
+    free(csr);
+    assert_int_equal(stat(identity.new_key_file, &second), 0);
+    assert_true(second.st_size == first.st_size);
+    unlink(identity.new_key_file);
+    rmdir(directory);
+}
+
 static void write_text(const char *name, const char *text) {
     FILE *file = fopen(name, "w");
     assert_non_null(file);
@@ -560,6 +587,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_neighbour_that_answers_nothing_is_named_until_it_answers, open_state,
                                         close_state),
         cmocka_unit_test(a_request_is_for_a_fresh_key_that_only_the_owner_reads),
+        cmocka_unit_test(a_request_is_repeated_with_the_same_key),
         cmocka_unit_test(a_token_is_read_from_its_file_or_words_say_why_not),
         cmocka_unit_test(a_certificate_of_another_authority_is_used_no_more),
         cmocka_unit_test(replicas_are_taken_apart),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 from cryptography import x509
 from prometheus_client import Counter
@@ -13,6 +15,7 @@ from chart.authority.identity import (
     IdentityError,
     Proof,
     check_request,
+    key_digest,
     microseconds,
     moment,
     of_short,
@@ -49,12 +52,15 @@ async def issue(
     except IdentityError as error:
         raise invalid("csr", str(error)) from None
     now_us = authority.clock.now_us()
+    digest = key_digest(request)
     domain = authority.settings.authority_domain
     async with authority.pool.connection() as connection, connection.transaction():
         used: str | None = None
+        repeated = False
         if token is not None:
             enrolment = await enrolment_repository.of_token(connection, token)
-            problem = enrolments.refusal(enrolment, claimed, now_us)
+            repeated = await _is_repeated(connection, enrolment, digest, now_us)
+            problem = enrolments.refusal(enrolment, claimed, now_us, repeated=repeated)
             if problem is not None:
                 REFUSED.labels(reason=problem.kind).inc()
                 _log.warning("a one-time token enrols nobody", reason=problem.kind, detail=problem.detail)
@@ -75,7 +81,7 @@ async def issue(
                 field="token",
             )  # fmt: skip
         # A known element that renews changes nothing that others follow.
-        known = token is None and await repository.is_active(connection, identity.short)
+        known = (token is None or repeated) and await repository.is_active(connection, identity.short)
         number: int | None
         if known:
             number = await repository.element_id(connection, identity.short)
@@ -97,7 +103,7 @@ async def issue(
         serial, not_after_us = serial_of(certificate), microseconds(certificate.not_valid_after_utc)
         await repository.add_certificate(connection, serial, identity.short, now_us, not_after_us)
         if used is not None:
-            await enrolment_repository.use(connection, used, now_us, serial)
+            await enrolment_repository.use(connection, used, now_us, serial, digest)
         await audit.add(
             connection,
             identity.short,
@@ -120,6 +126,15 @@ async def issue(
         renew_at_us=(now_us + not_after_us) // 2,
         element_id=number,
     )
+
+
+async def _is_repeated(connection: Connection, enrolment: dict[str, Any] | None, digest: bytes, now_us: int) -> bool:
+    """Whether who used a token comes with it again, because no answer arrived: with the same key, while the token would
+    be good, and not revoked since.
+    """
+    if enrolment is None or enrolment["key_digest"] != digest or enrolment["expires_at_us"] <= now_us:
+        return False
+    return not await repository.is_revoked(connection, enrolment["identity"], enrolment["serial"])
 
 
 async def _leave_to_return(connection: Connection, identity: Identity, now_us: int) -> str | None:

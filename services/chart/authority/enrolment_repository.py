@@ -50,7 +50,8 @@ async def replace_token(connection: Connection, enrolment: str, token: str) -> b
 async def of_token(connection: Connection, token: str) -> dict[str, Any] | None:
     """The enrolment that a token is of; whoever else comes with it waits for the end of the transaction."""
     cursor = await connection.execute(
-        f"SELECT {_COLUMNS} FROM enrolment e WHERE e.token_hash = %s FOR UPDATE",  # noqa: S608 - constant
+        f"SELECT {_COLUMNS}, e.serial, e.key_digest FROM enrolment e WHERE e.token_hash = %s"  # noqa: S608 - constant
+        " FOR UPDATE",
         (token_hash(token),),
     )
     return await cursor.fetchone()
@@ -67,10 +68,11 @@ async def open_since(connection: Connection, identity: str, since_us: int, now_u
     return None if row is None else str(row["id"])
 
 
-async def use(connection: Connection, enrolment: str, now_us: int, serial: str) -> None:
-    """The token was used, for this certificate."""
+async def use(connection: Connection, enrolment: str, now_us: int, serial: str, key_digest: bytes) -> None:
+    """The token was used, for this certificate of a key; when it was used first stays."""
     await connection.execute(
-        "UPDATE enrolment SET used_at_us = %s, serial = %s WHERE id = %s", (now_us, serial, enrolment)
+        "UPDATE enrolment SET used_at_us = coalesce(used_at_us, %s), serial = %s, key_digest = %s WHERE id = %s",
+        (now_us, serial, key_digest, enrolment),
     )
 
 

@@ -39,14 +39,18 @@ def state_of(row: Mapping[str, Any], now_us: int) -> State:
 REFUSALS = ("token-unknown", "token-used", "token-withdrawn", "token-expired", "token-of-another")
 
 
-def refusal(row: Mapping[str, Any] | None, claimed: Identity | None, now_us: int) -> ProblemError | None:
-    """Why a token does not enrol who comes with it, claiming to be somebody or not; None: it does."""
+def refusal(
+    row: Mapping[str, Any] | None, claimed: Identity | None, now_us: int, *, repeated: bool = False
+) -> ProblemError | None:
+    """Why a token does not enrol who comes with it, claiming to be somebody or not; None: it does. ``repeated``: it is
+    who used it, once more.
+    """
     if row is None:
         return _refused("token-unknown", "This one-time token is not known here.",
                         "Check that it was copied whole, and that it is of this authority.")  # fmt: skip
     whose, anew = row["identity"], "An operator can make another one: chart node enrol."
     match state_of(row, now_us):
-        case "used":
+        case "used" if not repeated:
             return _refused(
                 "token-used", f"This one-time token enrolled {whose} before, at {moment(row['used_at_us'])}.", anew,
                 f"If that was somebody else, revoke {whose} first.",

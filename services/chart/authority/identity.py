@@ -7,6 +7,7 @@ authority that is trusted, this domain's and its neighbours', so the application
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Literal, get_args
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from chart.common.names import common_name, is_label, is_node
@@ -169,6 +171,12 @@ def prove(der: bytes, authorities: Mapping[str, x509.Certificate]) -> Proof:
         min(microseconds(one.not_valid_after_utc) for one in (certificate, issuer)),
         max(microseconds(one.not_valid_before_utc) for one in (certificate, issuer)),
     )
+
+
+def key_digest(request: x509.CertificateSigningRequest) -> bytes:
+    """By which a key is known again: SHA-256 of its public part (SubjectPublicKeyInfo, DER)."""
+    public = request.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(public).digest()
 
 
 def check_request(pem: str) -> x509.CertificateSigningRequest:

@@ -8,6 +8,7 @@ another certificate of the same node, which it renews.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -127,21 +128,37 @@ class NodeIdentity:
         return not any(_issued(found, one) for one in issuers)
 
     async def _ask(self, *, renewal: bool) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = await asyncio.to_thread(self._next_key)
         body: dict[str, Any] = {"csr": _request(self._node, key)}
         if not renewal:
             assert self._token_file is not None
             token = (await asyncio.to_thread(self._token_file.read_text)).strip()
             body |= {"identity": f"node/{self._node}", "token": token}
         answer = await self._calls.post("/v1/certificates", body, certified=renewal)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
         # The key first: with an old certificate and a new key the next look enrols or renews again.
-        await asyncio.to_thread(write_private, self._calls.key, pem)
+        await asyncio.to_thread(self._next_key_file.replace, self._calls.key)
         await asyncio.to_thread(write_private, self._calls.certificate, str(answer["certificate"]).encode())
         self._said = ""
         _log.info("the certificate of the node is there", node=self._node, renewed=renewal)
+
+    @property
+    def _next_key_file(self) -> Path:
+        return self._calls.key.with_name(f"{self._calls.key.name}.new")
+
+    def _next_key(self) -> ec.EllipticCurvePrivateKey:
+        """The key that is asked with until a certificate of it came: a one-time token whose answer was lost is good for
+        the same key only.
+        """
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            found = serialization.load_pem_private_key(self._next_key_file.read_bytes(), None)
+            if isinstance(found, ec.EllipticCurvePrivateKey):
+                return found
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        write_private(self._next_key_file, pem)
+        return key
 
     def _say(self, words: str) -> None:
         """Once, until something else is wrong."""

@@ -88,6 +88,40 @@ async def test_each_token_that_is_refused_is_told_why(embedded: Place) -> None:
     assert (wrong.status_code, wrong.json()["field"]) == (422, "identity")
 
 
+async def test_who_did_not_hear_the_answer_asks_again_with_the_same_key(embedded: Place) -> None:
+    made, key = await token_for(embedded, "node/alpha"), new_key()
+
+    async def ask(request: str) -> httpx.Response:
+        return await embedded.client().post("/v1/certificates", json={"csr": request, "token": made["token"]})
+
+    first, second = (await ask(csr(key))).json(), (await ask(csr(key))).json()
+    assert second["identity"] == first["identity"]
+    assert second["element_id"] == first["element_id"]
+    assert second["serial"] != first["serial"]
+    public = x509.load_pem_x509_certificate(second["certificate"].encode()).public_key()
+    assert public == key.public_key()
+    answer = await embedded.operator.get("/v1/enrolments")
+    (listed,) = [one for one in answer.json() if one["identity"] == "node/alpha"]
+    assert (listed["state"], listed["serial"]) == ("used", second["serial"])
+    # Somebody else with the token, and who was revoked since.
+    assert told(await ask(csr(new_key())))[:2] == (403, "token-used")
+    body = {"identity": "node/alpha", "reason": "lost"}
+    assert (await embedded.operator.post("/v1/revocations", json=body)).status_code < 300
+    assert told(await ask(csr(key)))[:2] == (403, "token-used")
+    # Nor when a new token let it return meanwhile.
+    assert (await come(embedded, (await token_for(embedded, "node/alpha"))["token"])).status_code == 201
+    assert told(await ask(csr(key)))[:2] == (403, "token-used")
+
+
+async def test_the_same_key_is_too_late_when_the_token_is_over(embedded: Place) -> None:
+    made, key = await token_for(embedded, "node/alpha"), new_key()
+    body = {"csr": csr(key), "token": made["token"]}
+    assert (await embedded.client().post("/v1/certificates", json=body)).status_code == 201
+    with psycopg.connect(embedded.settings.database_url, autocommit=True) as connection:
+        connection.execute("UPDATE enrolment SET expires_at_us = 1 WHERE id = %s", (made["id"],))
+    assert told(await embedded.client().post("/v1/certificates", json=body))[:2] == (403, "token-used")
+
+
 async def test_enrolments_are_listed_and_withdrawn(embedded: Place) -> None:
     used, left, withdrawn = [await token_for(embedded, f"node/{name}") for name in ("alpha", "bravo", "charlie")]
     issued = (await come(embedded, used["token"])).json()

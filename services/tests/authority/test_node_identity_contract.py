@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -89,6 +90,38 @@ async def test_a_pod_of_its_own_enrols_signs_and_ends_with_its_node(place: Place
         assert (await place.operator.post("/v1/revocations", json=body)).status_code == 204
         await eventually(lambda: not signer.signs, limit_s=10)
     await check.close()
+
+
+class DeafCalls(AuthorityCalls):
+    """Asks, and hears nothing of the first answers."""
+
+    deaf = 2
+
+    async def post(self, path: str, body: dict[str, Any], *, certified: bool = True) -> Any:
+        """As its class does, with the answer lost."""
+        answer = await super().post(path, body, certified=certified)
+        if self.deaf:
+            self.deaf -= 1
+            raise httpx.ReadTimeout("")
+        return answer
+
+
+async def test_a_one_time_token_whose_answer_was_lost_is_still_good(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_identity, "BACK_OFF_S", (0.01, 0.05))
+    monkeypatch.setattr(node_identity, "AuthorityCalls", DeafCalls)
+    made = await place.operator.post("/v1/enrolments", json={"identity": "node/alpha", "life_s": 60})
+    token = tmp_path / "token"
+    token.write_text(made.json()["token"])
+    settings = Settings(tmp_path / "pod", place.url, place.ca_file, enrolment_token_file=token)
+    async with beside(settings) as (signer, calls):
+        await eventually(lambda: signer.signs)
+        assert isinstance(calls, DeafCalls)
+        assert calls.deaf == 0
+        key = serialization.load_pem_private_key(calls.key.read_bytes(), None)
+        assert x509.load_pem_x509_certificate(calls.certificate.read_bytes()).public_key() == key.public_key()
+        assert {one.name for one in calls.key.parent.iterdir()} == {calls.key.name, calls.certificate.name}
 
 
 async def test_a_certificate_of_an_authority_that_is_no_more_is_replaced(place: Place, tmp_path: Path) -> None:
