@@ -67,8 +67,8 @@ async def test_a_certificate_that_ends_while_the_connection_lives(postgres: Post
 
 async def test_a_token_enrols_once(place: Place) -> None:
     made = (await place.operator.post("/v1/enrolments", json={"identity": "node/alpha"})).json()
-    body = {"csr": csr(new_key(), "bravo"), "token": made["token"]}
-    answers = await asyncio.gather(*(place.client().post("/v1/certificates", json=body) for _ in range(5)))
+    bodies = [{"csr": csr(new_key(), "bravo"), "token": made["token"]} for _ in range(5)]
+    answers = await asyncio.gather(*(place.client().post("/v1/certificates", json=body) for body in bodies))
     assert sorted(answer.status_code for answer in answers) == [201, 403, 403, 403, 403]
     issued = next(answer.json() for answer in answers if answer.status_code == 201)
     # The name in the request does not matter.
@@ -77,7 +77,7 @@ async def test_a_token_enrols_once(place: Place) -> None:
     assert subject.rfc4514_string() == "UID=alpha,CN=alpha,OU=node"
     assert issued["element_id"] == 1
     for token in (None, "x" * 43):
-        refusal = await place.client().post("/v1/certificates", json={**body, "token": token})
+        refusal = await place.client().post("/v1/certificates", json={**bodies[0], "token": token})
         assert refusal.status_code in (401, 403)
     assert (await place.client().post("/v1/enrolments", json={"identity": "node/a"})).status_code == 401
     node = await place.node("bravo")
