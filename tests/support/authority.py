@@ -111,6 +111,8 @@ class Place:
     clients: list[httpx.AsyncClient] = field(default_factory=list)
     # The streams in memory; None: they are at a broker.
     broker: LocalBroker | None = None
+    # Whose certificate of `local` an operator's calls come with.
+    operators: str = "user-operator"
 
     @property
     def ca_file(self) -> Path:
@@ -130,7 +132,7 @@ class Place:
 
     @property
     def operator(self) -> httpx.AsyncClient:
-        return self.client(self.local("user-operator"))
+        return self.client(self.local(self.operators))
 
     def local(self, name: str) -> tuple[str, str]:
         """Files of a certificate that the development authority keeps ready."""

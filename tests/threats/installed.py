@@ -1,5 +1,5 @@
 """`make compose-test`: the trials of `make threat-test` that need no more than an installation's addresses, against one
-that runs; prints its figures as JSON.
+that runs.
 
 ``--folder`` holds what an installation gives to its services: ``authority/ca.pem``, and below ``authority/identities``
 the certificates service-gateway and service-records, each as .pem and .key. An operator's token is in CHART_TOKEN. Keys
@@ -14,17 +14,17 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import jwt
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from chart.authority.settings import AuthoritySettings
-from support.authority import Place, csr, new_key, store
+from support.authority import Place
 from threats import commands, hostile
 from threats.trials import Trials, listed
 
@@ -38,37 +38,42 @@ class Broker:
     kafka_bootstrap: str
 
 
-def forged_tokens(good: str) -> dict[str, str]:
-    """Of a good token, each with one fault."""
+def forged_tokens(good: str, issuer_keys: str) -> dict[str, str]:
+    """Of a good token, each with one fault. ``issuer_keys``: where its issuer publishes its keys."""
     claims = jwt.decode(good, options={"verify_signature": False})
     other = rsa.generate_private_key(RSA_EXPONENT, RSA_BITS)
-    public = jwt.algorithms.RSAAlgorithm.to_jwk(other.public_key()).encode()
     head = jwt.get_unverified_header(good)
+    published = httpx.get(issuer_keys, timeout=20).raise_for_status().json()["keys"]
+    own = jwt.PyJWK(next(one for one in published if one["kid"] == head["kid"])).key
+    public = own.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return {
         **hostile.altered(good, public),
         "key of another": jwt.encode(claims, other, algorithm="RS256", headers={"kid": head["kid"]}),
     }
 
 
-async def become_operator(place: Place, gateway: str, token: str) -> None:
-    """A certificate of an operator, as one with a token gets it."""
-    async with httpx.AsyncClient(base_url=gateway, headers={"Authorization": f"Bearer {token}"}, timeout=20) as rest:
-        made = await rest.post("/v1/enrolments", json={"identity": "user/operator"})
-    made.raise_for_status()
-    key = new_key()
-    issued = await place.client().post("/v1/certificates", json={"csr": csr(key), "token": made.json()["token"]})
-    issued.raise_for_status()
-    store(place.settings.home / "identities", "user-operator", key, issued.json()["certificate"])
+@dataclass
+class Installation(Place):
+    """Where people reach the authority through the gateway: as an operator, with its certificate and their token."""
+
+    operators: str = "service-gateway"
+    token: str = ""
+
+    @property
+    def operator(self) -> httpx.AsyncClient:
+        made = super().operator
+        made.headers["Authorization"] = f"Bearer {self.token}"
+        return made
 
 
-async def run(place: Place, gateway: str, bootstrap: str, token: str) -> Trials:
+async def run(place: Installation, bootstrap: str, issuer_keys: str) -> Trials:
     """All trials in order."""
-    await become_operator(place, gateway, token)
+    token = place.token
     trials = Trials(place)
     await trials.signals()
     await trials.steal()
     await trials.impersonate()
-    forged = forged_tokens(token)
+    forged = await asyncio.to_thread(forged_tokens, token, issuer_keys)
     trials.note("tokens", await hostile.bearer(place, token, forged))
     await trials.be_hostile()
     broker = Broker(bootstrap)
@@ -98,7 +103,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--authority", required=True, help="host:port")
     parser.add_argument("--kafka", required=True, help="host:port of the listener for nodes")
-    parser.add_argument("--gateway", required=True, help="URL")
+    parser.add_argument("--issuer-keys", required=True, help="URL of the keys that tokens are checked with (JWKS)")
+    parser.add_argument("--report", type=Path, required=True, help="file for the figures, JSON")
     parser.add_argument("--logs", required=True, help="command that prints what the services said")
     arguments = parser.parse_args()
     # Nothing is connected to: the trials' clients read folder and address from it.
@@ -107,12 +113,13 @@ def main() -> int:
         authority_listen=arguments.authority,
         database_url="postgresql://nobody@nowhere/none",
     )
-    place = Place(settings, arguments.folder, f"https://{arguments.authority}")
-    trials = asyncio.run(run(place, arguments.gateway, arguments.kafka, os.environ["CHART_TOKEN"]))
+    token = os.environ["CHART_TOKEN"]
+    place = Installation(settings, arguments.folder, f"https://{arguments.authority}", token=token)
+    trials = asyncio.run(run(place, arguments.kafka, arguments.issuer_keys))
     logs = subprocess.run(shlex.split(arguments.logs), check=True, capture_output=True, text=True, timeout=120).stdout
     trials.figure("secrets_in_logs", secrets_in(trials, logs), "occurrences", "<= 0")
     told: dict[str, Any] = {"figures": listed(trials.figures), "notes": trials.notes}
-    sys.stdout.write(json.dumps(told) + "\n")
+    arguments.report.write_text(json.dumps(told) + "\n", encoding="utf-8")
     return 0 if all(one.met() is not False for one in trials.figures.values()) else 1
 
 
