@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from chart_lab.experiments import REGISTRY
 from chart_lab.experiments import inference_scale as experiment
@@ -19,6 +20,8 @@ def test_so_many_pairs_are_known_and_they_are_true() -> None:
     assert np.array_equal(known.values[columns, rows], hidden.values[rows, columns])
 
 
+# Methods are chosen and learnt anew on folds of the measurements, whatever the number of nodes: minutes of a processor.
+@pytest.mark.slow
 def test_every_pair_has_an_estimate_after_each_refresh() -> None:
     found = experiment.refresh(60, 0.3, 1)
     assert found.known_share == 1
