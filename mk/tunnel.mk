@@ -27,5 +27,5 @@ throughput-tunnel: setup ## what the tunnel carries and costs (4 minutes); resul
 	@$(VENV)/bin/chart lab run tunnel-throughput --out $(VAR)/tunnel-throughput
 	@$(VENV)/bin/chart lab run tunnel-bulk --out $(VAR)/tunnel-bulk
 
-tunnel-range: setup ## PI by design over forty paths from 5 to 100 Mb/s in a model of TCP (20 minutes)
+tunnel-range: setup ## the long tests of models: PI by design over forty paths from 5 to 100 Mb/s, a refresh of inference (20 minutes)
 	@$(PYTEST) -m slow lab/tests/models
