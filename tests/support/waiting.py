@@ -15,8 +15,8 @@ Answer = TypeVar("Answer")
 
 # A limit is never stretched to more than this.
 STRETCHED_MOST = 4.0
-# Between two looks; after one that took long, so much longer that looking takes a third of the time and no more.
-PAUSE_S = 0.02
+# Between two looks, seconds; after one that took long, so much longer that looking takes a third of the time.
+PAUSE_S, PAUSE_MOST_S = 0.02, 0.5
 PAUSE_PER_LOOK = 2.0
 
 
@@ -38,9 +38,8 @@ class Limit:
 
 
 def poll(look: Callable[[], Answer], good: Callable[[Answer], object] = bool, limit_s: float = 10.0) -> Answer:
-    """Look every 20 ms until the answer is good; the last answer in any case.
-
-    A look that starts programs is not taken so often that it takes the processors from what is looked at.
+    """Look until the answer is good; the last answer in any case. Every 20 ms, and more rarely where a look starts
+    programs, which would take the processors from what is looked at.
     """
     limit = Limit(limit_s)
     while True:
@@ -48,11 +47,11 @@ def poll(look: Callable[[], Answer], good: Callable[[Answer], object] = bool, li
         answer = look()
         if good(answer) or limit.over:
             return answer
-        time.sleep(max(PAUSE_S, PAUSE_PER_LOOK * (time.monotonic() - began_s)))
+        time.sleep(min(PAUSE_MOST_S, max(PAUSE_S, PAUSE_PER_LOOK * (time.monotonic() - began_s))))
 
 
 def until(condition: Callable[[], Answer], what: str, limit_s: float = 30.0) -> Answer:
-    """Ask every 20 ms until the answer is true and return it; AssertionError with ``what`` after the limit."""
+    """`poll` until the answer is true and return it; AssertionError with ``what`` after the limit."""
     answer = poll(condition, limit_s=limit_s)
     assert answer, f"not within {limit_s:g} s: {what}"
     return answer

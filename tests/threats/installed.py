@@ -54,7 +54,7 @@ def forged_tokens(good: str, issuer_keys: str) -> dict[str, str]:
 
 @dataclass
 class Installation(Place):
-    """Where people reach the authority through the gateway: as an operator, with its certificate and their token."""
+    """An authority whose operators come through the gateway: with its certificate, and their own token."""
 
     operators: str = "service-gateway"
     token: str = ""
