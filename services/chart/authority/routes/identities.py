@@ -30,7 +30,7 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 @router.post("/certificates", status_code=201)
 async def issue_certificate(body: CertificateBody, request: Request, authority: Context) -> Certificate:
     """With a one-time token, or a pod's service account token: enrolment, the only call without a certificate. With a
-    certificate: its renewal.
+    certificate: its renewal. Who did not hear the answer to a one-time token asks again with the same key.
     """
     holder = None
     if body.token is None:
