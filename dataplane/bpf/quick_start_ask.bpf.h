@@ -102,9 +102,7 @@ QS_FUNCTION int quick_start_host(struct __sk_buff *skb, const struct chart_packe
     if (!syn)
         return flow && flow->state == QS_ANSWERED && report_approved(skb, ip, flow);
     const struct chart_qs_dropper *known = bpf_map_lookup_elem(&qs_droppers, &address);
-    struct chart_qs_dropper dropper = {0};
-    if (known)
-        dropper = *known;
+    struct chart_qs_dropper dropper = known ? *known : (struct chart_qs_dropper){0};
     if (flow && flow->state == QS_ASKED) {
         /* The SYN is repeated: something on the way may drop what has options. */
         chart_qs_unanswered(&dropper, now_ns);
