@@ -16,11 +16,12 @@
 #include "grants/trinity_share.h"
 #include "links/edges.h"
 #include "node/node.h"
+#include "paths/overlay.h"
 #include "signal/signal.h"
 
 static const struct agent_module *const modules[] = {
-    &datapath_module, &trinity_share_module, &ratefile_module, &signal_module,  &authority_module,
-    &ipfix_module,    &edges_module,         &node_module,     &control_module,
+    &datapath_module, &trinity_share_module, &ratefile_module, &signal_module, &authority_module,
+    &ipfix_module,    &edges_module,         &overlay_module,  &node_module,   &control_module,
 };
 
 static int print_libbpf(enum libbpf_print_level level, const char *format, va_list arguments) {

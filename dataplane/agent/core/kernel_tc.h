@@ -10,7 +10,11 @@ enum kernel_tc_place {
     /* Ingress. What the policer drops nobody else shall count. */
     KERNEL_TC_POLICE,
     KERNEL_TC_SIGNAL_IN,
-    /* Egress. The classifier must not see a clone of a signal before it has its length. */
+    /* The overlay takes what the others have seen. */
+    KERNEL_TC_OVERLAY_IN,
+    /* Egress. What goes into the overlay leaves this interface in another shape, if at all. */
+    KERNEL_TC_OVERLAY_OUT,
+    /* The classifier must not see a clone of a signal before it has its length. */
     KERNEL_TC_SIGNAL_OUT,
     KERNEL_TC_CLASSIFY,
 };

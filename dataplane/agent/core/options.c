@@ -33,6 +33,8 @@ static const struct option_row table[] = {
      "one-time token for the enrolment of this node, or the pod's service account token"},
     {"--signal-file", "FILE", STRING(signal_file),
      "in-band signalling with keys and next hops from a JSON file, read again when it changes"},
+    {"--overlay-file", "FILE", STRING(overlay_file),
+     "overlay links, owners and next hops from a JSON file, read again when it changes"},
     {"--bootstrap", "HOST:PORT", STRING(bootstrap), "Kafka broker of the streams; excludes --rate-file"},
     {"--link", "ID=IFACE[:CAPACITY_BPS]", VALUE_LINK, OPTIONS_RUN, 0,
      "a link this node transmits on; may be repeated;\n"

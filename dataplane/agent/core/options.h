@@ -30,6 +30,7 @@ struct agent_options {
     const char *cgroup_path;
     const char *rate_file;
     const char *signal_file;
+    const char *overlay_file;
     const char *authority_url;
     const char *authority_ca;
     const char *enrolment_token_file;

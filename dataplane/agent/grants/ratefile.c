@@ -3,16 +3,14 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/agent.h"
 #include "core/log.h"
 #include "core/loop.h"
+#include "core/watched_file.h"
 
 /* A changed file is in force within this time (a look at its times costs a microsecond; writers replace or rewrite it
  * as they like). */
@@ -24,9 +22,7 @@
 struct state {
     struct agent *agent;
     struct ratefile ratefile;
-    struct timespec changed;
-    off_t size;
-    ino_t inode;
+    struct watched_file file;
     int64_t read_at_us;
     char error[RATEFILE_ERROR_LEN];
     bool complained;
@@ -75,33 +71,14 @@ static void take(struct state *state, const char *text, size_t length) {
 
 static void look(void *context) {
     struct state *state = context;
-    const char *path = agent_options(state->agent)->rate_file;
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info)) {
-        complain(state, strerror(errno));
-        goto out;
-    }
-    if (info.st_mtim.tv_sec == state->changed.tv_sec && info.st_mtim.tv_nsec == state->changed.tv_nsec &&
-        info.st_size == state->size && info.st_ino == state->inode)
-        goto out;
-    state->changed = info.st_mtim;
-    state->size = info.st_size;
-    state->inode = info.st_ino;
-    if (info.st_size > RATEFILE_BYTES_MAX) {
-        complain(state, "larger than 4 MB");
-        goto out;
-    }
-    char *text = malloc((size_t)info.st_size + 1);
-    ssize_t length = text ? read(fd, text, (size_t)info.st_size) : -1;
-    if (length < 0)
-        complain(state, "cannot be read");
-    else
-        take(state, text, (size_t)length);
+    char *text = NULL;
+    size_t length = 0;
+    int status = watched_file_look(&state->file, &text, &length);
+    if (status < 0)
+        complain(state, watched_file_error(status));
+    else if (status > 0)
+        take(state, text, length);
     free(text);
-out:
-    if (fd >= 0)
-        close(fd);
 }
 
 static void renew(void *context) {
@@ -123,6 +100,7 @@ static int open_module(struct agent *agent, void **ret_state) {
     *ret_state = state;
     if (!agent_options(agent)->rate_file)
         return 0;
+    state->file = (struct watched_file){.path = agent_options(agent)->rate_file, .bytes_max = RATEFILE_BYTES_MAX};
     look(state);
     error = agent_add_timer(agent, LOOK_US, look, state);
     error = error ? error : agent_add_timer(agent, RENEW_US, renew, state);

@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/agent.h"
 #include "core/kernel_tc.h"
 #include "core/log.h"
 #include "core/loop.h"
+#include "core/watched_file.h"
 #include "grants/datapath.h"
 #include "signal.skel.h"
 #include "signal/shim_address.h"
@@ -76,7 +76,7 @@ struct state {
     struct attached links[AGENT_LINKS_MAX];
     size_t n_links;
     int cgroup_fds[2];
-    struct stat seen;
+    struct watched_file watched;
     enum decide_mode mode; /* as the kernel has it */
     char error[SIGNAL_FILE_ERROR_LEN];
     bool complained;
@@ -365,33 +365,16 @@ static void take(struct state *state, const char *text, size_t length) {
 
 static void look(void *context) {
     struct state *state = context;
-    struct stat info;
     char *text = NULL;
-    int fd = open(agent_options(state->agent)->signal_file, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info)) {
-        complain(state, strerror(errno));
-        goto out;
-    }
-    if (memcmp(&info.st_mtim, &state->seen.st_mtim, sizeof(info.st_mtim)) == 0 && info.st_size == state->seen.st_size &&
-        info.st_ino == state->seen.st_ino)
-        goto out;
-    state->seen = info;
-    if (info.st_size > SIGNAL_FILE_BYTES_MAX) {
-        complain(state, "larger than 16 MB");
-        goto out;
-    }
-    text = malloc((size_t)info.st_size + 1);
-    ssize_t length = text ? read(fd, text, (size_t)info.st_size) : -1;
-    if (length < 0)
-        complain(state, "cannot be read");
-    else
-        take(state, text, (size_t)length);
+    size_t length = 0;
+    int status = watched_file_look(&state->watched, &text, &length);
+    if (status < 0)
+        complain(state, watched_file_error(status));
+    else if (status > 0)
+        take(state, text, length);
     if (text)
-        explicit_bzero(text, (size_t)info.st_size);
-out:
+        explicit_bzero(text, length);
     free(text);
-    if (fd >= 0)
-        close(fd);
 }
 
 /* Whether flows found no room in the table of flows lately. */
@@ -597,8 +580,11 @@ static int open_module(struct agent *agent, void **ret_state) {
     }
     state->running = true;
     receiving = state;
-    if (agent_options(agent)->signal_file)
+    if (agent_options(agent)->signal_file) {
+        state->watched =
+            (struct watched_file){.path = agent_options(agent)->signal_file, .bytes_max = SIGNAL_FILE_BYTES_MAX};
         look(state);
+    }
     for (size_t i = 0; i < agent_options(agent)->n_links; i++)
         want_link(state, agent_options(agent)->links[i].interface, agent_options(agent)->links[i].capacity_bps);
     follow_links(state);

@@ -272,33 +272,6 @@ static int read_shim(char *error, const cJSON *object, struct signal_policy *ret
     return status;
 }
 
-/* An array of objects; *ret_items grows to what was read. */
-static int read_list(char *error, const cJSON *root, const char *name, size_t item_size, size_t most,
-                     int (*read)(const struct json_reader *, const cJSON *, void *), void **ret_items, size_t *ret_n) {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, name), *object;
-    size_t n = list ? (size_t)cJSON_GetArraySize(list) : 0, index = 0;
-    char place[48];
-    const struct json_reader reader = {.error = error, .error_size = SIGNAL_FILE_ERROR_LEN, .place = place};
-    if (!list)
-        return 0;
-    if (!cJSON_IsArray(list) || n > most) {
-        snprintf(error, SIGNAL_FILE_ERROR_LEN, "%s: expected an array of at most %zu", name, most);
-        return -EINVAL;
-    }
-    *ret_items = calloc(n ? n : 1, item_size);
-    if (!*ret_items)
-        return -ENOMEM;
-    cJSON_ArrayForEach(object, list) {
-        snprintf(place, sizeof(place), "%s[%zu]", name, index);
-        int status = read(&reader, object, (char *)*ret_items + index * item_size);
-        if (status)
-            return status;
-        index++;
-    }
-    *ret_n = index;
-    return 0;
-}
-
 /* The built-in asks of these names, behind those that the file states itself: the first that fits counts. */
 static int add_default_asks(char *error, const cJSON *names, struct signal_file *file) {
     const cJSON *name;
@@ -339,7 +312,7 @@ int signal_file_parse(const char *text, size_t length, struct signal_file *ret, 
     file.policy.element = (uint16_t)element;
 #define OBJECT(name) cJSON_GetObjectItemCaseSensitive(root, name)
 #define LIST(name, field, most, read)                                                                                  \
-    read_list(error, root, name, sizeof(*file.field), most, read, (void **)&file.field, &file.n_##field)
+    json_reader_list(&reader, root, name, sizeof(*file.field), most, read, (void **)&file.field, &file.n_##field)
     status = status ? status : read_policy(error, OBJECT("policy"), &file.policy);
     status = status ? status : read_shim(error, OBJECT("shim"), &file.policy);
     status = status ? status : LIST("keys", keys, 4096, read_key);

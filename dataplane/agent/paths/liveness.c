@@ -1,0 +1,90 @@
+/* See liveness.h. */
+#include "paths/liveness.h"
+
+#include <math.h>
+
+#define CHANCE 1e-9
+/* Before a link is known it is taken for one that loses a tenth of the exchanges. */
+#define FIRST_LOSS 0.1
+#define FIRST_WINDOWS 10.0
+#define MEMORY_WINDOWS 50.0
+#define LOSS_MIN 1e-3
+#define LOSS_MAX 0.6
+/* What the bound of round-trip times keeps per window. */
+#define BOUND_KEPT 0.97
+#define VARIATIONS 4.0
+/* Of IP and what carries it, of one probe or answer. */
+#define PROBE_BYTES 110u
+#define SHARE_OF_LINK 0.01
+/* A link of which nothing is known is taken for a slow one. */
+#define UNKNOWN_BPS 10000000ull
+#define NS_PER_US 1000.0
+#define US_PER_S 1e6
+
+uint32_t liveness_period_us(uint64_t capacity_bps) {
+    double bps = (double)(capacity_bps ? capacity_bps : UNKNOWN_BPS) * SHARE_OF_LINK;
+    /* Each direction carries this end's probes and the answers to the other's. */
+    double period_us = 2.0 * PROBE_BYTES * 8.0 / bps * US_PER_S;
+
+    return period_us > LIVENESS_PERIOD_US ? (uint32_t)ceil(period_us) : LIVENESS_PERIOD_US;
+}
+
+struct liveness liveness_new(uint64_t capacity_bps) {
+    return (struct liveness){
+        .period_us = liveness_period_us(capacity_bps), .loss = FIRST_LOSS, .windows = FIRST_WINDOWS};
+}
+
+uint32_t liveness_unanswered(const struct liveness *liveness) {
+    double loss = fmin(fmax(liveness->loss, LOSS_MIN), LOSS_MAX);
+    double k = ceil(log(CHANCE) / log(loss));
+
+    return (uint32_t)fmin(fmax(k, LIVENESS_UNANSWERED_MIN), LIVENESS_UNANSWERED_MAX);
+}
+
+uint32_t liveness_allowed(const struct liveness *liveness) {
+    return liveness_unanswered(liveness) + (uint32_t)ceil(liveness->rtt_bound_ns / NS_PER_US / liveness->period_us);
+}
+
+static void begin_window(struct liveness *liveness, const struct liveness_seen *seen) {
+    liveness->window_sent = seen->sent;
+    liveness->window_answers = seen->answers;
+}
+
+static void learn(struct liveness *liveness, double lost) {
+    if (liveness->windows < MEMORY_WINDOWS)
+        liveness->windows++;
+    liveness->loss += (lost - liveness->loss) / liveness->windows;
+}
+
+enum liveness_change liveness_judge(struct liveness *liveness, const struct liveness_seen *seen) {
+    double bound_ns = (double)seen->rtt_ns + VARIATIONS * (double)seen->rtt_variation_ns;
+    uint64_t sent = seen->sent - liveness->window_sent;
+    double lost;
+
+    if (liveness->up && (!seen->usable || seen->sent - seen->answered > liveness_allowed(liveness))) {
+        liveness_cut(liveness, seen);
+        return LIVENESS_FAILED;
+    }
+    liveness->rtt_bound_ns = fmax(liveness->rtt_bound_ns, bound_ns);
+    if (sent < LIVENESS_WINDOW)
+        return LIVENESS_SAME;
+    lost = 1.0 - fmin((double)(seen->answers - liveness->window_answers) / (double)sent, 1.0);
+    begin_window(liveness, seen);
+    liveness->rtt_bound_ns = fmax(liveness->rtt_bound_ns * BOUND_KEPT, bound_ns);
+    if (liveness->up) {
+        learn(liveness, lost);
+        return LIVENESS_SAME;
+    }
+    /* Twice what the link usually loses, and half of a window in any case, is still the link of before. */
+    liveness->good_windows = lost <= fmax(0.5, 2.0 * liveness->loss) && lost < 1.0 ? liveness->good_windows + 1 : 0;
+    if (liveness->good_windows < LIVENESS_GOOD_WINDOWS)
+        return LIVENESS_SAME;
+    liveness->up = true;
+    return LIVENESS_RETURNED;
+}
+
+void liveness_cut(struct liveness *liveness, const struct liveness_seen *seen) {
+    liveness->up = false;
+    liveness->good_windows = 0;
+    begin_window(liveness, seen);
+}

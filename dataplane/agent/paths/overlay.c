@@ -1,0 +1,403 @@
+/* See overlay.h. */
+#include "paths/overlay.h"
+
+#include <arpa/inet.h>
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <linux/rtnetlink.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/loop.h"
+#include "core/watched_file.h"
+#include "grants/datapath.h"
+#include "paths/overlay_device.h"
+#include "paths/overlay_program.h"
+#include "paths/prober.h"
+
+#define LOOK_US 50000u
+#define TICK_US LIVENESS_PERIOD_US
+#define SECOND_US 1000000u
+#define FILE_BYTES_MAX (8u << 20)
+#define NOTICE_BYTES 8192
+#define NOTICES_MAX 1000
+#define LOOPBACK "lo"
+
+struct state {
+    struct agent *agent;
+    struct watched_file watched;
+    char error[OVERLAY_ERROR_LEN];
+    bool complained;
+    struct overlay_table table;
+    struct overlay_program *program;
+    struct prober prober;
+    struct netlink netlink;
+    /* Told by the kernel of interfaces that change. */
+    struct mnl_socket *monitor;
+    /* The VXLAN device; 0: there is none. */
+    uint32_t device;
+    uint16_t device_port;
+    uint32_t mtu;
+    bool off;
+};
+
+/* Whose number this is; a table without it has let it go. */
+static const struct overlay_link *find_link(const struct state *state, uint32_t neighbour) {
+    for (size_t i = 0; i < state->table.n_links; i++)
+        if (overlay_program_neighbour(state->program, i) == neighbour)
+            return &state->table.links[i];
+    return NULL;
+}
+
+static void on_change(void *context, uint32_t neighbour, bool up) {
+    const struct state *state = context;
+    const struct overlay_link *link = find_link(state, neighbour);
+
+    if (up)
+        log_info("overlay link to %s answers probes: it is used", link ? link->name : "?");
+    else
+        log_warning("overlay link to %s does not answer probes: other next hops are used", link ? link->name : "?");
+}
+
+static bool is_running(const struct state *state) {
+    return state->device && !state->off;
+}
+
+static void on_tick(void *context) {
+    struct state *state = context;
+
+    if (is_running(state))
+        prober_tick(&state->prober, state->program, state->device, agent_now_us(), on_change, state);
+}
+
+/* What the program is to do now. */
+static int configure(struct state *state) {
+    return overlay_program_configure(state->program, state->off ? 0 : state->device, state->mtu, state->prober.session);
+}
+
+/* All interfaces but loopback and the overlay's own. */
+static void attach(struct state *state) {
+    uint32_t found[CHART_OVERLAY_INTERFACES_MAX];
+    struct if_nameindex *interfaces;
+    size_t n = 0;
+
+    if (!is_running(state))
+        return;
+    interfaces = if_nameindex();
+    for (const struct if_nameindex *one = interfaces; one && one->if_index && n < CHART_OVERLAY_INTERFACES_MAX; one++)
+        if (one->if_index != state->device && strcmp(one->if_name, LOOPBACK) != 0)
+            found[n++] = one->if_index;
+    if_freenameindex(interfaces);
+    (void)overlay_program_attach(state->program, found, n);
+}
+
+static void on_second(void *context) {
+    attach(context);
+}
+
+static void remove_device(struct state *state) {
+    if (!state->device)
+        return;
+    state->device = 0;
+    (void)configure(state);
+    overlay_program_detach(state->program);
+    (void)overlay_device_remove(&state->netlink);
+}
+
+static int make_device(struct state *state) {
+    int error = overlay_device_make(&state->netlink, state->table.port, state->mtu, &state->device);
+
+    if (error) {
+        state->device = 0;
+        return error;
+    }
+    state->device_port = state->table.port;
+    error = overlay_program_attach_device(state->program, state->device);
+    if (error)
+        remove_device(state);
+    return error;
+}
+
+static void follow_peers(struct state *state) {
+    bool wanted[CHART_OVERLAY_NEIGHBOURS_MAX] = {false};
+
+    for (size_t i = 0; i < state->table.n_links; i++) {
+        uint32_t neighbour = overlay_program_neighbour(state->program, i);
+
+        wanted[neighbour] = true;
+        prober_add(&state->prober, neighbour, state->table.links[i].capacity_bps);
+    }
+    for (uint32_t i = 1; i < CHART_OVERLAY_NEIGHBOURS_MAX; i++)
+        if (!wanted[i])
+            prober_remove(&state->prober, i);
+}
+
+/* Bring the kernel to `state->table`. 0 or a negative errno. */
+static int follow(struct state *state) {
+    const struct overlay_table *table = &state->table;
+    int error;
+
+    if (!table->n_links) {
+        remove_device(state);
+        follow_peers(state);
+        return overlay_program_apply(state->program, table, agent_options(state->agent)->node);
+    }
+    if (!state->program && (error = overlay_program_open(&state->program)))
+        return error;
+    state->mtu = overlay_table_mtu(table);
+    if (state->device && state->device_port != table->port)
+        remove_device(state);
+    error = state->device ? overlay_device_set_mtu(&state->netlink, state->device, state->mtu) : make_device(state);
+    error = error ? error : overlay_program_apply(state->program, table, agent_options(state->agent)->node);
+    if (error)
+        return error;
+    follow_peers(state);
+    error = configure(state);
+    attach(state);
+    return error;
+}
+
+static const char *explain(int error) {
+    if (error == -EADDRINUSE)
+        return "another VXLAN device takes what comes to this port: give the overlay one of its own";
+    if (error == -EEXIST)
+        return "the interface " CHART_OVERLAY_DEVICE " is there and is no VXLAN device";
+    if (error == -EOPNOTSUPP)
+        return "this kernel has no VXLAN";
+    return strerror(-error);
+}
+
+static void complain(struct state *state, const char *what) {
+    snprintf(state->error, sizeof(state->error), "%s", what);
+    if (!state->complained)
+        log_error("overlay file %s: %s; what was known before stays", state->watched.path, what);
+    state->complained = true;
+}
+
+static void take(struct state *state, const char *text, size_t length) {
+    struct overlay_table fresh;
+    char error[OVERLAY_ERROR_LEN];
+    int status = overlay_file_parse(text, length, &fresh, error);
+
+    state->complained = false;
+    if (status) {
+        complain(state, status == -ENOMEM ? "no memory" : error);
+        return;
+    }
+    if (!state->program && !fresh.n_links) {
+        overlay_table_free(&fresh);
+        return;
+    }
+    overlay_table_free(&state->table);
+    state->table = fresh;
+    state->error[0] = '\0';
+    status = follow(state);
+    if (status) {
+        complain(state, explain(status));
+        return;
+    }
+    log_info("overlay file read: %zu links, %zu owners", fresh.n_links, fresh.n_owners);
+}
+
+static void look(void *context) {
+    struct state *state = context;
+    char *text = NULL;
+    size_t length = 0;
+    int status = watched_file_look(&state->watched, &text, &length);
+
+    if (status < 0)
+        complain(state, watched_file_error(status));
+    else if (status > 0)
+        take(state, text, length);
+    free(text);
+}
+
+/* An interface without carrier, or gone: what it led to is down at once. */
+static void on_link_down(struct state *state, uint32_t ifindex, const char *name) {
+    for (size_t i = 0; i < state->table.n_links; i++) {
+        const struct overlay_link *link = &state->table.links[i];
+
+        if (!*link->interface || (if_nametoindex(link->interface) != ifindex && strcmp(link->interface, name) != 0))
+            continue;
+        if (prober_cut(&state->prober, state->program, overlay_program_neighbour(state->program, i), agent_now_us()))
+            log_warning("overlay link to %s: %s is down, other next hops are used", link->name, link->interface);
+    }
+}
+
+static int read_name(const struct nlattr *attribute, void *context) {
+    const char **name = context;
+
+    if (mnl_attr_get_type(attribute) == IFLA_IFNAME)
+        *name = mnl_attr_get_str(attribute);
+    return MNL_CB_OK;
+}
+
+static int read_notice(const struct nlmsghdr *header, void *context) {
+    const struct ifinfomsg *message = mnl_nlmsg_get_payload(header);
+    struct state *state = context;
+    const char *name = "";
+    bool up = header->nlmsg_type == RTM_NEWLINK && (message->ifi_flags & IFF_UP) && (message->ifi_flags & IFF_RUNNING);
+
+    if (header->nlmsg_type != RTM_NEWLINK && header->nlmsg_type != RTM_DELLINK)
+        return MNL_CB_OK;
+    mnl_attr_parse(header, sizeof(*message), read_name, &name);
+    if (!up)
+        on_link_down(state, (uint32_t)message->ifi_index, name);
+    return MNL_CB_OK;
+}
+
+static void on_notice(void *context, uint32_t events) {
+    struct state *state = context;
+    char notice[NOTICE_BYTES];
+
+    (void)events;
+    for (int i = 0; i < NOTICES_MAX; i++) {
+        ssize_t length = mnl_socket_recvfrom(state->monitor, notice, sizeof(notice));
+
+        if (length < 0 && errno != ENOBUFS && errno != EINTR)
+            break;
+        if (length > 0)
+            (void)mnl_cb_run(notice, (size_t)length, 0, 0, read_notice, state);
+    }
+    attach(state);
+}
+
+static int open_monitor(struct state *state) {
+    int group = RTNLGRP_LINK;
+
+    state->monitor = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (!state->monitor || mnl_socket_bind(state->monitor, 0, MNL_SOCKET_AUTOPID) < 0 ||
+        mnl_socket_setsockopt(state->monitor, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
+        return -errno;
+    return agent_add_fd(state->agent, mnl_socket_get_fd(state->monitor), EPOLLIN, on_notice, state);
+}
+
+static void close_module(void *context) {
+    struct state *state = context;
+
+    if (state->program)
+        remove_device(state);
+    overlay_program_close(state->program);
+    prober_close(&state->prober);
+    netlink_close(&state->netlink);
+    if (state->monitor) {
+        agent_remove_fd(state->agent, mnl_socket_get_fd(state->monitor));
+        mnl_socket_close(state->monitor);
+    }
+    overlay_table_free(&state->table);
+    free(state);
+}
+
+static int start(struct state *state) {
+    int error = prober_open(&state->prober);
+
+    error = error ? error : netlink_open(&state->netlink);
+    error = error ? error : open_monitor(state);
+    if (error)
+        return error;
+    look(state);
+    error = agent_add_timer(state->agent, LOOK_US, look, state);
+    error = error ? error : agent_add_timer(state->agent, TICK_US, on_tick, state);
+    return error ? error : agent_add_timer(state->agent, SECOND_US, on_second, state);
+}
+
+static int open_module(struct agent *agent, void **ret_state) {
+    struct state *state = calloc(1, sizeof(*state));
+    int error;
+
+    if (!state)
+        return -ENOMEM;
+    state->agent = agent;
+    state->prober.socket = -1;
+    state->watched = (struct watched_file){.path = agent_options(agent)->overlay_file, .bytes_max = FILE_BYTES_MAX};
+    state->off = datapath_is_off(datapath_of(agent));
+    error = state->watched.path ? start(state) : 0;
+    if (error) {
+        close_module(state);
+        return error;
+    }
+    *ret_state = state;
+    return 0;
+}
+
+static void switched_off(void *context, bool off) {
+    struct state *state = context;
+
+    state->off = off;
+    if (!state->device)
+        return;
+    (void)configure(state);
+    if (off)
+        (void)overlay_program_attach(state->program, NULL, 0);
+    attach(state);
+}
+
+static void add_link(const struct state *state, size_t place, struct cJSON *links) {
+    const struct overlay_link *link = &state->table.links[place];
+    uint32_t number = overlay_program_neighbour(state->program, place);
+    const struct prober_peer *peer = &state->prober.peers[number];
+    const struct chart_overlay_liveness *shared = overlay_program_liveness(state->program, number);
+    struct cJSON *told = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(told, "name", link->name);
+    cJSON_AddBoolToObject(told, "alive", shared->usable && shared->sent - shared->answered <= shared->allowed);
+    cJSON_AddNumberToObject(told, "rtt_ms", (double)shared->rtt_ns / 1e6);
+    cJSON_AddNumberToObject(told, "exchange_loss", peer->liveness.loss);
+    cJSON_AddNumberToObject(told, "probe_period_ms", peer->liveness.period_us / 1e3);
+    cJSON_AddNumberToObject(told, "unanswered_allowed", peer->allowed);
+    cJSON_AddNumberToObject(told, "probes", (double)shared->sent);
+    cJSON_AddNumberToObject(told, "answers", (double)shared->answers);
+    cJSON_AddNumberToObject(told, "failures", (double)peer->failures);
+    cJSON_AddNumberToObject(told, "failed_at_us", (double)peer->failed_at_us);
+    cJSON_AddNumberToObject(told, "forwarded_packets", (double)shared->forwarded_packets);
+    cJSON_AddNumberToObject(told, "forwarded_bytes", (double)shared->forwarded_bytes);
+    cJSON_AddItemToArray(links, told);
+}
+
+static void add_counters(const struct state *state, struct cJSON *object) {
+    struct chart_overlay_counters counted = overlay_program_counters(state->program);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counters[] = {{"entered_packets", counted.entered},
+                    {"transit_packets", counted.transit},
+                    {"left_packets", counted.left},
+                    {"stranger_packets", counted.strangers},
+                    {"bad_probes", counted.bad_probes},
+                    {"no_path_packets", counted.no_path},
+                    {"detour_packets", counted.detours},
+                    {"all_stale_packets", counted.all_stale},
+                    {"too_big_packets", counted.too_big},
+                    {"clamped_connections", counted.clamped},
+                    {"faults", counted.faults}};
+
+    for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
+        cJSON_AddNumberToObject(object, counters[i].name, (double)counters[i].value);
+}
+
+static void status(void *context, struct cJSON *object) {
+    const struct state *state = context;
+    struct cJSON *told, *links;
+
+    if (!state->watched.path)
+        return;
+    told = cJSON_AddObjectToObject(object, "overlay");
+    cJSON_AddStringToObject(told, "file", state->watched.path);
+    cJSON_AddStringToObject(told, "error", state->error);
+    cJSON_AddBoolToObject(told, "running", is_running(state));
+    cJSON_AddNumberToObject(told, "port", state->device ? state->device_port : 0);
+    cJSON_AddNumberToObject(told, "mtu", state->device ? state->mtu : 0);
+    cJSON_AddNumberToObject(told, "owners", (double)state->table.n_owners);
+    links = cJSON_AddArrayToObject(told, "links");
+    for (size_t i = 0; state->program && i < state->table.n_links; i++)
+        add_link(state, i, links);
+    if (state->program)
+        add_counters(state, told);
+}
+
+const struct agent_module overlay_module = {
+    .name = "overlay", .open = open_module, .close = close_module, .status = status, .switched_off = switched_off};

@@ -1,0 +1,37 @@
+/* The overlay's program and what it reads: loads it, puts a table into its maps, attaches it to interfaces. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/strmap.h"
+#include "paths/overlay_table.h"
+
+struct chart_overlay;
+struct overlay_program;
+
+/* Load the program. 0 or a negative errno. */
+int overlay_program_open(struct overlay_program **ret);
+void overlay_program_close(struct overlay_program *program);
+
+/* Neighbours' numbers stay while their name and addresses do. `table` is borrowed until the next call; `self` is this
+ * node's name. 0 or a negative errno: then parts of both tables hold, and the next call mends it. */
+int overlay_program_apply(struct overlay_program *program, const struct overlay_table *table, const char *self);
+
+/* The number of the link at a place of the table that was applied last; 0: none. */
+uint32_t overlay_program_neighbour(const struct overlay_program *program, size_t link);
+
+/* What the program reads before everything else; ifindex 0 turns it off. */
+int overlay_program_configure(struct overlay_program *program, uint32_t ifindex, uint32_t mtu, uint64_t session);
+
+/* Attach to the VXLAN device. 0 or a negative errno. */
+int overlay_program_attach_device(struct overlay_program *program, uint32_t ifindex);
+/* Bring the other hooks to these interfaces; those of interfaces that are gone go too. How many it is attached to. */
+size_t overlay_program_attach(struct overlay_program *program, const uint32_t *ifindexes, size_t n);
+void overlay_program_detach(struct overlay_program *program);
+
+/* Of a neighbour, in memory that is shared with the program. */
+struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t neighbour);
+/* Since the program was loaded. */
+struct chart_overlay_counters overlay_program_counters(const struct overlay_program *program);

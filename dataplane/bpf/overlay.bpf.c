@@ -1,0 +1,363 @@
+/* overlay: routes packets between overlay nodes in the kernel (Bavier et al., Increasing TCP Throughput with an
+ * Enhanced Internet Control Plane, sections I and II).
+ *
+ * overlay_enter: on the ingress of this node's interfaces; overlay_originate: on their egress, for what the node itself
+ * sends. A packet to a prefix that an overlay node owns is taken from the kernel's way and handed to the VXLAN device
+ * with the addresses of an overlay link. Without this program it goes on as the kernel routes it: there is no route
+ * into the overlay that could be left behind.
+ *
+ * overlay_receive: on the ingress of the VXLAN device. Passes on, hands over what is for this node, and reflects
+ * neighbours' probes. overlay_send: on its egress; numbers and addresses the agent's probes.
+ */
+#include "overlay_packet.bpf.h"
+#include "overlay_too_big.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define PACKET_HOST 0
+#define IPV4_PREFIX_BITS 96
+#define OUTER_HOPS 64
+#define RTT_SHIFT 3
+#define VARIATION_SHIFT 2
+#define NOT_TAKEN -2
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct chart_overlay_config);
+} overlay_config SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, CHART_OVERLAY_PREFIXES_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct chart_overlay_prefix);
+    __type(value, __u32);
+} overlay_owners SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_OVERLAY_PATHS_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct chart_overlay_path_key);
+    __type(value, struct chart_overlay_path);
+} overlay_paths SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, CHART_OVERLAY_NEIGHBOURS_MAX);
+    __type(key, __u32);
+    __type(value, struct chart_overlay_neighbour);
+} overlay_neighbours SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_OVERLAY_NEIGHBOURS_MAX);
+    __type(key, struct chart_overlay_remote);
+    __type(value, __u32);
+} overlay_remotes SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, CHART_OVERLAY_NEIGHBOURS_MAX);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct chart_overlay_liveness);
+} overlay_liveness SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_OVERLAY_INTERFACES_MAX);
+    __type(key, __u32);
+    /* Octets in front of the IP header. */
+    __type(value, __u32);
+} overlay_interfaces SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct chart_overlay_counters);
+} overlay_counters SEC(".maps");
+
+#define COUNT(field)                                                                                                   \
+    do {                                                                                                               \
+        __u32 first = 0;                                                                                               \
+        struct chart_overlay_counters *counters = bpf_map_lookup_elem(&overlay_counters, &first);                      \
+        if (counters)                                                                                                  \
+            __sync_fetch_and_add(&counters->field, 1);                                                                 \
+    } while (0)
+
+static __always_inline const struct chart_overlay_config *configuration(void) {
+    __u32 zero = 0;
+    const struct chart_overlay_config *config = bpf_map_lookup_elem(&overlay_config, &zero);
+    return config && config->ifindex ? config : NULL;
+}
+
+/* 0: nobody's. */
+static __always_inline __u32 find_owner(const __u32 destination[4]) {
+    struct chart_overlay_prefix prefix = {.bits = 128};
+    __builtin_memcpy(prefix.address, destination, sizeof(prefix.address));
+    const __u32 *owner = bpf_map_lookup_elem(&overlay_owners, &prefix);
+    return owner ? *owner : 0;
+}
+
+/* The first time that somebody sees a neighbour stale ends its being usable: answers that come again do not bring it
+ * back before the agent has seen enough of them. */
+static __always_inline bool alive(__u32 neighbour) {
+    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
+    if (!liveness || !*(volatile __u32 *)&liveness->usable)
+        return false;
+    if (liveness->sent - liveness->answered <= liveness->allowed)
+        return true;
+    *(volatile __u32 *)&liveness->usable = 0;
+    return false;
+}
+
+/* The neighbour that a packet for this owner goes to; 0: none is known. Back to where it came from only when nobody
+ * else is left, and the first stays when nobody at all answers. */
+static __always_inline __u32 pick(__u32 owner, __u32 colour, __u32 arrived_from) {
+    struct chart_overlay_path_key key = {.owner = owner, .colour = colour};
+    const struct chart_overlay_path *path = bpf_map_lookup_elem(&overlay_paths, &key);
+    __u32 first = 0;
+    bool back = false;
+    if (!path && colour) {
+        key.colour = 0;
+        path = bpf_map_lookup_elem(&overlay_paths, &key);
+    }
+    if (!path)
+        return 0;
+    for (int i = 0; i < CHART_OVERLAY_HOPS_MAX; i++) {
+        __u32 neighbour = path->hops[i];
+        if (!neighbour)
+            break;
+        if (neighbour == arrived_from) {
+            back = true;
+            continue;
+        }
+        if (alive(neighbour)) {
+            if (first || back)
+                COUNT(detours);
+            return neighbour;
+        }
+        if (!first)
+            first = neighbour;
+    }
+    if (back && alive(arrived_from)) {
+        COUNT(detours);
+        return arrived_from;
+    }
+    COUNT(all_stale);
+    return first ? first : back ? arrived_from : 0;
+}
+
+static __always_inline bool address_outer(struct __sk_buff *skb, __u32 neighbour, __u32 vni, __u8 traffic_class) {
+    const struct chart_overlay_neighbour *to = bpf_map_lookup_elem(&overlay_neighbours, &neighbour);
+    struct bpf_tunnel_key key = {.tunnel_id = vni, .tunnel_tos = traffic_class};
+    if (!to || !to->used)
+        return false;
+    key.tunnel_ttl = to->direct ? 1 : OUTER_HOPS;
+    if (to->family == 10) {
+        __builtin_memcpy(key.remote_ipv6, to->remote, sizeof(key.remote_ipv6));
+        __builtin_memcpy(key.local_ipv6, to->local, sizeof(key.local_ipv6));
+        return !bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6);
+    }
+    key.remote_ipv4 = bpf_ntohl(to->remote[3]);
+    key.local_ipv4 = bpf_ntohl(to->local[3]);
+    return !bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_ZERO_CSUM_TX);
+}
+
+/* Neither is an address of anybody's device, so no device takes a frame for its own or for one of its own sending. */
+static __always_inline void write_ethernet(struct __sk_buff *skb, __be16 protocol) {
+    struct ethhdr header = {
+        .h_dest = {0x02, 'C', 'H', 'A', 'R', 0x02}, .h_source = {0x02, 'C', 'H', 'A', 'R', 0x01}, .h_proto = protocol};
+    bpf_skb_store_bytes(skb, 0, &header, sizeof(header), 0);
+}
+
+static __always_inline int forward(struct __sk_buff *skb, const struct chart_overlay_config *config, __u32 neighbour,
+                                   __u32 vni, __u8 traffic_class) {
+    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
+    if (!address_outer(skb, neighbour, vni, traffic_class)) {
+        COUNT(faults);
+        return TCX_DROP;
+    }
+    if (liveness) {
+        __sync_fetch_and_add(&liveness->forwarded_packets, 1);
+        __sync_fetch_and_add(&liveness->forwarded_bytes, skb->len - ETH_HLEN);
+    }
+    return bpf_redirect(config->ifindex, 0);
+}
+
+/* Take a packet into the overlay. The verdict, or NOT_TAKEN: it is the kernel's. `forwarded`: it came from outside. */
+static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
+    const struct chart_overlay_config *config = configuration();
+    __u32 ifindex = skb->ifindex, owner, neighbour;
+    struct overlay_packet packet = {};
+    const __u32 *link_header_bytes = bpf_map_lookup_elem(&overlay_interfaces, &ifindex);
+    if (!config || !link_header_bytes || !overlay_read_packet(skb, *link_header_bytes, &packet))
+        return NOT_TAKEN;
+    owner = find_owner(packet.destination);
+    /* The last hop of what is passed on is the kernel's to refuse. */
+    if (!owner || owner == CHART_OVERLAY_SELF || (forwarded && packet.hops_left <= 1))
+        return NOT_TAKEN;
+    neighbour = pick(owner, 0, 0);
+    if (!neighbour) {
+        COUNT(no_path);
+        return NOT_TAKEN;
+    }
+    if (overlay_clamp_segment(skb, &packet, config->mtu))
+        COUNT(clamped);
+    if (packet.dont_fragment && overlay_sent_bytes(skb, &packet) > config->mtu) {
+        if (!overlay_too_big(skb, &packet, config->mtu)) {
+            COUNT(faults);
+            return TCX_DROP;
+        }
+        COUNT(too_big);
+        return bpf_redirect(ifindex, forwarded ? 0 : BPF_F_INGRESS);
+    }
+    if (forwarded)
+        overlay_spend_hop(skb, &packet);
+    if (!packet.link_header_bytes && bpf_skb_change_head(skb, ETH_HLEN, 0)) {
+        COUNT(faults);
+        return TCX_DROP;
+    }
+    write_ethernet(skb, skb->protocol);
+    COUNT(entered);
+    return forward(skb, config, neighbour, 0, packet.traffic_class);
+}
+
+SEC("tc")
+int overlay_enter(struct __sk_buff *skb) {
+    int verdict = take(skb, true);
+    return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
+}
+
+SEC("tc")
+int overlay_originate(struct __sk_buff *skb) {
+    int verdict = take(skb, false);
+    return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
+}
+
+/* The neighbour that a packet out of the VXLAN device came from; 0: a stranger. */
+static __always_inline __u32 find_neighbour(struct __sk_buff *skb, __u32 *ret_vni) {
+    struct bpf_tunnel_key key = {};
+    struct chart_overlay_remote remote = {};
+    const __u32 *neighbour;
+    if (!bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0)) {
+        overlay_map_ipv4(remote.address, bpf_htonl(key.remote_ipv4));
+    } else {
+        if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6))
+            return 0;
+        __builtin_memcpy(remote.address, key.remote_ipv6, sizeof(remote.address));
+    }
+    *ret_vni = key.tunnel_id;
+    neighbour = bpf_map_lookup_elem(&overlay_remotes, &remote);
+    return neighbour ? *neighbour : 0;
+}
+
+static __always_inline void smooth(struct chart_overlay_liveness *liveness, __u64 rtt_ns) {
+    __u64 before_ns = liveness->rtt_ns;
+    __u64 off_ns = before_ns > rtt_ns ? before_ns - rtt_ns : rtt_ns - before_ns;
+    if (!before_ns) {
+        liveness->rtt_ns = rtt_ns;
+        liveness->rtt_variation_ns = rtt_ns / 2;
+        return;
+    }
+    liveness->rtt_variation_ns += (off_ns >> VARIATION_SHIFT) - (liveness->rtt_variation_ns >> VARIATION_SHIFT);
+    liveness->rtt_ns += (rtt_ns >> RTT_SHIFT) - (before_ns >> RTT_SHIFT);
+}
+
+/* An answer to one of this node's probes. Whether it is one. */
+static __always_inline bool take_answer(const struct chart_overlay_config *config,
+                                        const struct chart_overlay_probe *probe, __u32 neighbour) {
+    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
+    __u64 sequence = bpf_be64_to_cpu(probe->sequence), now_ns = bpf_ktime_get_ns();
+    __u64 sent_ns = bpf_be64_to_cpu(probe->sent_ns);
+    if (!liveness || bpf_ntohs(probe->neighbour) != neighbour || bpf_be64_to_cpu(probe->session) != config->session ||
+        !sequence || sequence > liveness->sent || sent_ns > now_ns)
+        return false;
+    __sync_fetch_and_add(&liveness->answers, 1);
+    if (sequence <= liveness->answered)
+        return true;
+    liveness->answered = sequence;
+    liveness->answered_at_ns = now_ns;
+    smooth(liveness, now_ns - sent_ns);
+    return true;
+}
+
+static __always_inline int take_probe(struct __sk_buff *skb, const struct chart_overlay_config *config, __u32 neighbour,
+                                      __u32 vni) {
+    struct chart_overlay_probe probe;
+    __u8 kind = CHART_OVERLAY_ANSWER;
+    if (bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)) || probe.version != CHART_OVERLAY_PROBE_VERSION)
+        goto bad;
+    if (probe.kind == CHART_OVERLAY_ANSWER) {
+        if (!take_answer(config, &probe, neighbour))
+            goto bad;
+        return TCX_DROP;
+    }
+    if (probe.kind != CHART_OVERLAY_PROBE)
+        goto bad;
+    bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct chart_overlay_probe, kind), &kind, sizeof(kind), 0);
+    write_ethernet(skb, bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE));
+    if (!address_outer(skb, neighbour, vni, 0))
+        goto bad;
+    return bpf_redirect(config->ifindex, 0);
+bad:
+    COUNT(bad_probes);
+    return TCX_DROP;
+}
+
+SEC("tc")
+int overlay_receive(struct __sk_buff *skb) {
+    const struct chart_overlay_config *config = configuration();
+    struct overlay_packet packet = {};
+    __u32 vni = 0, neighbour, next, owner;
+    if (!config)
+        return TCX_DROP;
+    neighbour = find_neighbour(skb, &vni);
+    if (!neighbour) {
+        COUNT(strangers);
+        return TCX_DROP;
+    }
+    if (skb->protocol == bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE))
+        return take_probe(skb, config, neighbour, vni);
+    if (!overlay_read_packet(skb, ETH_HLEN, &packet)) {
+        COUNT(faults);
+        return TCX_DROP;
+    }
+    owner = find_owner(packet.destination);
+    next = owner && owner != CHART_OVERLAY_SELF ? pick(owner, vni & (CHART_OVERLAY_COLOURS - 1), neighbour) : 0;
+    if (!next || packet.hops_left <= 1) {
+        if (owner == CHART_OVERLAY_SELF)
+            COUNT(left);
+        else if (!next)
+            COUNT(no_path);
+        /* For this node, or for its kernel to route or to refuse. */
+        return bpf_skb_change_type(skb, PACKET_HOST) ? TCX_DROP : TCX_NEXT;
+    }
+    overlay_spend_hop(skb, &packet);
+    COUNT(transit);
+    return forward(skb, config, next, vni, packet.traffic_class);
+}
+
+SEC("tc")
+int overlay_send(struct __sk_buff *skb) {
+    struct chart_overlay_liveness *liveness;
+    struct chart_overlay_probe probe;
+    __u32 neighbour;
+    if (skb->protocol != bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE) ||
+        bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)) || probe.kind != CHART_OVERLAY_PROBE)
+        return TCX_NEXT;
+    neighbour = bpf_ntohs(probe.neighbour);
+    liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
+    if (!liveness || !address_outer(skb, neighbour, 0, 0))
+        return TCX_DROP;
+    probe.sequence = bpf_cpu_to_be64(liveness->sent + 1);
+    probe.sent_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());
+    bpf_skb_store_bytes(skb, ETH_HLEN, &probe, sizeof(probe), 0);
+    /* There is one prober. */
+    liveness->sent++;
+    return TCX_NEXT;
+}

@@ -1,0 +1,130 @@
+/* The maps of the overlay's programs and its probes. Included from C and from BPF; units and one writer each, as in
+ * maps.h.
+ *
+ * An owner is a node with prefixes behind it; a neighbour is the other end of an overlay link. The table is (owner,
+ * colour) -> next hops in order, and the first that answers probes is taken (Bavier et al., Increasing TCP Throughput
+ * with an Enhanced Internet Control Plane, section II: any of several neighbours may be the next hop, and traffic moves
+ * at once when one fails). */
+#pragma once
+
+#ifndef __VMLINUX_H__
+#include <linux/types.h>
+#endif
+
+#define CHART_OVERLAY_DEVICE "chart-overlay"
+/* Neighbours are numbered from 1; 0 is none. */
+#define CHART_OVERLAY_NEIGHBOURS_MAX 64
+#define CHART_OVERLAY_HOPS_MAX 4
+#define CHART_OVERLAY_PREFIXES_MAX 16384
+#define CHART_OVERLAY_PATHS_MAX 16384
+#define CHART_OVERLAY_INTERFACES_MAX 256
+/* The lowest bits of the VNI. */
+#define CHART_OVERLAY_COLOURS 16
+/* "Local Experimental EtherType 1" (IEEE 802, Guidelines for Use Organizationally Unique Identifier). */
+#define CHART_OVERLAY_PROBE_ETHERTYPE 0x88b5
+#define CHART_OVERLAY_PROBE_VERSION 1
+
+/* Owner of this node's own prefixes. */
+#define CHART_OVERLAY_SELF 0xffffffffu
+
+/* Map `overlay_config` (array of 1). Writer: the agent. */
+struct chart_overlay_config {
+    /* The VXLAN device; 0: off, every packet takes the kernel's way. */
+    __u32 ifindex;
+    /* Octets of the largest IP packet that goes into the overlay. */
+    __u32 mtu;
+    /* Of this run of the agent; an answer with another one is not to a probe of ours. */
+    __u64 session;
+};
+
+/* Key of `overlay_owners` (LPM trie); IPv4 as ::ffff:a.b.c.d, prefix_bits counts from there. Its value is the owner's
+ * number, from 1, or CHART_OVERLAY_SELF. Writer: the agent. */
+struct chart_overlay_prefix {
+    __u32 bits;
+    __u32 address[4];
+};
+
+struct chart_overlay_path_key {
+    __u32 owner;
+    __u32 colour;
+};
+
+/* Map `overlay_paths` (hash). Writer: the agent. Neighbours in order of preference, 0 behind the last. */
+struct chart_overlay_path {
+    __u32 hops[CHART_OVERLAY_HOPS_MAX];
+};
+
+/* Map `overlay_neighbours` (array). Writer: the agent. Addresses in network byte order, IPv4 as ::ffff:a.b.c.d. */
+struct chart_overlay_neighbour {
+    __u32 local[4];
+    __u32 remote[4];
+    __u8 family;
+    /* The other end is on the link itself: an outer packet dies rather than take another way. */
+    __u8 direct;
+    __u8 used;
+    __u8 unused;
+};
+
+/* Map `overlay_remotes` (hash: a neighbour's address) -> its number. Writer: the agent. */
+struct chart_overlay_remote {
+    __u32 address[4];
+};
+
+/* Map `overlay_liveness` (array). The agent writes `allowed` and, besides the program, `usable`; the program the rest.
+ * A neighbour is alive while it is usable and no more than `allowed` of the probes that were sent are unanswered: time
+ * that passes without probes proves nothing. */
+struct chart_overlay_liveness {
+    /* Sequence number of the last probe that was sent, and of the last that was answered. */
+    __u64 sent;
+    __u64 answered;
+    /* How many answers came, late ones and those out of order too. */
+    __u64 answers;
+    __u64 answered_at_ns;
+    /* As RFC 6298 smooths them, of answers; nanoseconds. */
+    __u64 rtt_ns;
+    __u64 rtt_variation_ns;
+    __u64 forwarded_packets;
+    __u64 forwarded_bytes;
+    __u32 allowed;
+    __u32 usable;
+};
+
+/* Map `overlay_counters` (array of 1). Writer: the program. */
+struct chart_overlay_counters {
+    /* Packets that entered the overlay here, passed through, and left it here. */
+    __u64 entered;
+    __u64 transit;
+    __u64 left;
+    /* From an address that is no neighbour's; probes and answers that are malformed, of another session or not due. */
+    __u64 strangers;
+    __u64 bad_probes;
+    /* No next hop: the kernel's routes were taken. */
+    __u64 no_path;
+    /* Another than the first next hop was taken, and the first although none was alive. */
+    __u64 detours;
+    __u64 all_stale;
+    /* Answered with "packet too big"; largest segment of a new connection lowered. */
+    __u64 too_big;
+    __u64 clamped;
+    __u64 faults;
+};
+
+enum chart_overlay_probe_kind {
+    CHART_OVERLAY_PROBE = 1,
+    CHART_OVERLAY_ANSWER = 2,
+};
+
+/* What follows the Ethernet header of a probe; integers in network byte order. An answer is the probe with another kind
+ * and without padding lost. */
+struct chart_overlay_probe {
+    __u8 version;
+    /* enum chart_overlay_probe_kind */
+    __u8 kind;
+    /* As who sent the probe numbers who answers it. */
+    __be16 neighbour;
+    __be32 unused;
+    __be64 session;
+    __be64 sequence;
+    /* CLOCK_MONOTONIC of who sent the probe, nanoseconds. Written by the program. */
+    __be64 sent_ns;
+};

@@ -1,0 +1,63 @@
+"""The overlay of a lab: each overlay node's file for `chart-agent --overlay-file`, from the topology."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chart.common import overlay_routes
+from chart_lab.network import Lab
+from chart_lab.topology import End, Link, all_ends
+
+# The cost of a link without delay: hops count then.
+LEAST_COST_MS = 0.1
+
+
+def _own_links(lab: Lab, nodes: Sequence[str]) -> list[tuple[Link, End]]:
+    """Ends of the links between overlay nodes."""
+    return [(link, end) for link, end in all_ends(lab.topology) if {end.node, end.peer} <= set(nodes)]
+
+
+def tables(lab: Lab, owned: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """The overlay file of each node.
+
+    ``owned``: of each overlay node, the nodes whose addresses are behind it (its own always is).
+    """
+    ends = _own_links(lab, list(owned))
+    costs = overlay_routes.graph(
+        overlay_routes.OverlayLink(end.node, end.peer, max(link.delay_ms or 0, LEAST_COST_MS)) for link, end in ends
+    )
+    files: dict[str, dict[str, Any]] = {}
+    for node in owned:
+        hops = overlay_routes.next_hops(costs, node)
+        owners: list[dict[str, Any]] = []
+        for owner, behind in owned.items():
+            entry: dict[str, Any] = {"node": owner, "prefixes": [f"{lab.address(one)}/32" for one in (owner, *behind)]}
+            if owner in hops:
+                entry["paths"] = [{"colour": 0, "next_hops": list(hops[owner])}]
+            owners.append(entry)
+        links = [
+            {
+                "name": end.peer,
+                "local": str(end.address.ip),
+                "remote": str(end.peer_address),
+                "interface": end.interface,
+                "mtu": link.mtu,
+                "capacity_bps": round((link.rate_mbit or 0) * 1e6),
+            }
+            for link, end in ends
+            if end.node == node
+        ]
+        files[node] = {"links": links, "owners": owners}
+    return files
+
+
+def write(lab: Lab, owned: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """Writes the overlay files; where each node's is."""
+    paths = {}
+    for node, table in tables(lab, owned).items():
+        paths[node] = lab.node_directory(node) / "overlay.json"
+        paths[node].write_text(json.dumps(table, indent=1))
+    return paths
