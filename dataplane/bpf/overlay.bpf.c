@@ -3,11 +3,11 @@
  *
  * overlay_enter: on the ingress of this node's interfaces; overlay_originate: on their egress, for what the node itself
  * sends. A packet to a prefix that an overlay node owns is taken from the kernel's way and handed to the VXLAN device
- * with the addresses of an overlay link. Without this program it goes on as the kernel routes it: there is no route
- * into the overlay that could be left behind.
+ * with the addresses of an overlay link. Without this program it goes on as the kernel routes it.
  *
  * overlay_receive: on the ingress of the VXLAN device. Passes on, hands over what is for this node, and reflects
- * neighbours' probes. overlay_send: on its egress; numbers and addresses the agent's probes.
+ * neighbours' probes. overlay_send: on its egress; numbers and addresses the agent's probes, and takes packets of this
+ * node that no other route than that into the device was left for.
  */
 #include "overlay_packet.bpf.h"
 #include "overlay_too_big.bpf.h"
@@ -20,6 +20,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define RTT_SHIFT 3
 #define VARIATION_SHIFT 2
 #define NOT_TAKEN -2
+#define ADMITTED -3
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -109,7 +110,8 @@ static __always_inline bool alive(__u32 neighbour) {
     struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
     if (!liveness || !*(volatile __u32 *)&liveness->usable)
         return false;
-    if (liveness->sent - liveness->answered <= liveness->allowed)
+    if (liveness->sent - liveness->answered <= liveness->allowed ||
+        bpf_ktime_get_ns() - liveness->answered_sent_ns <= liveness->patience_ns)
         return true;
     *(volatile __u32 *)&liveness->usable = 0;
     return false;
@@ -175,47 +177,57 @@ static __always_inline void write_ethernet(struct __sk_buff *skb, __be16 protoco
     bpf_skb_store_bytes(skb, 0, &header, sizeof(header), 0);
 }
 
-static __always_inline int forward(struct __sk_buff *skb, const struct chart_overlay_config *config, __u32 neighbour,
-                                   __u32 vni, __u8 traffic_class) {
+/* Give a packet with an Ethernet header to a neighbour. Whether that is possible. */
+static __always_inline bool dispatch(struct __sk_buff *skb, __u32 neighbour, __u32 vni, __u8 traffic_class) {
     struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
-    if (!address_outer(skb, neighbour, vni, traffic_class)) {
+    if (!liveness || !address_outer(skb, neighbour, vni, traffic_class)) {
         COUNT(faults);
-        return TCX_DROP;
+        return false;
     }
-    if (liveness) {
-        __sync_fetch_and_add(&liveness->forwarded_packets, 1);
-        __sync_fetch_and_add(&liveness->forwarded_bytes, skb->len - ETH_HLEN);
-    }
-    return bpf_redirect(config->ifindex, 0);
+    __sync_fetch_and_add(&liveness->forwarded_packets, 1);
+    __sync_fetch_and_add(&liveness->forwarded_bytes, skb->len - ETH_HLEN);
+    return true;
 }
 
-/* Take a packet into the overlay. The verdict, or NOT_TAKEN: it is the kernel's. `forwarded`: it came from outside. */
-static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
-    const struct chart_overlay_config *config = configuration();
-    __u32 ifindex = skb->ifindex, owner, neighbour;
-    struct overlay_packet packet = {};
-    const __u32 *link_header_bytes = bpf_map_lookup_elem(&overlay_interfaces, &ifindex);
-    if (!config || !link_header_bytes || !overlay_read_packet(skb, *link_header_bytes, &packet))
-        return NOT_TAKEN;
-    owner = find_owner(packet.destination);
+/* Find the neighbour for a packet that is to enter here and make the packet fit. The verdict when it is not to go on:
+ * NOT_TAKEN, or where its sender's answer goes. `forwarded`: it came from outside. */
+static __always_inline int admit(struct __sk_buff *skb, const struct chart_overlay_config *config,
+                                 const struct overlay_packet *packet, bool forwarded, __u32 *ret_neighbour) {
+    __u32 ifindex = skb->ifindex, owner = find_owner(packet->destination);
     /* The last hop of what is passed on is the kernel's to refuse. */
-    if (!owner || owner == CHART_OVERLAY_SELF || (forwarded && packet.hops_left <= 1))
+    if (!owner || owner == CHART_OVERLAY_SELF || (forwarded && packet->hops_left <= 1))
         return NOT_TAKEN;
-    neighbour = pick(owner, 0, 0);
-    if (!neighbour) {
+    *ret_neighbour = pick(owner, 0, 0);
+    if (!*ret_neighbour) {
         COUNT(no_path);
         return NOT_TAKEN;
     }
-    if (overlay_clamp_segment(skb, &packet, config->mtu))
+    if (overlay_clamp_segment(skb, packet, config->mtu))
         COUNT(clamped);
-    if (packet.dont_fragment && overlay_sent_bytes(skb, &packet) > config->mtu) {
-        if (!overlay_too_big(skb, &packet, config->mtu)) {
+    if (packet->dont_fragment && overlay_sent_bytes(skb, packet) > config->mtu) {
+        if (!overlay_too_big(skb, packet, config->mtu)) {
             COUNT(faults);
             return TCX_DROP;
         }
         COUNT(too_big);
         return bpf_redirect(ifindex, forwarded ? 0 : BPF_F_INGRESS);
     }
+    COUNT(entered);
+    return ADMITTED;
+}
+
+/* Take a packet into the overlay that another interface has. */
+static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
+    const struct chart_overlay_config *config = configuration();
+    __u32 ifindex = skb->ifindex, neighbour = 0;
+    struct overlay_packet packet = {};
+    const __u32 *link_header_bytes = bpf_map_lookup_elem(&overlay_interfaces, &ifindex);
+    int verdict;
+    if (!config || !link_header_bytes || !overlay_read_packet(skb, *link_header_bytes, &packet))
+        return TCX_NEXT;
+    verdict = admit(skb, config, &packet, forwarded, &neighbour);
+    if (verdict != ADMITTED)
+        return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
     if (forwarded)
         overlay_spend_hop(skb, &packet);
     if (!packet.link_header_bytes && bpf_skb_change_head(skb, ETH_HLEN, 0)) {
@@ -223,20 +235,17 @@ static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
         return TCX_DROP;
     }
     write_ethernet(skb, skb->protocol);
-    COUNT(entered);
-    return forward(skb, config, neighbour, 0, packet.traffic_class);
+    return dispatch(skb, neighbour, 0, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
 }
 
 SEC("tc")
 int overlay_enter(struct __sk_buff *skb) {
-    int verdict = take(skb, true);
-    return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
+    return take(skb, true);
 }
 
 SEC("tc")
 int overlay_originate(struct __sk_buff *skb) {
-    int verdict = take(skb, false);
-    return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
+    return take(skb, false);
 }
 
 /* The neighbour that a packet out of the VXLAN device came from; 0: a stranger. */
@@ -281,7 +290,7 @@ static __always_inline bool take_answer(const struct chart_overlay_config *confi
     if (sequence <= liveness->answered)
         return true;
     liveness->answered = sequence;
-    liveness->answered_at_ns = now_ns;
+    liveness->answered_sent_ns = sent_ns;
     smooth(liveness, now_ns - sent_ns);
     return true;
 }
@@ -339,16 +348,17 @@ int overlay_receive(struct __sk_buff *skb) {
     }
     overlay_spend_hop(skb, &packet);
     COUNT(transit);
-    return forward(skb, config, next, vni, packet.traffic_class);
+    return dispatch(skb, next, vni, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
 }
 
-SEC("tc")
-int overlay_send(struct __sk_buff *skb) {
+static __always_inline int send_probe(struct __sk_buff *skb) {
     struct chart_overlay_liveness *liveness;
     struct chart_overlay_probe probe;
     __u32 neighbour;
-    if (skb->protocol != bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE) ||
-        bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)) || probe.kind != CHART_OVERLAY_PROBE)
+    if (bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)))
+        return TCX_DROP;
+    /* An answer has its way already. */
+    if (probe.kind != CHART_OVERLAY_PROBE)
         return TCX_NEXT;
     neighbour = bpf_ntohs(probe.neighbour);
     liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
@@ -360,4 +370,31 @@ int overlay_send(struct __sk_buff *skb) {
     /* There is one prober. */
     liveness->sent++;
     return TCX_NEXT;
+}
+
+static __always_inline bool is_addressed(struct __sk_buff *skb) {
+    struct bpf_tunnel_key key;
+    return !bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0) ||
+           !bpf_skb_get_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6);
+}
+
+/* What has its outer addresses goes on: it was forwarded. Else the kernel had no other route for a packet of this node
+ * than the one into the overlay. */
+SEC("tc")
+int overlay_send(struct __sk_buff *skb) {
+    const struct chart_overlay_config *config = configuration();
+    struct overlay_packet packet = {};
+    __u32 neighbour = 0;
+    int verdict;
+    if (skb->protocol == bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE))
+        return send_probe(skb);
+    if (is_addressed(skb))
+        return TCX_NEXT;
+    if (!config || !overlay_read_packet(skb, ETH_HLEN, &packet))
+        return TCX_DROP;
+    verdict = admit(skb, config, &packet, false, &neighbour);
+    if (verdict != ADMITTED)
+        return verdict == NOT_TAKEN ? TCX_DROP : verdict;
+    write_ethernet(skb, skb->protocol);
+    return dispatch(skb, neighbour, 0, packet.traffic_class) ? TCX_NEXT : TCX_DROP;
 }

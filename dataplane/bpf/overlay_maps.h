@@ -70,21 +70,23 @@ struct chart_overlay_remote {
     __u32 address[4];
 };
 
-/* Map `overlay_liveness` (array). The agent writes `allowed` and, besides the program, `usable`; the program the rest.
- * A neighbour is alive while it is usable and no more than `allowed` of the probes that were sent are unanswered: time
- * that passes without probes proves nothing. */
+/* Map `overlay_liveness` (array). The agent writes `allowed`, `patience_ns` and, besides the program, `usable`; the
+ * program the rest. A neighbour has failed when more than `allowed` of the probes that were sent are unanswered, and
+ * the last that was answered was sent more than `patience_ns` ago: time that passes without probes proves nothing. */
 struct chart_overlay_liveness {
     /* Sequence number of the last probe that was sent, and of the last that was answered. */
     __u64 sent;
     __u64 answered;
     /* How many answers came, late ones and those out of order too. */
     __u64 answers;
-    __u64 answered_at_ns;
+    /* When the last that was answered was sent, CLOCK_MONOTONIC. */
+    __u64 answered_sent_ns;
     /* As RFC 6298 smooths them, of answers; nanoseconds. */
     __u64 rtt_ns;
     __u64 rtt_variation_ns;
     __u64 forwarded_packets;
     __u64 forwarded_bytes;
+    __u64 patience_ns;
     __u32 allowed;
     __u32 usable;
 };

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from chart.common import overlay_routes
+from chart_lab.errors import LabError
+from chart_lab.experiments import agents
 from chart_lab.network import Lab
-from chart_lab.topology import End, Link, all_ends
+from chart_lab.topology import End, Link, Topology, all_ends
 
 # The cost of a link without delay: hops count then.
 LEAST_COST_MS = 0.1
+ALIVE_TIMEOUT_S = 20.0
+LOOK_S = 0.1
 
 
-def _own_links(lab: Lab, nodes: Sequence[str]) -> list[tuple[Link, End]]:
-    """Ends of the links between overlay nodes."""
-    return [(link, end) for link, end in all_ends(lab.topology) if {end.node, end.peer} <= set(nodes)]
-
-
-def tables(lab: Lab, owned: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+def tables(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | None = None) -> dict[str, dict[str, Any]]:
     """The overlay file of each node.
 
-    ``owned``: of each overlay node, the nodes whose addresses are behind it (its own always is).
+    ``owned``: of each overlay node, the nodes whose addresses are behind it (its own always is). ``topology``: the
+    links, where somebody else than the lab made them.
     """
-    ends = _own_links(lab, list(owned))
+    ends: list[tuple[Link, End]] = [
+        (link, end) for link, end in all_ends(topology or lab.topology) if {end.node, end.peer} <= set(owned)
+    ]
     costs = overlay_routes.graph(
         overlay_routes.OverlayLink(end.node, end.peer, max(link.delay_ms or 0, LEAST_COST_MS)) for link, end in ends
     )
@@ -54,10 +57,24 @@ def tables(lab: Lab, owned: Mapping[str, Sequence[str]]) -> dict[str, dict[str, 
     return files
 
 
-def write(lab: Lab, owned: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+def write(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | None = None) -> dict[str, Path]:
     """Writes the overlay files; where each node's is."""
     paths = {}
-    for node, table in tables(lab, owned).items():
+    for node, table in tables(lab, owned, topology).items():
         paths[node] = lab.node_directory(node) / "overlay.json"
         paths[node].write_text(json.dumps(table, indent=1))
     return paths
+
+
+def await_alive(lab: Lab, owned: Mapping[str, Sequence[str]]) -> None:
+    """Returns when every overlay link of every node answers probes. Raises LabError."""
+    deadline = time.monotonic() + ALIVE_TIMEOUT_S
+    for node in owned:
+        while True:
+            told = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)["overlay"]
+            silent = [link["name"] for link in told["links"] if not link["alive"]]
+            if told["running"] and not silent:
+                break
+            if time.monotonic() > deadline:
+                raise LabError(f"overlay links of {node} do not answer: {', '.join(silent) or told['error']}")
+            time.sleep(LOOK_S)

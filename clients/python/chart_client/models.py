@@ -329,6 +329,13 @@ class ProxiedTraffic(Model):
     mode: Literal["same-ports", "new-ports"] = "same-ports"
 
 
+class OverlayMembership(Model):
+    """A node's part in the overlay, and the networks behind it besides its own addresses."""
+
+    member: bool = False
+    prefixes: list[str] = []
+
+
 class Node(Model):
     """A node."""
 
@@ -342,6 +349,7 @@ class Node(Model):
     edges: list[NodeEdge] = []
     tunnel_ends: list[TunnelEnd] = []
     proxied_traffic: ProxiedTraffic = ProxiedTraffic()
+    overlay: OverlayMembership = OverlayMembership()
     state: NodeState | None = None
 
 

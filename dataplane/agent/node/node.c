@@ -145,6 +145,12 @@ static void on_edges(const struct edges_wanted *edges, void *context) {
     edges_follow(node->agent, edges);
 }
 
+static void on_path_table(struct overlay_table *table, uint64_t generation, void *context) {
+    const struct node *node = context;
+
+    overlay_follow(node->agent, table, generation);
+}
+
 static void on_record(const struct streams_record *record, void *context) {
     struct node *node = context;
     const struct messages_intake intake = {.decide = node->decide,
@@ -158,6 +164,7 @@ static void on_record(const struct streams_record *record, void *context) {
                                            .addresses = node_routes_addresses,
                                            .ends = node_ends_stated,
                                            .policy = node_policy_stated,
+                                           .path_table = on_path_table,
                                            .context = node};
     int changed = messages_take(&intake, record);
 
@@ -238,6 +245,16 @@ static bool wait_for_identity(struct node *node) {
     return true;
 }
 
+/* A link of the overlay that failed or returned is told at once. */
+static void tell_overlay(struct node *node) {
+    uint64_t changes = overlay_changes(node->agent);
+
+    if (changes == node->overlay_changes)
+        return;
+    node->overlay_changes = changes;
+    node_report_state(node, agent_now_us());
+}
+
 static void on_tick(void *context) {
     struct node *node = context;
 
@@ -254,6 +271,7 @@ static void on_tick(void *context) {
     act(node);
     node_routes_follow(node, agent_now_us());
     node_egress_follow(node, agent_now_us());
+    tell_overlay(node);
     node_report_loads(node, agent_now_us());
 }
 

@@ -162,6 +162,7 @@ struct node {
     bool state_resend;
     /* As told last. */
     uint64_t refused_signals;
+    uint64_t overlay_changes;
     uint64_t counts_hash;
     /* Flows that are signalled in band, when they were looked for, how many were told last. */
     struct signal_flow in_band[MESSAGES_IN_BAND_MAX];

@@ -201,7 +201,13 @@ static uint64_t hash_state(const struct messages_node_state *state) {
 
         hash = hash_text(hash_text(hash, interface->link_id), interface->interface);
         hash = hash_bytes(hash, numbers, sizeof(numbers));
+        for (size_t k = 0; interface->addresses && k < interface->addresses->n; k++)
+            hash = hash_text(hash, interface->addresses->texts[k]);
     }
+    hash = hash_bytes(hash, &state->overlay->running, sizeof(state->overlay->running));
+    for (size_t i = 0; i < state->overlay->n_links; i++)
+        hash =
+            hash_bytes(hash_text(hash, state->overlay->links[i].name), &state->overlay->links[i].alive, sizeof(bool));
     for (size_t i = 0; i < state->n_routes; i++) {
         const struct messages_route *route = &state->routes[i];
 
@@ -240,6 +246,8 @@ static uint64_t hash_counts(const struct messages_node_state *state) {
 
         hash = hash_bytes(hash, numbers, sizeof(numbers));
     }
+    if (state->overlay->running)
+        hash = hash_bytes(hash, &state->overlay->counted, sizeof(state->overlay->counted));
     for (size_t i = 0; i < state->n_room; i++)
         hash = hash_bytes(hash, &state->room[i].held, sizeof(state->room[i].held));
     return hash;
@@ -256,7 +264,9 @@ static void add_left_out(struct messages_node_state *state, const char **faults,
 }
 
 static void add_links(struct node *node, struct messages_node_state *state, struct messages_interface *interfaces,
-                      const char **faults, bool *ret_classified, bool *ret_shaped) {
+                      struct addresses *addresses, const char **faults, bool *ret_classified, bool *ret_shaped) {
+    const char *names[AGENT_LINKS_MAX];
+
     for (int i = 0; i < AGENT_LINKS_MAX; i++) {
         const struct node_link *link = &node->links[i];
 
@@ -270,11 +280,16 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
                                         .up = link->interface.up,
                                         .capacity_bps = node_link_capacity_bps(link),
                                         .own_capacity_bps = node_link_own_capacity_bps(link)};
+        names[state->n_interfaces - 1] = link->interface_name;
         if (link->fault[0] && state->n_faults < NODE_MAX_FAULTS)
             faults[state->n_faults++] = link->fault;
         *ret_classified |= link->classified;
         *ret_shaped |= link->htb.installed;
     }
+    if (addresses_read(names, state->n_interfaces, addresses))
+        return;
+    for (size_t i = 0; i < state->n_interfaces; i++)
+        interfaces[i].addresses = &addresses[i];
 }
 
 /* A walk over the kernel's table, so not with every report. */
@@ -287,6 +302,8 @@ static void look_in_band(struct node *node, int64_t now_us) {
 
 void node_report_state(struct node *node, int64_t now_us) {
     struct messages_interface interfaces[AGENT_LINKS_MAX];
+    struct addresses addresses[AGENT_LINKS_MAX];
+    struct overlay_report overlay;
     const char *capabilities[6], *faults[NODE_MAX_FAULTS];
     struct signal_refused refused[SIGNAL_REFUSED_MAX];
     struct signal_rule_report rules[SESSION_RULES_MAX];
@@ -306,6 +323,7 @@ void node_report_state(struct node *node, int64_t now_us) {
                                         .n_rules = signal_source_rules(rules, SESSION_RULES_MAX),
                                         .room = room,
                                         .n_room = DATAPATH_ROOM_KINDS,
+                                        .overlay = &overlay,
                                         .reported_at_us = now_us};
     bool classified = false, shaped = false, fresh;
     uint64_t hash;
@@ -314,6 +332,7 @@ void node_report_state(struct node *node, int64_t now_us) {
         return;
     look_in_band(node, now_us);
     datapath_room(node->datapath, room);
+    overlay_report(node->agent, &overlay);
     state.in_band = node->in_band;
     state.n_in_band = node->n_in_band;
     state.identity = signal_source_identity();
@@ -324,7 +343,9 @@ void node_report_state(struct node *node, int64_t now_us) {
         faults[state.n_faults++] = authority_silence();
     if (*signal_source_room_fault())
         faults[state.n_faults++] = signal_source_room_fault();
-    add_links(node, &state, interfaces, faults, &classified, &shaped);
+    add_links(node, &state, interfaces, addresses, faults, &classified, &shaped);
+    if (*overlay_fault(node->agent) && state.n_faults < NODE_MAX_FAULTS)
+        faults[state.n_faults++] = overlay_fault(node->agent);
     add_left_out(&state, faults, left_out, sizeof(left_out));
     state.n_faults += edges_faults(node->agent, faults + state.n_faults, NODE_MAX_FAULTS - state.n_faults);
     capabilities[state.n_capabilities++] = "trinity";

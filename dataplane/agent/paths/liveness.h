@@ -22,6 +22,8 @@ struct liveness_seen {
     uint64_t sent;
     uint64_t answered;
     uint64_t answers;
+    /* How long ago the last probe that was answered was sent. */
+    uint64_t answered_ago_ns;
     uint64_t rtt_ns;
     uint64_t rtt_variation_ns;
     bool usable;
@@ -44,7 +46,8 @@ struct liveness {
     double rtt_bound_ns;
     bool up;
     unsigned good_windows;
-    uint64_t window_sent;
+    /* Where the present window begins: the number of a probe, and how many answers there were. */
+    uint64_t window_number;
     uint64_t window_answers;
 };
 
@@ -57,5 +60,7 @@ enum liveness_change liveness_judge(struct liveness *liveness, const struct live
 void liveness_cut(struct liveness *liveness, const struct liveness_seen *seen);
 /* k: unanswered probes in a row that prove a failure. */
 uint32_t liveness_unanswered(const struct liveness *liveness);
-/* Probes that may be unanswered: k, and those whose answers are still on their way. */
+/* Probes that may be unanswered: fewer than k, and those whose answers are still on their way. */
 uint32_t liveness_allowed(const struct liveness *liveness);
+/* How long after the last answered probe the k-th after it has had its round-trip time too, nanoseconds. */
+uint64_t liveness_patience_ns(const struct liveness *liveness);

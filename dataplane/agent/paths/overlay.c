@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <limits.h>
 #include <linux/rtnetlink.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@
 
 #include "core/log.h"
 #include "core/loop.h"
+#include "core/state_file.h"
 #include "core/watched_file.h"
 #include "grants/datapath.h"
+#include "paths/fallback_routes.h"
 #include "paths/overlay_device.h"
 #include "paths/overlay_program.h"
 #include "paths/prober.h"
@@ -26,10 +29,14 @@
 #define NOTICE_BYTES 8192
 #define NOTICES_MAX 1000
 #define LOOPBACK "lo"
+/* In the state folder. */
+#define KEPT "overlay-table"
 
 struct state {
     struct agent *agent;
     struct watched_file watched;
+    /* The table of the streams, as it was when the agent ran last. */
+    char kept[PATH_MAX];
     char error[OVERLAY_ERROR_LEN];
     bool complained;
     struct overlay_table table;
@@ -42,7 +49,10 @@ struct state {
     uint32_t device;
     uint16_t device_port;
     uint32_t mtu;
+    struct fallback_routes fallback;
     bool off;
+    uint64_t generation;
+    uint64_t changes;
 };
 
 /* Whose number this is; a table without it has let it go. */
@@ -54,29 +64,26 @@ static const struct overlay_link *find_link(const struct state *state, uint32_t 
 }
 
 static void on_change(void *context, uint32_t neighbour, bool up) {
-    const struct state *state = context;
+    struct state *state = context;
     const struct overlay_link *link = find_link(state, neighbour);
 
+    state->changes++;
     if (up)
         log_info("overlay link to %s answers probes: it is used", link ? link->name : "?");
     else
         log_warning("overlay link to %s does not answer probes: other next hops are used", link ? link->name : "?");
 }
 
-static bool is_running(const struct state *state) {
-    return state->device && !state->off;
-}
-
 static void on_tick(void *context) {
     struct state *state = context;
 
-    if (is_running(state))
+    if (state->device)
         prober_tick(&state->prober, state->program, state->device, agent_now_us(), on_change, state);
 }
 
 /* What the program is to do now. */
 static int configure(struct state *state) {
-    return overlay_program_configure(state->program, state->off ? 0 : state->device, state->mtu, state->prober.session);
+    return overlay_program_configure(state->program, state->device, state->mtu, state->prober.session);
 }
 
 /* All interfaces but loopback and the overlay's own. */
@@ -85,7 +92,7 @@ static void attach(struct state *state) {
     struct if_nameindex *interfaces;
     size_t n = 0;
 
-    if (!is_running(state))
+    if (!state->device)
         return;
     interfaces = if_nameindex();
     for (const struct if_nameindex *one = interfaces; one && one->if_index && n < CHART_OVERLAY_INTERFACES_MAX; one++)
@@ -106,6 +113,7 @@ static void remove_device(struct state *state) {
     (void)configure(state);
     overlay_program_detach(state->program);
     (void)overlay_device_remove(&state->netlink);
+    fallback_routes_forget(&state->fallback);
 }
 
 static int make_device(struct state *state) {
@@ -139,12 +147,14 @@ static void follow_peers(struct state *state) {
 /* Bring the kernel to `state->table`. 0 or a negative errno. */
 static int follow(struct state *state) {
     const struct overlay_table *table = &state->table;
+    const char *node = agent_options(state->agent)->node;
+    size_t refused;
     int error;
 
-    if (!table->n_links) {
-        remove_device(state);
-        follow_peers(state);
-        return overlay_program_apply(state->program, table, agent_options(state->agent)->node);
+    if (!table->n_links || state->off) {
+        if (state->program)
+            remove_device(state);
+        return 0;
     }
     if (!state->program && (error = overlay_program_open(&state->program)))
         return error;
@@ -152,9 +162,13 @@ static int follow(struct state *state) {
     if (state->device && state->device_port != table->port)
         remove_device(state);
     error = state->device ? overlay_device_set_mtu(&state->netlink, state->device, state->mtu) : make_device(state);
-    error = error ? error : overlay_program_apply(state->program, table, agent_options(state->agent)->node);
+    error = error ? error : overlay_program_apply(state->program, table, node);
+    error =
+        error ? error : fallback_routes_follow(&state->fallback, &state->netlink, state->device, table, node, &refused);
     if (error)
         return error;
+    if (refused)
+        log_warning("%zu routes into the overlay were refused: packets for these prefixes need another route", refused);
     follow_peers(state);
     error = configure(state);
     attach(state);
@@ -171,11 +185,31 @@ static const char *explain(int error) {
     return strerror(-error);
 }
 
+static const char *source(const struct state *state) {
+    const char *file = agent_options(state->agent)->overlay_file;
+
+    return file ? file : "the streams";
+}
+
 static void complain(struct state *state, const char *what) {
     snprintf(state->error, sizeof(state->error), "%s", what);
     if (!state->complained)
-        log_error("overlay file %s: %s; what was known before stays", state->watched.path, what);
+        log_error("overlay (%s): %s; what was known before stays", source(state), what);
     state->complained = true;
+}
+
+/* Follow a table from now on; it is taken over. */
+static void adopt(struct state *state, struct overlay_table *fresh) {
+    int status;
+
+    overlay_table_free(&state->table);
+    state->table = *fresh;
+    state->error[0] = '\0';
+    status = follow(state);
+    if (status)
+        complain(state, explain(status));
+    else
+        log_info("overlay table of %s: %zu links, %zu owners", source(state), fresh->n_links, fresh->n_owners);
 }
 
 static void take(struct state *state, const char *text, size_t length) {
@@ -184,30 +218,17 @@ static void take(struct state *state, const char *text, size_t length) {
     int status = overlay_file_parse(text, length, &fresh, error);
 
     state->complained = false;
-    if (status) {
+    if (status)
         complain(state, status == -ENOMEM ? "no memory" : error);
-        return;
-    }
-    if (!state->program && !fresh.n_links) {
-        overlay_table_free(&fresh);
-        return;
-    }
-    overlay_table_free(&state->table);
-    state->table = fresh;
-    state->error[0] = '\0';
-    status = follow(state);
-    if (status) {
-        complain(state, explain(status));
-        return;
-    }
-    log_info("overlay file read: %zu links, %zu owners", fresh.n_links, fresh.n_owners);
+    else
+        adopt(state, &fresh);
 }
 
 static void look(void *context) {
     struct state *state = context;
     char *text = NULL;
     size_t length = 0;
-    int status = watched_file_look(&state->watched, &text, &length);
+    int status = state->watched.path ? watched_file_look(&state->watched, &text, &length) : 0;
 
     if (status < 0)
         complain(state, watched_file_error(status));
@@ -223,8 +244,10 @@ static void on_link_down(struct state *state, uint32_t ifindex, const char *name
 
         if (!*link->interface || (if_nametoindex(link->interface) != ifindex && strcmp(link->interface, name) != 0))
             continue;
-        if (prober_cut(&state->prober, state->program, overlay_program_neighbour(state->program, i), agent_now_us()))
-            log_warning("overlay link to %s: %s is down, other next hops are used", link->name, link->interface);
+        if (!prober_cut(&state->prober, state->program, overlay_program_neighbour(state->program, i), agent_now_us()))
+            continue;
+        state->changes++;
+        log_warning("overlay link to %s: %s is down, other next hops are used", link->name, link->interface);
     }
 }
 
@@ -300,12 +323,16 @@ static int start(struct state *state) {
     if (error)
         return error;
     look(state);
-    error = agent_add_timer(state->agent, LOOK_US, look, state);
+    if (agent_options(state->agent)->overlay_file)
+        error = agent_add_timer(state->agent, LOOK_US, look, state);
+    else
+        state->watched.path = NULL;
     error = error ? error : agent_add_timer(state->agent, TICK_US, on_tick, state);
     return error ? error : agent_add_timer(state->agent, SECOND_US, on_second, state);
 }
 
 static int open_module(struct agent *agent, void **ret_state) {
+    const struct agent_options *options = agent_options(agent);
     struct state *state = calloc(1, sizeof(*state));
     int error;
 
@@ -313,48 +340,112 @@ static int open_module(struct agent *agent, void **ret_state) {
         return -ENOMEM;
     state->agent = agent;
     state->prober.socket = -1;
-    state->watched = (struct watched_file){.path = agent_options(agent)->overlay_file, .bytes_max = FILE_BYTES_MAX};
     state->off = datapath_is_off(datapath_of(agent));
-    error = state->watched.path ? start(state) : 0;
-    if (error) {
+    snprintf(state->kept, sizeof(state->kept), "%s/" KEPT, options->state_dir);
+    state->watched = (struct watched_file){.path = options->overlay_file, .bytes_max = FILE_BYTES_MAX};
+    if (!state->watched.path && access(state->kept, R_OK) == 0)
+        state->watched.path = state->kept;
+    error = options->overlay_file || options->bootstrap ? start(state) : 0;
+    if (error && options->overlay_file) {
         close_module(state);
         return error;
+    }
+    /* Without a table nobody misses it. */
+    if (error) {
+        prober_close(&state->prober);
+        snprintf(state->error, sizeof(state->error), "the overlay cannot run: %s%s", strerror(-error),
+                 error == -EPERM ? " (it needs CAP_NET_RAW when the agent starts)" : "");
     }
     *ret_state = state;
     return 0;
 }
 
-static void switched_off(void *context, bool off) {
-    struct state *state = context;
+void overlay_follow(const struct agent *agent, struct overlay_table *table, uint64_t generation) {
+    struct state *state = agent_state(agent, &overlay_module);
+    char *text;
+    int error;
 
-    state->off = off;
-    if (!state->device)
+    if (!state || agent_options(agent)->overlay_file || (!table->n_links && !state->program)) {
+        overlay_table_free(table);
         return;
-    (void)configure(state);
-    if (off)
-        (void)overlay_program_attach(state->program, NULL, 0);
-    attach(state);
+    }
+    text = overlay_file_print(table);
+    error = text ? state_file_write(agent_options(agent)->state_dir, KEPT, text) : -ENOMEM;
+    free(text);
+    if (error)
+        log_error("the table of the overlay cannot be kept for the next start: %s", strerror(-error));
+    state->generation = generation;
+    state->complained = false;
+    if (state->prober.socket >= 0)
+        adopt(state, table);
+    else
+        overlay_table_free(table);
 }
 
-static void add_link(const struct state *state, size_t place, struct cJSON *links) {
-    const struct overlay_link *link = &state->table.links[place];
+uint64_t overlay_changes(const struct agent *agent) {
+    const struct state *state = agent_state(agent, &overlay_module);
+
+    return state ? state->changes : 0;
+}
+
+const char *overlay_fault(const struct agent *agent) {
+    const struct state *state = agent_state(agent, &overlay_module);
+
+    return state && (state->table.n_links || state->prober.socket < 0) ? state->error : "";
+}
+
+static void switched_off(void *context, bool off) {
+    struct state *state = context;
+    int error;
+
+    state->off = off;
+    error = follow(state);
+    if (error)
+        complain(state, explain(error));
+}
+
+static struct overlay_link_report link_report(const struct state *state, size_t place) {
     uint32_t number = overlay_program_neighbour(state->program, place);
     const struct prober_peer *peer = &state->prober.peers[number];
     const struct chart_overlay_liveness *shared = overlay_program_liveness(state->program, number);
+
+    return (struct overlay_link_report){.name = state->table.links[place].name,
+                                        .alive = peer->liveness.up && shared->usable,
+                                        .rtt_us = (uint32_t)(shared->rtt_ns / 1000),
+                                        .exchange_loss = peer->liveness.loss,
+                                        .failures = peer->failures,
+                                        .forwarded_packets = shared->forwarded_packets,
+                                        .forwarded_bytes = shared->forwarded_bytes};
+}
+
+void overlay_report(const struct agent *agent, struct overlay_report *ret) {
+    const struct state *state = agent_state(agent, &overlay_module);
+
+    ret->n_links = 0;
+    ret->running = state && state->device;
+    if (!ret->running)
+        return;
+    ret->generation = state->generation;
+    ret->counted = overlay_program_counters(state->program);
+    for (size_t i = 0; i < state->table.n_links; i++)
+        ret->links[ret->n_links++] = link_report(state, i);
+}
+
+static void add_link(const struct state *state, size_t place, struct cJSON *links) {
+    const struct prober_peer *peer = &state->prober.peers[overlay_program_neighbour(state->program, place)];
+    struct overlay_link_report report = link_report(state, place);
     struct cJSON *told = cJSON_CreateObject();
 
-    cJSON_AddStringToObject(told, "name", link->name);
-    cJSON_AddBoolToObject(told, "alive", shared->usable && shared->sent - shared->answered <= shared->allowed);
-    cJSON_AddNumberToObject(told, "rtt_ms", (double)shared->rtt_ns / 1e6);
-    cJSON_AddNumberToObject(told, "exchange_loss", peer->liveness.loss);
+    cJSON_AddStringToObject(told, "name", report.name);
+    cJSON_AddBoolToObject(told, "alive", report.alive);
+    cJSON_AddNumberToObject(told, "rtt_ms", report.rtt_us / 1e3);
+    cJSON_AddNumberToObject(told, "exchange_loss", report.exchange_loss);
     cJSON_AddNumberToObject(told, "probe_period_ms", peer->liveness.period_us / 1e3);
-    cJSON_AddNumberToObject(told, "unanswered_allowed", peer->allowed);
-    cJSON_AddNumberToObject(told, "probes", (double)shared->sent);
-    cJSON_AddNumberToObject(told, "answers", (double)shared->answers);
-    cJSON_AddNumberToObject(told, "failures", (double)peer->failures);
+    cJSON_AddNumberToObject(told, "fails_after_ms", (double)liveness_patience_ns(&peer->liveness) / 1e6);
+    cJSON_AddNumberToObject(told, "failures", (double)report.failures);
     cJSON_AddNumberToObject(told, "failed_at_us", (double)peer->failed_at_us);
-    cJSON_AddNumberToObject(told, "forwarded_packets", (double)shared->forwarded_packets);
-    cJSON_AddNumberToObject(told, "forwarded_bytes", (double)shared->forwarded_bytes);
+    cJSON_AddNumberToObject(told, "forwarded_packets", (double)report.forwarded_packets);
+    cJSON_AddNumberToObject(told, "forwarded_bytes", (double)report.forwarded_bytes);
     cJSON_AddItemToArray(links, told);
 }
 
@@ -383,17 +474,17 @@ static void status(void *context, struct cJSON *object) {
     const struct state *state = context;
     struct cJSON *told, *links;
 
-    if (!state->watched.path)
+    if (!state->watched.path && !state->table.n_links)
         return;
     told = cJSON_AddObjectToObject(object, "overlay");
-    cJSON_AddStringToObject(told, "file", state->watched.path);
+    cJSON_AddStringToObject(told, "source", source(state));
     cJSON_AddStringToObject(told, "error", state->error);
-    cJSON_AddBoolToObject(told, "running", is_running(state));
+    cJSON_AddBoolToObject(told, "running", state->device != 0);
     cJSON_AddNumberToObject(told, "port", state->device ? state->device_port : 0);
     cJSON_AddNumberToObject(told, "mtu", state->device ? state->mtu : 0);
     cJSON_AddNumberToObject(told, "owners", (double)state->table.n_owners);
     links = cJSON_AddArrayToObject(told, "links");
-    for (size_t i = 0; state->program && i < state->table.n_links; i++)
+    for (size_t i = 0; state->device && i < state->table.n_links; i++)
         add_link(state, i, links);
     if (state->program)
         add_counters(state, told);

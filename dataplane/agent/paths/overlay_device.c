@@ -17,7 +17,7 @@
 #define REQUEST_BYTES 512
 #define KIND "vxlan"
 /* Sources of packets lie behind other interfaces: strict checks of the way back would drop them (loose: 2), and loose
- * ones drop what comes by an interface without any address. Of link scope, so that nothing is sent from it. */
+ * ones what comes by an interface without any address. Of link scope, so that nothing is sent from it. */
 #define ADDRESS "169.254.84.67"
 #define ADDRESS_BITS 32
 #define RP_FILTER "/proc/sys/net/ipv4/conf/" CHART_OVERLAY_DEVICE "/rp_filter"
@@ -31,8 +31,9 @@ static struct nlmsghdr *begin(char *buffer, uint16_t type, uint16_t flags, uint3
     message->ifi_family = AF_UNSPEC;
     message->ifi_index = (int)ifindex;
     if (up) {
-        message->ifi_flags = IFF_UP;
-        message->ifi_change = IFF_UP;
+        /* The program writes the link addresses: nobody is to be asked for them. */
+        message->ifi_flags = IFF_UP | IFF_NOARP;
+        message->ifi_change = IFF_UP | IFF_NOARP;
     }
     return request;
 }

@@ -1,5 +1,4 @@
-/* The VXLAN device of the overlay: in metadata mode, so that one device has all links; without routes, so that
- * nothing goes through it but what the program sends there. */
+/* The VXLAN device of the overlay: in metadata mode, so that one device has all links. */
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,5 @@
 /* The overlay's table from a JSON file; see overlay_table.h. */
+#include <arpa/inet.h>
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
@@ -196,4 +197,65 @@ int overlay_file_parse(const char *text, size_t length, struct overlay_table *re
     else
         *ret = table;
     return status;
+}
+
+static void print_address(cJSON *object, const char *name, const struct decide_prefix *address) {
+    char text[INET6_ADDRSTRLEN] = "";
+
+    inet_ntop(address->family, address->address, text, sizeof(text));
+    cJSON_AddStringToObject(object, name, text);
+}
+
+static cJSON *print_link(const struct overlay_link *link) {
+    cJSON *object = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(object, "name", link->name);
+    print_address(object, "local", &link->local);
+    print_address(object, "remote", &link->remote);
+    if (*link->interface)
+        cJSON_AddStringToObject(object, "interface", link->interface);
+    cJSON_AddNumberToObject(object, "mtu", link->mtu);
+    cJSON_AddNumberToObject(object, "capacity_bps", (double)link->capacity_bps);
+    return object;
+}
+
+static cJSON *print_owner(const struct overlay_table *table, const struct overlay_owner *owner) {
+    cJSON *object = cJSON_CreateObject(), *prefixes, *paths;
+
+    cJSON_AddStringToObject(object, "node", owner->node);
+    prefixes = cJSON_AddArrayToObject(object, "prefixes");
+    for (size_t i = 0; i < owner->n_prefixes; i++) {
+        char address[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 8];
+
+        inet_ntop(owner->prefixes[i].family, owner->prefixes[i].address, address, sizeof(address));
+        snprintf(text, sizeof(text), "%s/%u", address, owner->prefixes[i].bits);
+        cJSON_AddItemToArray(prefixes, cJSON_CreateString(text));
+    }
+    paths = cJSON_AddArrayToObject(object, "paths");
+    for (size_t i = 0; i < owner->n_routes; i++) {
+        cJSON *path = cJSON_CreateObject(), *hops;
+
+        cJSON_AddNumberToObject(path, "colour", owner->routes[i].colour);
+        hops = cJSON_AddArrayToObject(path, "next_hops");
+        for (size_t k = 0; k < owner->routes[i].n_hops; k++)
+            cJSON_AddItemToArray(hops, cJSON_CreateString(table->links[owner->routes[i].hops[k]].name));
+        cJSON_AddItemToArray(paths, path);
+    }
+    return object;
+}
+
+char *overlay_file_print(const struct overlay_table *table) {
+    cJSON *root = cJSON_CreateObject(), *links, *owners;
+    char *text;
+
+    cJSON_AddNumberToObject(root, "port", table->port);
+    links = cJSON_AddArrayToObject(root, "links");
+    for (size_t i = 0; i < table->n_links; i++)
+        cJSON_AddItemToArray(links, print_link(&table->links[i]));
+    owners = cJSON_AddArrayToObject(root, "owners");
+    for (size_t i = 0; i < table->n_owners; i++)
+        cJSON_AddItemToArray(owners, print_owner(table, &table->owners[i]));
+    text = cJSON_PrintUnformatted(root);
+    cJSON_Delete(root);
+    return text;
 }

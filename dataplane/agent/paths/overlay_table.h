@@ -79,3 +79,6 @@ struct chart_overlay_prefix overlay_prefix_to_kernel(const struct decide_prefix 
  * The owner with this node's name has no paths: its prefixes are those behind this node. Pure. 0, -ENOMEM, or -EINVAL
  * with a sentence that names the place. */
 int overlay_file_parse(const char *text, size_t length, struct overlay_table *ret, char error[OVERLAY_ERROR_LEN]);
+
+/* Such a text of a table; NULL: no memory. The caller frees it. */
+char *overlay_file_print(const struct overlay_table *table);

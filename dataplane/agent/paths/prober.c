@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A probe that is due within this time is sent with those of now. */
@@ -54,34 +55,38 @@ void prober_remove(struct prober *prober, uint32_t neighbour) {
     prober->peers[neighbour] = (struct prober_peer){0};
 }
 
-static struct liveness_seen look(const struct chart_overlay_liveness *shared) {
-    const volatile struct chart_overlay_liveness *now = shared;
+static uint64_t monotonic_ns(void) {
+    struct timespec now;
 
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static struct liveness_seen look(const volatile struct chart_overlay_liveness *now) {
     /* Answered before sent: of two numbers that move, the difference is not to be negative. */
     struct liveness_seen seen = {.answered = now->answered, .answers = now->answers};
     seen.sent = now->sent;
+    seen.answered_ago_ns = monotonic_ns() - now->answered_sent_ns;
     seen.rtt_ns = now->rtt_ns;
     seen.rtt_variation_ns = now->rtt_variation_ns;
     seen.usable = now->usable;
     return seen;
 }
 
-static void set_usable(struct chart_overlay_liveness *shared, bool usable) {
-    *(volatile uint32_t *)&shared->usable = usable;
-}
-
-static void judge(struct prober_peer *peer, struct chart_overlay_liveness *shared, int64_t now_us, bool *ret_changed) {
+static void judge(struct prober_peer *peer, volatile struct chart_overlay_liveness *shared, int64_t now_us,
+                  bool *ret_changed) {
     struct liveness_seen seen = look(shared);
     enum liveness_change change = liveness_judge(&peer->liveness, &seen);
 
     peer->allowed = liveness_allowed(&peer->liveness);
-    *(volatile uint32_t *)&shared->allowed = peer->allowed;
+    shared->allowed = peer->allowed;
+    shared->patience_ns = liveness_patience_ns(&peer->liveness);
     if (change == LIVENESS_FAILED) {
         peer->failures++;
         peer->failed_at_us = now_us;
     }
     if (change != LIVENESS_SAME)
-        set_usable(shared, change == LIVENESS_RETURNED);
+        shared->usable = change == LIVENESS_RETURNED;
     *ret_changed = change != LIVENESS_SAME;
 }
 
@@ -133,11 +138,11 @@ void prober_tick(struct prober *prober, const struct overlay_program *program, u
 
 bool prober_cut(struct prober *prober, const struct overlay_program *program, uint32_t neighbour, int64_t now_us) {
     struct prober_peer *peer = &prober->peers[neighbour];
-    struct chart_overlay_liveness *shared = overlay_program_liveness(program, neighbour);
+    volatile struct chart_overlay_liveness *shared = overlay_program_liveness(program, neighbour);
     struct liveness_seen seen = look(shared);
     bool was_up = peer->liveness.up;
 
-    set_usable(shared, false);
+    shared->usable = false;
     liveness_cut(&peer->liveness, &seen);
     if (was_up) {
         peer->failures++;

@@ -12,6 +12,7 @@
 #include "chart/v1/topology.pb-c.h"
 #include "links/edges.h"
 #include "streams/messages_ends.h"
+#include "streams/messages_paths.h"
 #include "streams/messages_rules.h"
 
 #define MAX_PORT 65535
@@ -315,6 +316,8 @@ int messages_take(const struct messages_intake *intake, const struct streams_rec
         return take_grant(intake, record);
     case STREAMS_SESSION_RULE:
         return messages_take_rule(intake, record);
+    case STREAMS_PATH_TABLE:
+        return messages_take_path_table(intake, record);
     default:
         return -EINVAL;
     }

@@ -1,11 +1,13 @@
 /* Between the records of the streams (protobuf, proto/chart/v1) and the agent's own structs. */
 #pragma once
 
+#include "core/addresses.h"
 #include "export/records.h"
 #include "grants/datapath.h"
 #include "grants/decide.h"
 #include "links/load.h"
 #include "links/routes.h"
+#include "paths/overlay.h"
 #include "signal/session_rules.h"
 #include "signal/signal_flows.h"
 #include "signal/signal_source.h"
@@ -54,6 +56,8 @@ struct messages_intake {
     int (*ends)(const char *text, void *context);
     /* A policy, this node's or another one's; may be NULL. */
     void (*policy)(const struct messages_policy *policy, void *context);
+    /* The overlay's table of this node, without links when it has none any more; it is handed over. May be NULL. */
+    void (*path_table)(struct overlay_table *table, uint64_t generation, void *context);
     void *context;
 };
 
@@ -81,6 +85,8 @@ struct messages_interface {
     bool up;
     uint64_t capacity_bps;
     uint64_t own_capacity_bps;
+    /* NULL: not known. */
+    const struct addresses *addresses;
 };
 
 /* Where packets to a prefix go: interface by interface, with the link on it ("": none); no hop: nowhere. */
@@ -120,6 +126,7 @@ struct messages_node_state {
     size_t n_routes;
     const struct datapath_room *room;
     size_t n_room;
+    const struct overlay_report *overlay;
     struct signal_identity identity;
     enum decide_mode enforcement;
     int64_t reported_at_us;

@@ -12,6 +12,7 @@
 #include "chart/v1/grant_status.pb-c.h"
 #include "chart/v1/link_load.pb-c.h"
 #include "chart/v1/node_state.pb-c.h"
+#include "streams/messages_paths.h"
 #include "streams/messages_room.h"
 #include "streams/messages_routes.h"
 
@@ -154,11 +155,46 @@ static void put_in_band(Chart__V1__InBandFlow *message, const struct signal_flow
     message->lease_ms = flow->lease_ms;
 }
 
+/* The interfaces of a state, which point to it; one allocation, which the caller frees. NULL: no memory. */
+static void *add_interfaces(Chart__V1__NodeState *message, const struct messages_node_state *state) {
+    struct interfaces {
+        Chart__V1__NodeInterface interface;
+        char *addresses[ADDRESSES_PER_INTERFACE];
+    } *room;
+    Chart__V1__NodeInterface **pointers;
+    size_t n = state->n_interfaces;
+
+    room = calloc(n ? n : 1, sizeof(*room) + sizeof(*pointers));
+    if (!room)
+        return NULL;
+    pointers = (Chart__V1__NodeInterface **)(void *)(room + n);
+    for (size_t i = 0; i < n; i++) {
+        const struct messages_interface *from = &state->interfaces[i];
+        Chart__V1__NodeInterface *interface = &room[i].interface;
+
+        chart__v1__node_interface__init(interface);
+        interface->link_id = (char *)from->link_id;
+        interface->interface = (char *)from->interface;
+        interface->ifindex = from->ifindex;
+        interface->mtu = from->mtu;
+        interface->up = from->up;
+        interface->capacity_bps = from->capacity_bps;
+        interface->own_capacity_bps = from->own_capacity_bps;
+        for (size_t k = 0; from->addresses && k < from->addresses->n; k++)
+            room[i].addresses[interface->n_addresses++] = (char *)from->addresses->texts[k];
+        interface->addresses = room[i].addresses;
+        pointers[i] = interface;
+    }
+    message->n_interfaces = n;
+    message->interfaces = pointers;
+    return room;
+}
+
 int messages_send_node_state(struct streams *streams, const struct messages_node_state *state) {
     Chart__V1__NodeState message = CHART__V1__NODE_STATE__INIT;
-    size_t n = state->n_interfaces;
-    Chart__V1__NodeInterface *interfaces = calloc(n ? n : 1, sizeof(*interfaces));
-    Chart__V1__NodeInterface **pointers = calloc(n ? n : 1, sizeof(Chart__V1__NodeInterface *));
+    static const struct overlay_report none;
+    void *interfaces = add_interfaces(&message, state);
+    void *overlay = messages_add_overlay(&message, state->overlay ? state->overlay : &none);
     Chart__V1__RefusedSignals refused[SIGNAL_REFUSED_MAX], *refused_pointers[SIGNAL_REFUSED_MAX];
     void *rules = add_rules(&message, state);
     void *routes = messages_add_routes(&message, state);
@@ -166,18 +202,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     struct messages_room room;
     int err = -ENOMEM;
 
-    if (interfaces && pointers && rules && routes) {
-        for (size_t i = 0; i < n; i++) {
-            chart__v1__node_interface__init(&interfaces[i]);
-            interfaces[i].link_id = (char *)state->interfaces[i].link_id;
-            interfaces[i].interface = (char *)state->interfaces[i].interface;
-            interfaces[i].ifindex = state->interfaces[i].ifindex;
-            interfaces[i].mtu = state->interfaces[i].mtu;
-            interfaces[i].up = state->interfaces[i].up;
-            interfaces[i].capacity_bps = state->interfaces[i].capacity_bps;
-            interfaces[i].own_capacity_bps = state->interfaces[i].own_capacity_bps;
-            pointers[i] = &interfaces[i];
-        }
+    if (interfaces && overlay && rules && routes) {
         for (size_t i = 0; i < state->n_refused && i < SIGNAL_REFUSED_MAX; i++) {
             chart__v1__refused_signals__init(&refused[i]);
             refused[i].reason = (char *)state->refused[i].reason;
@@ -199,8 +224,6 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
         message.agent_version = (char *)state->agent_version;
         message.kernel_release = (char *)state->kernel_release;
         message.agent_instance = (char *)state->agent_instance;
-        message.n_interfaces = n;
-        message.interfaces = pointers;
         message.n_capabilities = state->n_capabilities;
         message.capabilities = (char **)state->capabilities;
         message.n_faults = state->n_faults;
@@ -211,7 +234,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     }
     free(routes);
     free(rules);
-    free(pointers);
+    free(overlay);
     free(interfaces);
     return err;
 }

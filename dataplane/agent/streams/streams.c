@@ -27,7 +27,7 @@
 static const char *const in_names[STREAMS_IN_COUNT] = {
     [STREAMS_TOPOLOGY] = "chart.topology.v1",         [STREAMS_POLICY] = "chart.policy.v1",
     [STREAMS_LINK_RATE] = "chart.link-rate.v1",       [STREAMS_FLOW_GRANT] = "chart.flow-grant.v1",
-    [STREAMS_SESSION_RULE] = "chart.session-rule.v1",
+    [STREAMS_SESSION_RULE] = "chart.session-rule.v1", [STREAMS_PATH_TABLE] = "chart.path-table.v1",
 };
 
 /* message.timeout.ms 0: keep until delivered. A link load is worth nothing once the next ones are there. */
@@ -270,6 +270,11 @@ static void add_partitions(struct streams *streams) {
         }
         n = metadata->topic_cnt == 1 ? metadata->topics[0].partition_cnt : 0;
         rd_kafka_metadata_destroy(metadata);
+        /* Of a platform that does not have it nothing is waited for; what comes later is read all the same. */
+        if (!n && i == STREAMS_PATH_TABLE) {
+            topic->reached_end[0] = true;
+            continue;
+        }
         for (int p = topic->n_partitions; p < n && p < MAX_PARTITIONS; p++)
             start_partition(streams, topic, p);
         streams->partitions_known &= note_ends(streams, topic, (enum streams_in)i);

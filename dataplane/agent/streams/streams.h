@@ -1,4 +1,4 @@
-/* The agent's end of the streams (architecture.md, "Streams"): reads five compacted topics from their beginning,
+/* The agent's end of the streams (architecture.md, "Streams"): reads six compacted topics from their beginning,
  * without a group, and writes node states, link loads, grant statuses and flow records. One descriptor for epoll; no
  * thread of its own.
  *
@@ -17,6 +17,8 @@ enum streams_in {
     STREAMS_LINK_RATE,
     STREAMS_FLOW_GRANT,
     STREAMS_SESSION_RULE,
+    /* A platform of before has none. */
+    STREAMS_PATH_TABLE,
     STREAMS_IN_COUNT
 };
 enum streams_out {

@@ -12,18 +12,21 @@
 #include "paths/liveness.h"
 
 #define MS 1000000ull
+#define PERIOD_NS (LIVENESS_PERIOD_US * 1000ull)
 #define GIGABIT 1000000000ull
 
-/* So many probes, each answered but one in `lose_every` (0: none is lost; 1: all). */
+/* So many probes, one each period, each answered but one in `lose_every` (0: none is lost; 1: all). */
 static enum liveness_change exchange(struct liveness *liveness, struct liveness_seen *seen, unsigned n,
                                      unsigned lose_every) {
     enum liveness_change last = LIVENESS_SAME;
 
     for (unsigned i = 0; i < n; i++) {
         seen->sent++;
+        seen->answered_ago_ns += PERIOD_NS;
         if (!lose_every || seen->sent % lose_every) {
             seen->answers++;
             seen->answered = seen->sent;
+            seen->answered_ago_ns = 0;
         }
         enum liveness_change change = liveness_judge(liveness, seen);
         if (change != LIVENESS_SAME) {
@@ -56,7 +59,8 @@ static void a_clean_link_fails_after_five_probes_and_those_on_their_way(void **s
     (void)state;
     exchange(&liveness, &seen, 5000, 0);
     assert_int_equal(liveness_unanswered(&liveness), LIVENESS_UNANSWERED_MIN);
-    assert_int_equal(liveness_allowed(&liveness), LIVENESS_UNANSWERED_MIN + 2);
+    assert_int_equal(liveness_allowed(&liveness), LIVENESS_UNANSWERED_MIN + 1);
+    assert_int_equal(liveness_patience_ns(&liveness), LIVENESS_UNANSWERED_MIN * PERIOD_NS + 20 * MS);
     assert_int_equal(exchange(&liveness, &seen, LIVENESS_UNANSWERED_MIN + 2, 1), LIVENESS_SAME);
     assert_int_equal(exchange(&liveness, &seen, 1, 1), LIVENESS_FAILED);
 }
@@ -82,9 +86,11 @@ static void chance_alone_does_not_take_a_link_out(void **state) {
     /* 10 % each way, an hour of probes every 10 ms. */
     for (int i = 0; i < 360000; i++) {
         seen.sent++;
+        seen.answered_ago_ns += PERIOD_NS;
         if (rand() % 100 >= 19) {
             seen.answers++;
             seen.answered = seen.sent;
+            seen.answered_ago_ns = 0;
         }
         assert_int_equal(liveness_judge(&liveness, &seen), LIVENESS_SAME);
     }
@@ -96,8 +102,23 @@ static void silence_of_the_prober_proves_nothing(void **state) {
 
     (void)state;
     exchange(&liveness, &seen, 1000, 0);
-    for (int i = 0; i < 1000; i++)
+    for (int i = 0; i < 1000; i++) {
+        seen.answered_ago_ns += PERIOD_NS;
         assert_int_equal(liveness_judge(&liveness, &seen), LIVENESS_SAME);
+    }
+}
+
+static void probes_sent_at_once_prove_nothing_before_their_time(void **state) {
+    struct liveness liveness = liveness_new(GIGABIT);
+    struct liveness_seen seen = with_rtt(20 * MS);
+
+    (void)state;
+    exchange(&liveness, &seen, 5000, 0);
+    seen.sent += 100;
+    seen.answered_ago_ns = 5 * PERIOD_NS;
+    assert_int_equal(liveness_judge(&liveness, &seen), LIVENESS_SAME);
+    seen.answered_ago_ns = 8 * PERIOD_NS;
+    assert_int_equal(liveness_judge(&liveness, &seen), LIVENESS_FAILED);
 }
 
 static void what_the_program_took_out_comes_back_by_windows(void **state) {
@@ -135,9 +156,9 @@ static void round_trips_that_grew_are_remembered_for_a_while(void **state) {
     seen.rtt_ns = 200 * MS;
     exchange(&liveness, &seen, 1, 0);
     seen.rtt_ns = 20 * MS;
-    assert_in_range(liveness_allowed(&liveness), LIVENESS_UNANSWERED_MIN + 20, LIVENESS_UNANSWERED_MIN + 21);
+    assert_in_range(liveness_allowed(&liveness), LIVENESS_UNANSWERED_MIN + 18, LIVENESS_UNANSWERED_MIN + 19);
     exchange(&liveness, &seen, 1000, 0);
-    assert_int_equal(liveness_allowed(&liveness), LIVENESS_UNANSWERED_MIN + 2);
+    assert_int_equal(liveness_allowed(&liveness), LIVENESS_UNANSWERED_MIN + 1);
 }
 
 static void probes_keep_to_a_hundredth_of_the_link(void **state) {
@@ -155,6 +176,7 @@ int main(void) {
         cmocka_unit_test(a_lossy_link_is_given_more),
         cmocka_unit_test(chance_alone_does_not_take_a_link_out),
         cmocka_unit_test(silence_of_the_prober_proves_nothing),
+        cmocka_unit_test(probes_sent_at_once_prove_nothing_before_their_time),
         cmocka_unit_test(what_the_program_took_out_comes_back_by_windows),
         cmocka_unit_test(an_outage_is_no_loss_of_the_link),
         cmocka_unit_test(round_trips_that_grew_are_remembered_for_a_while),

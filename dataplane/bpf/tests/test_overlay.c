@@ -244,6 +244,19 @@ static void one_more_moves_packets_to_the_next_and_they_stay_there(void **state)
     assert_int_equal(counters().detours, 2);
 }
 
+static void patience_is_kept_however_many_are_unanswered(void **state) {
+    struct chart_overlay_liveness patient;
+    uint32_t number = 1;
+    (void)state;
+    set_neighbour(1, "10.1.1.2", ALLOWED + 1);
+    patient = liveness_of(1);
+    patient.patience_ns = UINT64_MAX;
+    put(skeleton->maps.overlay_liveness, &number, &patient);
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    assert_int_equal(enter(), REDIRECT);
+    assert_int_equal(liveness_of(1).forwarded_packets, 1);
+}
+
 static void the_first_stays_when_nobody_answers(void **state) {
     (void)state;
     set_neighbour(1, "10.1.1.2", ALLOWED + 1);
@@ -356,6 +369,7 @@ int main(void) {
         cmocka_unit_test_setup(nothing_is_taken_when_it_is_off, set_up),
         cmocka_unit_test_setup(as_many_unanswered_probes_as_allowed_are_no_failure, set_up),
         cmocka_unit_test_setup(one_more_moves_packets_to_the_next_and_they_stay_there, set_up),
+        cmocka_unit_test_setup(patience_is_kept_however_many_are_unanswered, set_up),
         cmocka_unit_test_setup(the_first_stays_when_nobody_answers, set_up),
         cmocka_unit_test_setup(the_largest_segment_is_lowered_to_what_fits, set_up),
         cmocka_unit_test_setup(a_packet_that_does_not_fit_is_answered, set_up),

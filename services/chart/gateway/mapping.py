@@ -52,7 +52,15 @@ def node_message(node_id: str, body: network.NodeBody) -> topology_pb2.Node:
         ],
         tunnel_ends=[ends_mapping.end_message(end) for end in body.tunnel_ends or ()],
         proxied_traffic=ends_mapping.proxied_message(body.proxied_traffic),
+        overlay=overlay_message(body.overlay),
     )
+
+
+def overlay_message(stated: network.OverlayMembership | None) -> topology_pb2.OverlayMembership | None:
+    """Part in the overlay; None: no part."""
+    if stated is None or not stated.member:
+        return None
+    return topology_pb2.OverlayMembership(prefixes=stated.prefixes)
 
 
 def node_edge(message: topology_pb2.NodeEdge) -> network.NodeEdge:
@@ -82,6 +90,7 @@ def node(message: topology_pb2.Node, revision: int, state: network.NodeState | N
         edges=[node_edge(edge) for edge in message.edges],
         tunnel_ends=[ends_mapping.end(end) for end in message.tunnel_ends],
         proxied_traffic=ends_mapping.proxied(message.proxied_traffic),
+        overlay=network.OverlayMembership(member=message.HasField("overlay"), prefixes=list(message.overlay.prefixes)),
         state=state,
     )
 

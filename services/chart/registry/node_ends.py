@@ -72,6 +72,10 @@ def keep_unsaid(node: Node, before: Node, request: registry_pb2.PutNodeRequest) 
     if request.keep_tunnel_ends:
         del kept.tunnel_ends[:]
         kept.tunnel_ends.extend(before.tunnel_ends)
+    if request.keep_overlay:
+        kept.ClearField("overlay")
+        if before.HasField("overlay"):
+            kept.overlay.CopyFrom(before.overlay)
     if request.keep_proxied_traffic:
         kept.ClearField("proxied_traffic")
         if before.HasField("proxied_traffic"):

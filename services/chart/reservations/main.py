@@ -18,6 +18,7 @@ from chart.reservations.edges.batches import Batches
 from chart.reservations.edges.deliveries import Deliveries
 from chart.reservations.edges.leasing import LeaseWork
 from chart.reservations.edges.network_view import NetworkView
+from chart.reservations.edges.path_publisher import PathPublisher
 from chart.reservations.edges.watch import Watch
 from chart.reservations.settings import ReservationsSettings
 from chart.reservations.store.callbacks import Callbacks
@@ -84,6 +85,7 @@ async def serve(settings: ReservationsSettings) -> None:
                         worker.run(),
                         Deliveries(callbacks, clock, anywhere=anywhere).run(),
                         leases.run(),
+                        PathPublisher(broker, view).run(),
                         OutboxRelay(pool, broker, SCHEMA).run(),
                     )
     finally:

@@ -28,7 +28,15 @@ from chart.reservations.decisions.network import Network
 from chart.reservations.decisions.reservation import Outcome, Reservation, Timing
 from chart.reservations.decisions.windows import FOREVER_US
 from chart.reservations.edges.batches import Batches
-from chart.reservations.edges.network_view import ESTIMATE, NODE_STATE, SETTINGS, TENANT, TOPOLOGY, NetworkView
+from chart.reservations.edges.network_view import (
+    ESTIMATE,
+    NODE_STATE,
+    PATH_TABLE,
+    SETTINGS,
+    TENANT,
+    TOPOLOGY,
+    NetworkView,
+)
 from chart.reservations.edges.rerouting import Rerouting
 from chart.reservations.store import holders, previews
 from chart.reservations.store.repository import SERVICE_ACTOR, Repository
@@ -114,6 +122,7 @@ class Worker:
             self._view.follow(NODE_STATE),
             self._view.follow(TENANT),
             self._view.follow(SETTINGS),
+            self._view.follow(PATH_TABLE),
             self.take_statuses(),
             self._act_when_due(),
             self._restore_when_freed(),

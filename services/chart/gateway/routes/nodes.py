@@ -86,6 +86,7 @@ async def put_node(
         keep_edges=body.edges is None,
         keep_tunnel_ends=body.tunnel_ends is None,
         keep_proxied_traffic=body.proxied_traffic is None,
+        keep_overlay=body.overlay is None,
     )
     with problems("registry"):
         answer = await gateway.backends.registry.PutNode(call, metadata=acting(principal.subject))

@@ -70,6 +70,18 @@ class NodeEdge(Output):
     depth_ms: int = Field(default=100, ge=1, le=65_535, description="Depth of the token buckets, ms at their rate.")
 
 
+class OverlayMembership(Input):
+    """A node's part in the overlay: between members packets take overlay links, and others where one fails."""
+
+    member: bool = Field(default=True, description="false: no part, and no prefixes.")
+    prefixes: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        default_factory=list,
+        max_length=256,
+        description="Networks behind the node, CIDR notation, besides its own addresses.",
+        examples=[["10.20.0.0/16"]],
+    )
+
+
 class NodeBody(Input):
     """Configuration of a node."""
 
@@ -92,6 +104,7 @@ class NodeBody(Input):
     proxied_traffic: ProxiedTraffic | None = Field(
         default=None, description="What the node's proxy takes; null: as it was; without interfaces: nothing."
     )
+    overlay: OverlayMembership | None = Field(default=None, description="Part in the overlay; null: as it was.")
 
     @field_validator("addresses")
     @classmethod
@@ -142,6 +155,7 @@ class Node(Output):
     edges: list[NodeEdge]
     tunnel_ends: list[TunnelEnd] = Field(description="Ends of elastic tunnels that run on the node.")
     proxied_traffic: ProxiedTraffic = Field(description="What the node's proxy takes; without interfaces: nothing.")
+    overlay: OverlayMembership
     state: NodeState | None = Field(description="null: no agent has reported yet.")
 
 

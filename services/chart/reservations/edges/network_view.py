@@ -11,21 +11,33 @@ from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
 from chart.reservations.decisions.next_hops import NodeRoutes, next_hops_of
+from chart.reservations.decisions.path_tables import steered
 from chart.reservations.decisions.room import room_of
-from chart.v1 import estimate_pb2, node_state_pb2, platform_settings_pb2, policy_pb2, tenant_pb2, topology_pb2
+from chart.v1 import (
+    estimate_pb2,
+    node_state_pb2,
+    path_table_pb2,
+    platform_settings_pb2,
+    policy_pb2,
+    tenant_pb2,
+    topology_pb2,
+)
 
 TOPOLOGY = "chart.topology.v1"
 POLICY = "chart.policy.v1"
 ESTIMATE = "chart.estimate.v1"
 NODE_STATE = "chart.node-state.v1"
 TENANT = "chart.tenant.v1"
+PATH_TABLE = "chart.path-table.v1"
 SETTINGS = platform_settings.TOPIC
-TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE, TENANT, SETTINGS)
+TOPICS = (TOPOLOGY, POLICY, ESTIMATE, NODE_STATE, TENANT, SETTINGS, PATH_TABLE)
 CAPACITY_METRIC = "capacity_bps"
 # Agents that say one of these can draw on a lease.
 IN_BAND_CAPABILITIES = frozenset({"signal", "in-band"})
 # Changes come in bursts (a node has several links): they are looked at together.
 SETTLE_S = 0.2
+# A failure is passed over in the kernel before anybody here knows of it: the new table only has to come soon.
+OVERLAY_SETTLE_S = 0.05
 
 
 class NetworkView:
@@ -41,6 +53,9 @@ class NetworkView:
         self._oversubscription = oversubscription
         self._changed = asyncio.Event()
         self._prints: dict[tuple[str, str], object] = {}
+        # What path tables are made of has changed, and what of it was seen last.
+        self._overlay_changed = asyncio.Event()
+        self._overlay_prints: dict[tuple[str, str], object] = {}
         # By node: what of its state the routes were read from, and these.
         self._known_routes: dict[str, tuple[object, NodeRoutes]] = {}
         # Each link with the most that it could commit in any network since the last that `changes` gave out.
@@ -71,6 +86,7 @@ class NetworkView:
                 self._known_routes.pop(key, None)
             if topic == ESTIMATE and not key.endswith(f",{CAPACITY_METRIC}"):
                 continue
+            self._note_overlay(topic, key, value)
             seen = _print_of(value)
             if self._prints.get((topic, key)) == seen:
                 continue
@@ -100,6 +116,38 @@ class NetworkView:
             await self._changed.wait()
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
+
+    def _note_overlay(self, topic: str, key: str, value: object) -> None:
+        if topic not in (TOPOLOGY, NODE_STATE):
+            return
+        seen = _overlay_print_of(value)
+        if self._overlay_prints.get((topic, key)) != seen:
+            self._overlay_prints[topic, key] = seen
+            self._overlay_changed.set()
+
+    async def overlay_changes(self) -> AsyncIterator[None]:
+        """Now, and whenever something that path tables are made of has changed."""
+        while True:
+            self._overlay_changed.clear()
+            yield
+            await self._overlay_changed.wait()
+            await asyncio.sleep(OVERLAY_SETTLE_S)
+
+    @property
+    def overlay_inputs(
+        self,
+    ) -> tuple[dict[str, topology_pb2.Node], list[topology_pb2.Link], dict[str, node_state_pb2.NodeState], int]:
+        """Nodes, links, states of nodes, and the revision of the newest entity."""
+        entities = [cast(topology_pb2.TopologyEntity, value) for _, value in self._states[TOPOLOGY].items()]
+        nodes = {one.node.id: one.node for one in entities if one.WhichOneof("entity") == "node"}
+        links = [one.link for one in entities if one.WhichOneof("entity") == "link"]
+        newest = max((one.revision for one in entities), default=0)
+        return nodes, links, {state.node: state for state in self._nodes()}, newest
+
+    @property
+    def path_tables(self) -> dict[str, path_table_pb2.PathTable]:
+        """Those that were published last, by node."""
+        return {key: cast(path_table_pb2.PathTable, value) for key, value in self._states[PATH_TABLE].items()}
 
     @property
     def platform(self) -> platform_settings_pb2.PlatformSettings:
@@ -172,6 +220,11 @@ class NetworkView:
             if state.node not in self._known_routes or self._known_routes[state.node][0] != seen:
                 self._known_routes[state.node] = seen, next_hops_of(state)
             found[state.node] = self._known_routes[state.node][1]
+        states = {state.node: state for state in self._nodes()}
+        for node, table in self.path_tables.items():
+            routes = steered(table, found.get(node, {}), states.get(node))
+            if routes:
+                found[node] = routes
         return found
 
     def _nodes(self) -> list[node_state_pb2.NodeState]:
@@ -186,9 +239,24 @@ def _print_of(value: object) -> object:
     """What of a record the network is made of."""
     if isinstance(value, node_state_pb2.NodeState):
         interfaces = tuple(sorted((one.link_id, one.up) for one in value.interfaces))
-        return interfaces, _routes_print(value), room_of(value)
+        return interfaces, _routes_print(value), room_of(value), _dead_links(value)
     if isinstance(value, estimate_pb2.Estimate):
         return int(value.value)
     if isinstance(value, platform_settings_pb2.PlatformSettings):
         return value.oversubscription if value.HasField("oversubscription") else None
+    return value
+
+
+def _dead_links(state: node_state_pb2.NodeState) -> tuple[str, ...] | None:
+    """Overlay links that do not answer; None: no overlay runs."""
+    if not state.HasField("overlay"):
+        return None
+    return tuple(sorted(one.link_id for one in state.overlay.links if not one.alive))
+
+
+def _overlay_print_of(value: object) -> object:
+    """What of a record path tables are made of."""
+    if isinstance(value, node_state_pb2.NodeState):
+        ends = tuple(sorted((one.link_id, one.up, one.mtu, tuple(one.addresses)) for one in value.interfaces))
+        return ends, _dead_links(value)
     return value

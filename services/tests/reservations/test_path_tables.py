@@ -1,0 +1,199 @@
+"""Path tables of overlay members: which links, who owns what, and by which neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from chart.common.ownership import own_prefix
+from chart.reservations.decisions.next_hops import NextHops
+from chart.reservations.decisions.path_tables import path_tables, steered
+from chart.v1.node_state_pb2 import NodeInterface, NodeState, OverlayLinkState, OverlayState
+from chart.v1.path_table_pb2 import OverlayOwner, OverlayPath, PathTable
+from chart.v1.topology_pb2 import Link, Node, OverlayMembership
+
+# Two ways from ingress to egress, the northern one shorter; `host` is behind egress and no member.
+DELAYS_US = {("ingress", "north"): 10_000, ("north", "egress"): 0, ("ingress", "south"): 12_000, ("south", "egress"): 0}
+NETWORKS = {pair: number for number, pair in enumerate(DELAYS_US, 1)}
+MEMBERS = ("egress", "ingress", "north", "south")
+
+
+def nodes() -> dict[str, Node]:
+    found = {
+        name: Node(id=name, addresses=[f"10.0.0.{number}/32"], overlay=OverlayMembership())
+        for number, name in enumerate(MEMBERS, 1)
+    }
+    found["egress"].overlay.prefixes.append("10.9.0.0/16")
+    found["host"] = Node(id="host", addresses=["10.9.0.1/32"])
+    return found
+
+
+def links(**tags: str) -> list[Link]:
+    found = []
+    for (one, other), delay_us in DELAYS_US.items():
+        for sender, receiver in ((one, other), (other, one)):
+            interface = f"to-{receiver}"
+            found.append(
+                Link(
+                    id=f"{sender}:{interface}",
+                    from_node=sender,
+                    interface=interface,
+                    to_node=receiver,
+                    delay_us=delay_us,
+                    capacity_bps=10**8,
+                    tags=tags,
+                )
+            )
+    found.append(Link(id="egress:to-host", from_node="egress", interface="to-host", to_node="host"))
+    return found
+
+
+def states(down: Iterable[str] = (), dead: Iterable[str] = (), mtu: int = 1500) -> dict[str, NodeState]:
+    found: dict[str, NodeState] = {}
+    for (one, other), number in NETWORKS.items():
+        for place, (sender, receiver) in enumerate(((one, other), (other, one)), 1):
+            link_id = f"{sender}:to-{receiver}"
+            state = found.setdefault(sender, NodeState(node=sender))
+            state.interfaces.append(
+                NodeInterface(
+                    link_id=link_id,
+                    interface=f"to-{receiver}",
+                    mtu=mtu,
+                    up=link_id not in set(down),
+                    addresses=[f"10.1.{number}.{place}/30"],
+                )
+            )
+            state.overlay.links.append(OverlayLinkState(link_id=link_id, alive=link_id not in set(dead)))
+    return found
+
+
+def hops(table: PathTable) -> dict[str, list[str]]:
+    return {owner.node: list(owner.paths[0].next_hops) for owner in table.owners if owner.paths}
+
+
+def test_links_lead_from_the_own_address_to_the_neighbours() -> None:
+    table = path_tables(nodes(), links(), states(mtu=1400), 7)["ingress"]
+    assert (table.node, table.generation) == ("ingress", 7)
+    by_id = {one.link_id: one for one in table.links}
+    assert set(by_id) == {"ingress:to-north", "ingress:to-south"}
+    north = by_id["ingress:to-north"]
+    assert (north.neighbour, north.local_address, north.remote_address) == ("north", "10.1.1.1", "10.1.1.2")
+    assert (north.interface, north.mtu, north.capacity_bps) == ("to-north", 1400, 10**8)
+
+
+def test_owners_have_their_addresses_and_what_is_behind_them() -> None:
+    owners = {one.node: list(one.prefixes) for one in path_tables(nodes(), links(), states(), 1)["north"].owners}
+    assert owners["egress"] == ["10.0.0.1/32", "10.9.0.0/16"]
+    assert owners["ingress"] == ["10.0.0.2/32"]
+    assert "host" not in owners
+
+
+def test_the_shorter_way_is_first_and_every_table_has_the_other() -> None:
+    tables = path_tables(nodes(), links(), states(), 1)
+    assert hops(tables["ingress"])["egress"] == ["ingress:to-north", "ingress:to-south"]
+    assert hops(tables["egress"])["ingress"] == ["egress:to-north", "egress:to-south"]
+    # North turns packets back when its own link fails: ingress then takes south.
+    assert hops(tables["north"])["egress"] == ["north:to-egress", "north:to-ingress"]
+    assert "ingress" not in hops(tables["ingress"])
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {"down": ["north:to-egress"]},
+        {"dead": ["north:to-egress"]},
+        # The other end's word counts as much.
+        {"dead": ["egress:to-north"]},
+    ],
+)
+def test_a_link_that_fails_comes_last_everywhere(reported: dict[str, list[str]]) -> None:
+    tables = path_tables(nodes(), links(), states(**reported), 1)
+    assert hops(tables["ingress"])["egress"] == ["ingress:to-south", "ingress:to-north"]
+    assert hops(tables["north"])["egress"] == ["north:to-ingress", "north:to-egress"]
+    # It stays a link: its probes tell when it is back.
+    assert "north:to-egress" in {one.link_id for one in tables["north"].links}
+
+
+def test_outer_addresses_are_nobodys_prefix() -> None:
+    stated = nodes()
+    stated["north"].addresses.append("10.1.1.2/30")
+    owners = {one.node: list(one.prefixes) for one in path_tables(stated, links(), states(), 1)["ingress"].owners}
+    assert owners["north"] == ["10.0.0.3/32"]
+
+
+def test_a_prefix_of_two_is_the_first_ones() -> None:
+    stated = nodes()
+    stated["north"].overlay.prefixes.append("10.9.0.0/16")
+    owners = {one.node: list(one.prefixes) for one in path_tables(stated, links(), states(), 1)["ingress"].owners}
+    assert "10.9.0.0/16" in owners["egress"]
+    assert "10.9.0.0/16" not in owners["north"]
+
+
+def test_only_members_have_tables() -> None:
+    stated = nodes()
+    stated["south"].ClearField("overlay")
+    tables = path_tables(stated, links(), states(), 1)
+    assert set(tables) == {"egress", "ingress", "north"}
+    assert hops(tables["ingress"])["egress"] == ["ingress:to-north"]
+    assert path_tables({"host": stated["host"]}, links(), states(), 1) == {}
+
+
+def test_links_whose_ends_share_no_network_are_none() -> None:
+    heard = states()
+    for interface in heard["north"].interfaces:
+        del interface.addresses[:]
+        interface.addresses.append("192.0.2.1/30")
+    tables = path_tables(nodes(), links(), heard, 1)
+    assert [one.link_id for one in tables["ingress"].links] == ["ingress:to-south"]
+    assert hops(tables["north"]) == {}
+
+
+def test_virtual_links_cross_routers() -> None:
+    heard = states()
+    heard["north"].interfaces[0].addresses[0] = "192.0.2.1/30"
+    tables = path_tables(nodes(), links(virtual="true"), heard, 1)
+    north = next(one for one in tables["ingress"].links if one.neighbour == "north")
+    assert (north.remote_address, north.interface) == ("192.0.2.1", "")
+
+
+def test_what_cannot_be_read_is_no_end() -> None:
+    heard = states()
+    heard["north"].interfaces[0].addresses[0] = "somewhere"
+    assert "ingress:to-north" not in {one.link_id for one in path_tables(nodes(), links(), heard, 1)["ingress"].links}
+
+
+TABLE = PathTable(
+    node="ingress",
+    owners=[
+        OverlayOwner(node="egress", prefixes=["10.9.0.0/16"], paths=[OverlayPath(next_hops=["a:north", "a:south"])]),
+        OverlayOwner(node="ingress", prefixes=["10.2.0.0/16"]),
+    ],
+)
+DEAD_NORTH = OverlayLinkState(link_id="a:north", alive=False)
+BEHIND, OWN = own_prefix("10.9.0.0/16"), own_prefix("10.2.0.0/16")
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted"),
+    [
+        (None, NextHops(("a:kernel",))),
+        (NodeState(node="ingress"), NextHops(("a:kernel",))),
+        (NodeState(node="ingress", overlay=OverlayState()), NextHops(("a:north",))),
+        (
+            NodeState(overlay=OverlayState(links=[DEAD_NORTH])),
+            NextHops(("a:south",)),
+        ),
+        (
+            NodeState(overlay=OverlayState(links=[DEAD_NORTH, OverlayLinkState(link_id="a:south", alive=False)])),
+            NextHops(("a:north",)),
+        ),
+    ],
+)
+def test_admission_follows_the_overlay_where_it_runs(state: NodeState | None, wanted: NextHops) -> None:
+    assert BEHIND is not None
+    assert OWN is not None
+    routes = {BEHIND: NextHops(("a:kernel",)), OWN: NextHops((), ("eth0",))}
+    found = steered(TABLE, routes, state)
+    assert found[BEHIND] == wanted
+    assert found[OWN] == NextHops((), ("eth0",))
