@@ -6,8 +6,8 @@
  * with the addresses of an overlay link. Without this program it goes on as the kernel routes it.
  *
  * overlay_receive: on the ingress of the VXLAN device. Passes on, hands over what is for this node, and reflects
- * neighbours' probes. overlay_send: on its egress; numbers and addresses the agent's probes, and takes packets of this
- * node that no other route than that into the device was left for.
+ * neighbours' probes. overlay_send: on its egress; takes packets of this node that no other route than that into the
+ * device was left for. overlay_probe: sends a probe, when the agent says so.
  */
 #include "overlay_packet.bpf.h"
 #include "overlay_too_big.bpf.h"
@@ -17,6 +17,15 @@ char LICENSE[] SEC("license") = "GPL";
 #define PACKET_HOST 0
 #define IPV4_PREFIX_BITS 96
 #define OUTER_HOPS 64
+#define AF_INET 2
+#define AF_INET6 10
+/* RFC 7348, section 5. */
+#define VXLAN_HAS_VNI 0x08000000
+/* IPv4, UDP, VXLAN and Ethernet in front of a packet. */
+#define OUTER_BYTES 50
+/* Neither is an address of anybody's device, so no device takes a frame for its own or for one of its own sending. */
+#define OVERLAY_TO {0x02, 'C', 'H', 'A', 'R', 0x02}
+#define OVERLAY_FROM {0x02, 'C', 'H', 'A', 'R', 0x01}
 #define RTT_SHIFT 3
 #define VARIATION_SHIFT 2
 #define NOT_TAKEN -2
@@ -160,7 +169,7 @@ static __always_inline bool address_outer(struct __sk_buff *skb, __u32 neighbour
     if (!to || !to->used)
         return false;
     key.tunnel_ttl = to->direct ? 1 : OUTER_HOPS;
-    if (to->family == 10) {
+    if (to->family == AF_INET6) {
         __builtin_memcpy(key.remote_ipv6, to->remote, sizeof(key.remote_ipv6));
         __builtin_memcpy(key.local_ipv6, to->local, sizeof(key.local_ipv6));
         return !bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6);
@@ -170,10 +179,8 @@ static __always_inline bool address_outer(struct __sk_buff *skb, __u32 neighbour
     return !bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_ZERO_CSUM_TX);
 }
 
-/* Neither is an address of anybody's device, so no device takes a frame for its own or for one of its own sending. */
 static __always_inline void write_ethernet(struct __sk_buff *skb, __be16 protocol) {
-    struct ethhdr header = {
-        .h_dest = {0x02, 'C', 'H', 'A', 'R', 0x02}, .h_source = {0x02, 'C', 'H', 'A', 'R', 0x01}, .h_proto = protocol};
+    struct ethhdr header = {.h_dest = OVERLAY_TO, .h_source = OVERLAY_FROM, .h_proto = protocol};
     bpf_skb_store_bytes(skb, 0, &header, sizeof(header), 0);
 }
 
@@ -189,13 +196,50 @@ static __always_inline bool dispatch(struct __sk_buff *skb, __u32 neighbour, __u
     return true;
 }
 
+/* What stands between the outer IPv4 header and the inner packet. */
+struct vxlan_headers {
+    struct udphdr udp;
+    __be32 flags;
+    __be32 vni;
+    struct ethhdr ethernet;
+} __attribute__((packed));
+
+/* Whether a packet of so many octets of IP may leave by an interface without the device: over IPv4, to the neighbour on
+ * it. */
+static __always_inline bool goes_directly(const struct chart_overlay_neighbour *to, __u32 bytes) {
+    return to->used && to->direct && to->ifindex && to->family == AF_INET && bytes <= to->mtu;
+}
+
+/* Send an outer packet out of an interface, to this neighbour on it; so many octets are in front of its IP header. */
+static __always_inline int transmit(struct __sk_buff *skb, __u32 link_header_bytes,
+                                    const struct chart_overlay_neighbour *to) {
+    struct bpf_redir_neigh next = {.nh_family = AF_INET, .ipv4_nh = to->remote[3]};
+    __u32 ifindex = to->ifindex;
+    const __u32 *header_bytes = bpf_map_lookup_elem(&overlay_interfaces, &ifindex);
+    if (!header_bytes)
+        return TCX_DROP;
+    if (!*header_bytes)
+        return bpf_redirect(ifindex, 0);
+    if (!link_header_bytes) {
+        if (bpf_skb_change_head(skb, ETH_HLEN, 0))
+            return TCX_DROP;
+        write_ethernet(skb, skb->protocol);
+    }
+    return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
+}
+
 /* Find the neighbour for a packet that is to enter here and make the packet fit. The verdict when it is not to go on:
  * NOT_TAKEN, or where its sender's answer goes. `forwarded`: it came from outside. */
 static __always_inline int admit(struct __sk_buff *skb, const struct chart_overlay_config *config,
                                  const struct overlay_packet *packet, bool forwarded, __u32 *ret_neighbour) {
     __u32 ifindex = skb->ifindex, owner = find_owner(packet->destination);
+    struct chart_overlay_remote outer;
     /* The last hop of what is passed on is the kernel's to refuse. */
     if (!owner || owner == CHART_OVERLAY_SELF || (forwarded && packet->hops_left <= 1))
+        return NOT_TAKEN;
+    __builtin_memcpy(outer.address, packet->destination, sizeof(outer.address));
+    /* Outer packets would go round for ever if somebody owned a neighbour's address on a link. */
+    if (bpf_map_lookup_elem(&overlay_remotes, &outer) || overlay_has_port(skb, packet, config->sensor_port))
         return NOT_TAKEN;
     *ret_neighbour = pick(owner, 0, 0);
     if (!*ret_neighbour) {
@@ -216,6 +260,49 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     return ADMITTED;
 }
 
+/* An outer packet whose inner one only passes through: new addresses outside, one hop fewer inside, and out again.
+ * NOT_TAKEN: it takes the long way, through the device. */
+static __always_inline int relay(struct __sk_buff *skb, const struct chart_overlay_config *config,
+                                 const struct overlay_packet *outer) {
+    __u32 at = outer->link_header_bytes + IPV4_BYTES, owner, next;
+    const struct chart_overlay_neighbour *to;
+    struct chart_overlay_liveness *liveness;
+    struct chart_overlay_remote remote;
+    struct overlay_packet inner = {};
+    struct vxlan_headers headers;
+    __be32 addresses[2];
+    const __u32 *from;
+    if (outer->ipv6 || outer->protocol != IPPROTO_UDP || outer->transport != IPV4_BYTES ||
+        bpf_skb_load_bytes(skb, at, &headers, sizeof(headers)) || bpf_ntohs(headers.udp.dest) != config->port ||
+        headers.udp.check || headers.flags != bpf_htonl(VXLAN_HAS_VNI))
+        return NOT_TAKEN;
+    __builtin_memcpy(remote.address, outer->source, sizeof(remote.address));
+    from = bpf_map_lookup_elem(&overlay_remotes, &remote);
+    if (!from || !overlay_read_packet(skb, at + sizeof(headers), headers.ethernet.h_proto, &inner) ||
+        inner.hops_left <= 1)
+        return NOT_TAKEN;
+    owner = find_owner(inner.destination);
+    next = owner && owner != CHART_OVERLAY_SELF
+               ? pick(owner, bpf_ntohl(headers.vni) >> 8 & (CHART_OVERLAY_COLOURS - 1), *from)
+               : 0;
+    to = bpf_map_lookup_elem(&overlay_neighbours, &next);
+    liveness = bpf_map_lookup_elem(&overlay_liveness, &next);
+    if (!next || !to || !liveness || !goes_directly(to, overlay_sent_bytes(skb, &inner) + OUTER_BYTES))
+        return NOT_TAKEN;
+    overlay_spend_hop(skb, &inner);
+    addresses[0] = to->local[3];
+    addresses[1] = to->remote[3];
+    at = outer->link_header_bytes;
+    bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check), outer->source[3], addresses[0], sizeof(__be32));
+    bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check), outer->destination[3], addresses[1], sizeof(__be32));
+    bpf_skb_store_bytes(skb, at + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0);
+    __sync_fetch_and_add(&liveness->forwarded_packets, 1);
+    __sync_fetch_and_add(&liveness->forwarded_bytes, inner.bytes);
+    COUNT(transit);
+    COUNT(relayed);
+    return transmit(skb, outer->link_header_bytes, to);
+}
+
 /* Take a packet into the overlay that another interface has. */
 static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
     const struct chart_overlay_config *config = configuration();
@@ -223,9 +310,11 @@ static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
     struct overlay_packet packet = {};
     const __u32 *link_header_bytes = bpf_map_lookup_elem(&overlay_interfaces, &ifindex);
     int verdict;
-    if (!config || !link_header_bytes || !overlay_read_packet(skb, *link_header_bytes, &packet))
+    if (!config || !link_header_bytes || !overlay_read_packet(skb, *link_header_bytes, skb->protocol, &packet))
         return TCX_NEXT;
     verdict = admit(skb, config, &packet, forwarded, &neighbour);
+    if (verdict == NOT_TAKEN && forwarded)
+        verdict = relay(skb, config, &packet);
     if (verdict != ADMITTED)
         return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
     if (forwarded)
@@ -332,7 +421,7 @@ int overlay_receive(struct __sk_buff *skb) {
     }
     if (skb->protocol == bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE))
         return take_probe(skb, config, neighbour, vni);
-    if (!overlay_read_packet(skb, ETH_HLEN, &packet)) {
+    if (!overlay_read_packet(skb, ETH_HLEN, skb->protocol, &packet)) {
         COUNT(faults);
         return TCX_DROP;
     }
@@ -351,25 +440,28 @@ int overlay_receive(struct __sk_buff *skb) {
     return dispatch(skb, next, vni, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
 }
 
-static __always_inline int send_probe(struct __sk_buff *skb) {
+/* Run by the agent for each probe (BPF_PROG_TEST_RUN, which needs no right to send raw packets). The verdict is the
+ * agent's to see: TCX_DROP, nothing was sent. */
+SEC("tc")
+int overlay_probe(struct __sk_buff *skb) {
+    const struct chart_overlay_config *config = configuration();
     struct chart_overlay_liveness *liveness;
     struct chart_overlay_probe probe;
     __u32 neighbour;
-    if (bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)))
+    if (!config || bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)))
         return TCX_DROP;
-    /* An answer has its way already. */
-    if (probe.kind != CHART_OVERLAY_PROBE)
-        return TCX_NEXT;
     neighbour = bpf_ntohs(probe.neighbour);
     liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
     if (!liveness || !address_outer(skb, neighbour, 0, 0))
         return TCX_DROP;
+    probe.session = bpf_cpu_to_be64(config->session);
     probe.sequence = bpf_cpu_to_be64(liveness->sent + 1);
     probe.sent_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());
     bpf_skb_store_bytes(skb, ETH_HLEN, &probe, sizeof(probe), 0);
-    /* There is one prober. */
+    write_ethernet(skb, bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE));
+    /* There is one prober. Counted before it goes: its answer may be faster than this. */
     liveness->sent++;
-    return TCX_NEXT;
+    return bpf_clone_redirect(skb, config->ifindex, 0) ? TCX_DROP : TCX_NEXT;
 }
 
 static __always_inline bool is_addressed(struct __sk_buff *skb) {
@@ -378,19 +470,17 @@ static __always_inline bool is_addressed(struct __sk_buff *skb) {
            !bpf_skb_get_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6);
 }
 
-/* What has its outer addresses goes on: it was forwarded. Else the kernel had no other route for a packet of this node
- * than the one into the overlay. */
+/* What has its outer addresses goes on: it was forwarded, or is a probe. Else the kernel had no other route for a
+ * packet of this node than the one into the overlay. */
 SEC("tc")
 int overlay_send(struct __sk_buff *skb) {
     const struct chart_overlay_config *config = configuration();
     struct overlay_packet packet = {};
     __u32 neighbour = 0;
     int verdict;
-    if (skb->protocol == bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE))
-        return send_probe(skb);
     if (is_addressed(skb))
         return TCX_NEXT;
-    if (!config || !overlay_read_packet(skb, ETH_HLEN, &packet))
+    if (!config || !overlay_read_packet(skb, ETH_HLEN, skb->protocol, &packet))
         return TCX_DROP;
     verdict = admit(skb, config, &packet, false, &neighbour);
     if (verdict != ADMITTED)

@@ -33,6 +33,10 @@ struct chart_overlay_config {
     __u32 ifindex;
     /* Octets of the largest IP packet that goes into the overlay. */
     __u32 mtu;
+    /* UDP port of outer packets. */
+    __u32 port;
+    /* UDP port of the sensors, whose probes measure links and keep the kernel's routes; 0: none. */
+    __u32 sensor_port;
     /* Of this run of the agent; an answer with another one is not to a probe of ours. */
     __u64 session;
 };
@@ -63,6 +67,9 @@ struct chart_overlay_neighbour {
     __u8 direct;
     __u8 used;
     __u8 unused;
+    /* Of a direct neighbour: the interface that leads there, and the octets of IP that its link carries. */
+    __u32 ifindex;
+    __u32 mtu;
 };
 
 /* Map `overlay_remotes` (hash: a neighbour's address) -> its number. Writer: the agent. */
@@ -96,6 +103,8 @@ struct chart_overlay_counters {
     /* Packets that entered the overlay here, passed through, and left it here. */
     __u64 entered;
     __u64 transit;
+    /* Of those in transit: from interface to interface, the device was not needed. */
+    __u64 relayed;
     __u64 left;
     /* From an address that is no neighbour's; probes and answers that are malformed, of another session or not due. */
     __u64 strangers;

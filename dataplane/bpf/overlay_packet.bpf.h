@@ -47,10 +47,11 @@ static __always_inline void overlay_map_ipv4(__u32 ret[4], __be32 address) {
     ret[3] = address;
 }
 
-static __always_inline bool overlay_read_packet(struct __sk_buff *skb, __u32 link_header_bytes,
+/* `protocol`: of what begins behind so many octets. */
+static __always_inline bool overlay_read_packet(struct __sk_buff *skb, __u32 link_header_bytes, __be16 protocol,
                                                 struct overlay_packet *ret) {
     ret->link_header_bytes = link_header_bytes;
-    if (skb->protocol == bpf_htons(ETH_P_IP)) {
+    if (protocol == bpf_htons(ETH_P_IP)) {
         struct iphdr ip;
         if (bpf_skb_load_bytes(skb, link_header_bytes, &ip, sizeof(ip)) || ip.ihl < 5)
             return false;
@@ -65,7 +66,7 @@ static __always_inline bool overlay_read_packet(struct __sk_buff *skb, __u32 lin
         ret->bytes = bpf_ntohs(ip.tot_len);
         return true;
     }
-    if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+    if (protocol == bpf_htons(ETH_P_IPV6)) {
         struct ipv6hdr ip;
         if (bpf_skb_load_bytes(skb, link_header_bytes, &ip, sizeof(ip)))
             return false;
@@ -81,6 +82,15 @@ static __always_inline bool overlay_read_packet(struct __sk_buff *skb, __u32 lin
         return true;
     }
     return false;
+}
+
+/* Whether one of a UDP packet's ports is this one; 0 is nobody's. */
+static __always_inline bool overlay_has_port(struct __sk_buff *skb, const struct overlay_packet *packet, __u32 port) {
+    __be16 ports[2];
+    if (!port || packet->protocol != IPPROTO_UDP || !packet->transport ||
+        bpf_skb_load_bytes(skb, packet->link_header_bytes + packet->transport, ports, sizeof(ports)))
+        return false;
+    return ports[0] == bpf_htons(port) || ports[1] == bpf_htons(port);
 }
 
 /* One hop fewer; the caller knows that more than one is left. */

@@ -55,7 +55,7 @@ class Nodes(Resource):
 
     def put(self, node_id: str, *, revision: int | None = None, **fields: Any) -> Node:
         """Register or change a node: description, addresses, sensor_pod_target, tags, map_position; edges,
-        tunnel_ends, proxied_traffic and overlay stay when left out. ``revision``: only if the node is still at this one.
+        tunnel_ends, proxied_traffic and overlay stay when left out. ``revision``: only if the node is still at it.
         """
         headers = {} if revision is None else {"If_Match": f'"{revision}"'}
         return self._one(Node, "PUT", path_of("nodes", node_id), fields, **headers)

@@ -274,6 +274,29 @@ class NodeRoom(Model):
     total: int
 
 
+class OverlayLinkState(Model):
+    """An overlay link as its node sees it."""
+
+    link_id: str
+    alive: bool
+    rtt_ms: float
+    exchange_loss: float
+    failures: int
+    forwarded_packets: int
+    forwarded_bytes: int
+
+
+class OverlayState(Model):
+    """Packets of the overlay at a node, and its overlay links."""
+
+    links: list[OverlayLinkState]
+    entered_packets: int
+    transit_packets: int
+    left_packets: int
+    detour_packets: int
+    refused_packets: int
+
+
 class NodeState(Model):
     """State that a node's agent reported."""
 
@@ -283,6 +306,8 @@ class NodeState(Model):
     faults: list[str]
     # Empty: its agent, or the platform, does not report it.
     room: list[NodeRoom] = Field(default_factory=list)
+    # None: the overlay does not run there, or the platform does not know it.
+    overlay: OverlayState | None = None
     reported_at: datetime
     stale: bool
 

@@ -14,7 +14,7 @@ from chart_client import Client
 from chart_client.cli import build
 from chart_client.registry import document
 from chart_client.registry.kinds import KINDS, Kind
-from chart_client.registry.node_ends import proxied_traffic
+from chart_client.registry.node_ends import overlay, proxied_traffic
 from support.gateway_thread import Running
 
 ROOT = Path(__file__).parents[3]
@@ -59,7 +59,7 @@ def test_fields_are_those_of_the_interface(kind: Kind) -> None:
         assert (
             one.required
             or one.default == stated
-            or (stated is None and one.default in ([], {}, "", proxied_traffic({})))
+            or (stated is None and one.default in ([], {}, "", proxied_traffic({}), overlay({"member": False})))
         ), name
 
 

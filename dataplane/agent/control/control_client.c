@@ -14,6 +14,8 @@
 #include "grants/kept_mode.h"
 #include "links/htb.h"
 #include "node/changes.h"
+#include "overlay_maps.h"
+#include "paths/overlay_device.h"
 
 #define ANSWER_TIMEOUT_S 5
 
@@ -167,6 +169,11 @@ int control_cleanup(const struct options *options) {
         int result = htb_cleanup(&netlink, interface->if_index);
         removed += result > 0;
         error = result < 0 && !error ? result : error;
+    }
+    if (!opened && if_nametoindex(CHART_OVERLAY_DEVICE)) {
+        int result = overlay_device_remove(&netlink);
+        removed += result == 0;
+        error = result < 0 && result != -EEXIST && !error ? result : error;
     }
     if (!opened)
         netlink_close(&netlink);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -42,6 +43,8 @@ struct state {
     struct overlay_table table;
     struct overlay_program *program;
     struct prober prober;
+    /* Of this run, by which answers to its probes are known. */
+    uint64_t session;
     struct netlink netlink;
     /* Told by the kernel of interfaces that change. */
     struct mnl_socket *monitor;
@@ -78,12 +81,18 @@ static void on_tick(void *context) {
     struct state *state = context;
 
     if (state->device)
-        prober_tick(&state->prober, state->program, state->device, agent_now_us(), on_change, state);
+        prober_tick(&state->prober, state->program, agent_now_us(), on_change, state);
 }
 
 /* What the program is to do now. */
 static int configure(struct state *state) {
-    return overlay_program_configure(state->program, state->device, state->mtu, state->prober.session);
+    const struct chart_overlay_config config = {.ifindex = state->device,
+                                                .mtu = state->mtu,
+                                                .port = state->device_port,
+                                                .sensor_port = agent_options(state->agent)->sensor_port,
+                                                .session = state->session};
+
+    return overlay_program_configure(state->program, &config);
 }
 
 /* All interfaces but loopback and the overlay's own. */
@@ -99,6 +108,7 @@ static void attach(struct state *state) {
         if (one->if_index != state->device && strcmp(one->if_name, LOOPBACK) != 0)
             found[n++] = one->if_index;
     if_freenameindex(interfaces);
+    overlay_program_renew(state->program, &state->table);
     (void)overlay_program_attach(state->program, found, n);
 }
 
@@ -305,7 +315,6 @@ static void close_module(void *context) {
     if (state->program)
         remove_device(state);
     overlay_program_close(state->program);
-    prober_close(&state->prober);
     netlink_close(&state->netlink);
     if (state->monitor) {
         agent_remove_fd(state->agent, mnl_socket_get_fd(state->monitor));
@@ -316,10 +325,11 @@ static void close_module(void *context) {
 }
 
 static int start(struct state *state) {
-    int error = prober_open(&state->prober);
+    int error = netlink_open(&state->netlink);
 
-    error = error ? error : netlink_open(&state->netlink);
     error = error ? error : open_monitor(state);
+    if (!error && getrandom(&state->session, sizeof(state->session), 0) != sizeof(state->session))
+        error = -EIO;
     if (error)
         return error;
     look(state);
@@ -339,22 +349,15 @@ static int open_module(struct agent *agent, void **ret_state) {
     if (!state)
         return -ENOMEM;
     state->agent = agent;
-    state->prober.socket = -1;
     state->off = datapath_is_off(datapath_of(agent));
     snprintf(state->kept, sizeof(state->kept), "%s/" KEPT, options->state_dir);
     state->watched = (struct watched_file){.path = options->overlay_file, .bytes_max = FILE_BYTES_MAX};
     if (!state->watched.path && access(state->kept, R_OK) == 0)
         state->watched.path = state->kept;
     error = options->overlay_file || options->bootstrap ? start(state) : 0;
-    if (error && options->overlay_file) {
+    if (error) {
         close_module(state);
         return error;
-    }
-    /* Without a table nobody misses it. */
-    if (error) {
-        prober_close(&state->prober);
-        snprintf(state->error, sizeof(state->error), "the overlay cannot run: %s%s", strerror(-error),
-                 error == -EPERM ? " (it needs CAP_NET_RAW when the agent starts)" : "");
     }
     *ret_state = state;
     return 0;
@@ -376,10 +379,7 @@ void overlay_follow(const struct agent *agent, struct overlay_table *table, uint
         log_error("the table of the overlay cannot be kept for the next start: %s", strerror(-error));
     state->generation = generation;
     state->complained = false;
-    if (state->prober.socket >= 0)
-        adopt(state, table);
-    else
-        overlay_table_free(table);
+    adopt(state, table);
 }
 
 uint64_t overlay_changes(const struct agent *agent) {
@@ -391,7 +391,7 @@ uint64_t overlay_changes(const struct agent *agent) {
 const char *overlay_fault(const struct agent *agent) {
     const struct state *state = agent_state(agent, &overlay_module);
 
-    return state && (state->table.n_links || state->prober.socket < 0) ? state->error : "";
+    return state && state->table.n_links ? state->error : "";
 }
 
 static void switched_off(void *context, bool off) {
@@ -454,17 +454,12 @@ static void add_counters(const struct state *state, struct cJSON *object) {
     const struct {
         const char *name;
         uint64_t value;
-    } counters[] = {{"entered_packets", counted.entered},
-                    {"transit_packets", counted.transit},
-                    {"left_packets", counted.left},
-                    {"stranger_packets", counted.strangers},
-                    {"bad_probes", counted.bad_probes},
-                    {"no_path_packets", counted.no_path},
-                    {"detour_packets", counted.detours},
-                    {"all_stale_packets", counted.all_stale},
-                    {"too_big_packets", counted.too_big},
-                    {"clamped_connections", counted.clamped},
-                    {"faults", counted.faults}};
+    } counters[] = {{"entered_packets", counted.entered},     {"transit_packets", counted.transit},
+                    {"relayed_packets", counted.relayed},     {"left_packets", counted.left},
+                    {"stranger_packets", counted.strangers},  {"bad_probes", counted.bad_probes},
+                    {"no_path_packets", counted.no_path},     {"detour_packets", counted.detours},
+                    {"all_stale_packets", counted.all_stale}, {"too_big_packets", counted.too_big},
+                    {"clamped_connections", counted.clamped}, {"faults", counted.faults}};
 
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
         cJSON_AddNumberToObject(object, counters[i].name, (double)counters[i].value);

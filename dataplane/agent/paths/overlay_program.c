@@ -1,9 +1,13 @@
 /* See overlay_program.h. */
 #include "paths/overlay_program.h"
 
+#include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +20,10 @@
 
 #define DEVICE_PLACES 2
 #define INTERFACE_PLACES 2
+/* So that probe and answer are as long as a small packet with headers. */
+#define PROBE_PADDING_BYTES 14
+/* The program's word for it (TCX_NEXT). */
+#define SENT (-1)
 
 struct hooks {
     uint32_t ifindex;
@@ -71,6 +79,7 @@ int overlay_program_open(struct overlay_program **ret) {
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_originate, 0);
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_receive, 0);
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_send, 0);
+    bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_probe, 0);
     error = chart_overlay__load(program->skeleton);
     if (error) {
         overlay_program_close(program);
@@ -105,8 +114,11 @@ static int put(struct bpf_map *map, const void *key, const void *value) {
 }
 
 static struct chart_overlay_neighbour describe(const struct overlay_link *link) {
-    struct chart_overlay_neighbour neighbour = {
-        .family = link->local.family, .direct = *link->interface != '\0', .used = 1};
+    struct chart_overlay_neighbour neighbour = {.family = link->local.family,
+                                                .direct = *link->interface != '\0',
+                                                .used = 1,
+                                                .ifindex = *link->interface ? if_nametoindex(link->interface) : 0,
+                                                .mtu = link->mtu};
     struct chart_overlay_prefix local = overlay_prefix_to_kernel(&link->local);
     struct chart_overlay_prefix remote = overlay_prefix_to_kernel(&link->remote);
 
@@ -146,8 +158,10 @@ static void forget_gone(struct overlay_program *program, const struct overlay_ta
         for (size_t i = 0; i < table->n_links && !stays; i++) {
             struct chart_overlay_neighbour wanted = describe(&table->links[i]);
 
-            stays = strcmp(table->links[i].name, program->names[number]) == 0 &&
-                    memcmp(&wanted, &program->neighbours[number], sizeof(wanted)) == 0;
+            /* Its addresses are what it is known by. */
+            stays =
+                strcmp(table->links[i].name, program->names[number]) == 0 &&
+                memcmp(&wanted, &program->neighbours[number], offsetof(struct chart_overlay_neighbour, ifindex)) == 0;
         }
         if (!stays)
             forget_neighbour(program, number);
@@ -173,6 +187,18 @@ static int apply_links(struct overlay_program *program, const struct overlay_tab
         program->numbers[program->n_numbers++] = number;
     }
     return 0;
+}
+
+void overlay_program_renew(struct overlay_program *program, const struct overlay_table *table) {
+    for (size_t i = 0; i < table->n_links && i < program->n_numbers; i++) {
+        uint32_t number = program->numbers[i];
+        struct chart_overlay_neighbour now = describe(&table->links[i]);
+
+        if (now.ifindex == program->neighbours[number].ifindex)
+            continue;
+        program->neighbours[number] = now;
+        (void)put(program->skeleton->maps.overlay_neighbours, &number, &now);
+    }
 }
 
 /* 0: no memory. */
@@ -283,11 +309,10 @@ uint32_t overlay_program_neighbour(const struct overlay_program *program, size_t
     return link < program->n_numbers ? program->numbers[link] : 0;
 }
 
-int overlay_program_configure(struct overlay_program *program, uint32_t ifindex, uint32_t mtu, uint64_t session) {
-    struct chart_overlay_config config = {.ifindex = ifindex, .mtu = mtu, .session = session};
+int overlay_program_configure(struct overlay_program *program, const struct chart_overlay_config *config) {
     uint32_t zero = 0;
 
-    return put(program->skeleton->maps.overlay_config, &zero, &config);
+    return put(program->skeleton->maps.overlay_config, &zero, config);
 }
 
 static void detach_device(struct overlay_program *program) {
@@ -377,6 +402,23 @@ void overlay_program_detach(struct overlay_program *program) {
 
 struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t neighbour) {
     return (struct chart_overlay_liveness *)((char *)program->liveness + neighbour * value_bytes());
+}
+
+int overlay_program_probe(const struct overlay_program *program, uint32_t neighbour) {
+    struct {
+        struct ether_header ethernet;
+        struct chart_overlay_probe probe;
+        uint8_t padding[PROBE_PADDING_BYTES];
+    } __attribute__((packed)) frame = {.ethernet.ether_type = htons(CHART_OVERLAY_PROBE_ETHERTYPE),
+                                       .probe = {.version = CHART_OVERLAY_PROBE_VERSION,
+                                                 .kind = CHART_OVERLAY_PROBE,
+                                                 .neighbour = htons((uint16_t)neighbour)}};
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = &frame, .data_size_in = sizeof(frame), .repeat = 1);
+    int error = bpf_prog_test_run_opts(bpf_program__fd(program->skeleton->progs.overlay_probe), &options);
+
+    if (error)
+        return error < 0 ? error : -EIO;
+    return (int)options.retval == SENT ? 0 : -ENETUNREACH;
 }
 
 struct chart_overlay_counters overlay_program_counters(const struct overlay_program *program) {

@@ -22,8 +22,11 @@ int overlay_program_apply(struct overlay_program *program, const struct overlay_
 /* The number of the link at a place of the table that was applied last; 0: none. */
 uint32_t overlay_program_neighbour(const struct overlay_program *program, size_t link);
 
-/* What the program reads before everything else; ifindex 0 turns it off. */
-int overlay_program_configure(struct overlay_program *program, uint32_t ifindex, uint32_t mtu, uint64_t session);
+/* What the program reads before everything else; without a device it is off. */
+int overlay_program_configure(struct overlay_program *program, const struct chart_overlay_config *config);
+
+/* Interfaces may have come, gone or changed their index since `table` was applied. */
+void overlay_program_renew(struct overlay_program *program, const struct overlay_table *table);
 
 /* Attach to the VXLAN device. 0 or a negative errno. */
 int overlay_program_attach_device(struct overlay_program *program, uint32_t ifindex);
@@ -33,5 +36,8 @@ void overlay_program_detach(struct overlay_program *program);
 
 /* Of a neighbour, in memory that is shared with the program. */
 struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t neighbour);
+/* Send a probe to a neighbour. 0, -ENETUNREACH: it cannot be sent, or another negative errno. */
+int overlay_program_probe(const struct overlay_program *program, uint32_t neighbour);
+
 /* Since the program was loaded. */
 struct chart_overlay_counters overlay_program_counters(const struct overlay_program *program);

@@ -1,5 +1,4 @@
-/* Probes to neighbours: sends them through the VXLAN device, where the program numbers and addresses them, and judges
- * what the program says of their answers. */
+/* Probes to neighbours: has the program send them, and judges what it says of their answers. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,8 +10,6 @@
 
 struct prober_peer {
     bool used;
-    /* Of the last judgement. */
-    uint32_t allowed;
     struct liveness liveness;
     int64_t due_us;
     /* Failures since the peer is known, and when the last was seen (microseconds since the epoch). */
@@ -21,22 +18,16 @@ struct prober_peer {
 };
 
 struct prober {
-    int socket;
-    uint64_t session;
     /* By a neighbour's number. */
     struct prober_peer peers[CHART_OVERLAY_NEIGHBOURS_MAX];
 };
 
-/* Needs CAP_NET_RAW, later calls do not. 0 or a negative errno. */
-int prober_open(struct prober *ret);
-void prober_close(struct prober *prober);
-
-/* Probe a neighbour from now on; one that is probed already goes on unless its capacity gives another period. */
+/* Probe a neighbour from now on; one that is probed already goes on, with the period that its capacity gives. */
 void prober_add(struct prober *prober, uint32_t neighbour, uint64_t capacity_bps);
 void prober_remove(struct prober *prober, uint32_t neighbour);
 
 /* Judge all, and send what is due. `changed` is called with each neighbour that failed (false) or returned (true). */
-void prober_tick(struct prober *prober, const struct overlay_program *program, uint32_t device, int64_t now_us,
+void prober_tick(struct prober *prober, const struct overlay_program *program, int64_t now_us,
                  void (*changed)(void *context, uint32_t neighbour, bool up), void *context);
 
 /* The neighbour's link is down: it is taken out now. Whether it was in. */

@@ -29,6 +29,10 @@
 #define OWNER 5
 #define ALLOWED 3
 #define TTL 64
+#define PORT 18480
+#define SENSOR_PORT 18300
+#define OUTER 50
+#define INNER (ETHERNET + OUTER)
 #define ROOM 2048
 
 static struct chart_overlay *skeleton;
@@ -60,13 +64,17 @@ static struct chart_overlay_counters counters(void) {
 
 /* A neighbour with so many probes unanswered. */
 static void set_neighbour(uint32_t number, const char *remote, uint64_t unanswered) {
-    struct chart_overlay_neighbour neighbour = {.family = AF_INET, .direct = 1, .used = 1};
+    struct chart_overlay_neighbour neighbour = {
+        .family = AF_INET, .direct = 1, .used = 1, .ifindex = LOOPBACK, .mtu = 1500};
     struct chart_overlay_liveness liveness = {
         .sent = 100, .answered = 100 - unanswered, .allowed = ALLOWED, .usable = 1};
+    struct chart_overlay_remote key;
     map_ipv4(neighbour.remote, remote);
     map_ipv4(neighbour.local, "10.1.1.1");
     put(skeleton->maps.overlay_neighbours, &number, &neighbour);
     put(skeleton->maps.overlay_liveness, &number, &liveness);
+    memcpy(key.address, neighbour.remote, sizeof(key.address));
+    put(skeleton->maps.overlay_remotes, &key, &number);
 }
 
 static void own(const char *address, uint32_t bits, uint32_t owner) {
@@ -77,7 +85,7 @@ static void own(const char *address, uint32_t bits, uint32_t owner) {
 
 /* 10.3.0.0/16 is owner 5's, by neighbours 1, then 2; 10.2.0.0/16 is this node's. */
 static int set_up(void **state) {
-    struct chart_overlay_config config = {.ifindex = DEVICE, .mtu = MTU};
+    struct chart_overlay_config config = {.ifindex = DEVICE, .mtu = MTU, .port = PORT, .sensor_port = SENSOR_PORT};
     struct chart_overlay_path_key key = {.owner = OWNER};
     struct chart_overlay_path path = {.hops = {1, 2}};
     struct chart_overlay_counters none = {0};
@@ -325,6 +333,99 @@ static void a_packet_that_does_not_fit_is_answered(void **state) {
     assert_int_equal(liveness_of(1).forwarded_packets, 2);
 }
 
+/* The packet as a neighbour sends it: with outer headers in front. */
+static void wrap(const char *from, uint16_t port) {
+    size_t bytes = length - ETHERNET + OUTER;
+    memmove(packet + INNER, packet + ETHERNET, length - ETHERNET);
+    memset(packet + ETHERNET, 0, OUTER);
+    packet[14] = 0x45;
+    put_u16(16, (uint16_t)bytes);
+    packet[22] = 1;
+    packet[23] = IPPROTO_UDP;
+    inet_pton(AF_INET, from, packet + 26);
+    inet_pton(AF_INET, "10.1.1.1", packet + 30);
+    put_u16(24, fold(sum_of(packet + ETHERNET, 20, 0)));
+    put_u16(34, 50000);
+    put_u16(36, port);
+    put_u16(38, (uint16_t)(bytes - 20));
+    packet[42] = 0x08;
+    put_u16(62, 0x0800);
+    length += OUTER;
+}
+
+static void what_passes_through_gets_new_outer_addresses(void **state) {
+    (void)state;
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    wrap("10.1.2.2", PORT);
+    assert_int_equal(enter(), REDIRECT);
+    assert_int_equal(length, ETHERNET + OUTER + 100);
+    assert_memory_equal(packet + 26, "\x0a\x01\x01\x01\x0a\x01\x01\x02", 8);
+    assert_int_equal(fold(sum_of(packet + ETHERNET, 20, 0)), 0);
+    assert_int_equal(packet[22], 1);
+    assert_int_equal(packet[INNER + 8], TTL - 1);
+    assert_int_equal(fold(sum_of(packet + INNER, 20, 0)), 0);
+    assert_int_equal(counters().relayed, 1);
+    assert_int_equal(liveness_of(1).forwarded_packets, 1);
+    assert_int_equal(liveness_of(1).forwarded_bytes, 100);
+}
+
+static void it_goes_back_only_when_nobody_else_is_left(void **state) {
+    (void)state;
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    wrap("10.1.1.2", PORT);
+    assert_int_equal(enter(), REDIRECT);
+    assert_int_equal(liveness_of(2).forwarded_packets, 1);
+    set_neighbour(2, "10.1.2.2", ALLOWED + 1);
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    wrap("10.1.1.2", PORT);
+    assert_int_equal(enter(), REDIRECT);
+    assert_int_equal(liveness_of(1).forwarded_packets, 1);
+    assert_int_equal(counters().detours, 2);
+}
+
+/* Everything that is not plainly a neighbour's packet to somebody else. */
+static void the_rest_goes_to_the_device(void **state) {
+    static const struct {
+        const char *from, *to;
+        uint16_t port;
+        uint8_t hops;
+        size_t bytes;
+    } cases[] = {
+        {"10.9.9.9", "10.3.7.7", PORT, TTL, 100}, /* a stranger */
+        {"10.1.2.2", "10.2.0.1", PORT, TTL, 100}, /* for this node */
+        {"10.1.2.2", "10.8.0.1", PORT, TTL, 100}, /* nobody's */
+        {"10.1.2.2", "10.3.7.7", 4789, TTL, 100}, /* another's VXLAN */
+        {"10.1.2.2", "10.3.7.7", PORT, 1, 100},   /* its last hop */
+        {"10.1.2.2", "10.3.7.7", PORT, TTL, 1451} /* too large for the next link */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint8_t before[ROOM];
+        ipv4(cases[i].to, IPPROTO_UDP, cases[i].bytes, true);
+        packet[22] = cases[i].hops;
+        wrap(cases[i].from, cases[i].port);
+        memcpy(before, packet, sizeof(before));
+        assert_int_equal(enter(), NEXT);
+        assert_memory_equal(before, packet, length);
+    }
+    assert_int_equal(counters().relayed, 0);
+}
+
+static void sensors_and_outer_packets_keep_the_kernels_routes(void **state) {
+    (void)state;
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    put_u16(36, SENSOR_PORT);
+    assert_int_equal(enter(), NEXT);
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    put_u16(34, SENSOR_PORT);
+    assert_int_equal(run(skeleton->progs.overlay_originate), NEXT);
+    /* Somebody states a neighbour's address on the link as his own. */
+    own("10.1.2.2", 32, OWNER);
+    ipv4("10.1.2.2", IPPROTO_UDP, 100, true);
+    assert_int_equal(run(skeleton->progs.overlay_originate), NEXT);
+    assert_int_equal(counters().entered, 0);
+}
+
 static void ipv6(size_t bytes) {
     memset(packet, 0, sizeof(packet));
     length = ETHERNET + bytes;
@@ -373,6 +474,10 @@ int main(void) {
         cmocka_unit_test_setup(the_first_stays_when_nobody_answers, set_up),
         cmocka_unit_test_setup(the_largest_segment_is_lowered_to_what_fits, set_up),
         cmocka_unit_test_setup(a_packet_that_does_not_fit_is_answered, set_up),
+        cmocka_unit_test_setup(what_passes_through_gets_new_outer_addresses, set_up),
+        cmocka_unit_test_setup(it_goes_back_only_when_nobody_else_is_left, set_up),
+        cmocka_unit_test_setup(the_rest_goes_to_the_device, set_up),
+        cmocka_unit_test_setup(sensors_and_outer_packets_keep_the_kernels_routes, set_up),
         cmocka_unit_test_setup(ipv6_enters_and_is_answered_too, set_up),
     };
     skeleton = chart_overlay__open_and_load();

@@ -101,6 +101,29 @@ def enforcement_name(mode: int) -> network.EnforcementMode:
     return cast(network.EnforcementMode, name)
 
 
+def overlay_state(message: node_state_pb2.OverlayState) -> network.OverlayState:
+    """What a node reports of the overlay."""
+    return network.OverlayState(
+        links=[
+            network.OverlayLinkState(
+                link_id=one.link_id,
+                alive=one.alive,
+                rtt_ms=one.rtt_us / 1e3,
+                exchange_loss=one.exchange_loss,
+                failures=one.failures,
+                forwarded_packets=one.forwarded_packets,
+                forwarded_bytes=one.forwarded_bytes,
+            )
+            for one in message.links
+        ],
+        entered_packets=message.entered_packets,
+        transit_packets=message.transit_packets,
+        left_packets=message.left_packets,
+        detour_packets=message.detour_packets,
+        refused_packets=message.refused_packets,
+    )
+
+
 def node_state(message: node_state_pb2.NodeState, *, stale: bool) -> network.NodeState:
     """State that a node's agent reported."""
     return network.NodeState(
@@ -109,6 +132,7 @@ def node_state(message: node_state_pb2.NodeState, *, stale: bool) -> network.Nod
         capabilities=list(message.capabilities),
         faults=list(message.faults),
         room=[network.NodeRoom(kind=one.kind, held=one.held, total=one.total) for one in message.room],
+        overlay=overlay_state(message.overlay) if message.HasField("overlay") else None,
         reported_at=timestamp(message.reported_at_us),
         stale=stale,
     )

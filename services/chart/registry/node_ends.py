@@ -1,4 +1,4 @@
-"""What the registry accepts as a node's tunnel ends and proxied traffic: pure functions.
+"""What the registry accepts as a node's tunnel ends, proxied traffic and part in the overlay: pure functions.
 
 Guirguis et al., section 2.2 (both ends of a tunnel); Brassil et al., section 3 (proxies for hosts).
 """
@@ -13,6 +13,7 @@ from chart.registry.service import check_label, check_node
 from chart.v1 import registry_pb2
 from chart.v1.topology_pb2 import (
     Node,
+    OverlayMembership,
     ProxiedTraffic,
     ProxyMode,
     TunnelEnd,
@@ -21,6 +22,7 @@ from chart.v1.topology_pb2 import (
     TunnelRole,
 )
 
+MAX_OVERLAY_PREFIXES = 256
 # As chart-tunnel and chart-proxy take them.
 MAX_ENDS = 16
 MAX_CLASSES = 32
@@ -44,7 +46,7 @@ _NUMBERS = {"dscp": 63, "sport": MAX_PORT, "dport": MAX_PORT, "protocol": 255}
 
 
 def store(node: Node) -> None:
-    """Bring a node's tunnel ends and proxied traffic to their stored form, in place.
+    """Bring a node's tunnel ends, proxied traffic and part in the overlay to their stored form, in place.
 
     Raises:
         RefusalError: names the field.
@@ -60,6 +62,21 @@ def store(node: Node) -> None:
         _store_proxied(node.proxied_traffic)
         if not node.proxied_traffic.interfaces:
             node.ClearField("proxied_traffic")
+    if node.HasField("overlay"):
+        _store_overlay(node.overlay)
+
+
+def _store_overlay(stated: OverlayMembership) -> None:
+    if len(stated.prefixes) > MAX_OVERLAY_PREFIXES:
+        raise invalid("overlay.prefixes", f"must be at most {MAX_OVERLAY_PREFIXES}, are {len(stated.prefixes)}")
+    for index, prefix in enumerate(stated.prefixes):
+        try:
+            stated.prefixes[index] = str(ipaddress.ip_network(prefix))
+        except ValueError as error:
+            message = f"{prefix!r} is not a network in CIDR notation: {error}"
+            raise invalid(f"overlay.prefixes[{index}]", message) from None
+    if len(set(stated.prefixes)) != len(stated.prefixes):
+        raise invalid("overlay.prefixes", "a prefix is listed twice")
 
 
 def keep_unsaid(node: Node, before: Node, request: registry_pb2.PutNodeRequest) -> Node:

@@ -19,7 +19,6 @@ MAX_DELAY_US = 60 * 10**6
 MAX_TAGS = 64
 # As an agent takes them.
 MAX_EDGES = 64
-MAX_OVERLAY_PREFIXES = 256
 MAX_EDGE_DEPTH_MS = 65_535
 DEFAULT_EDGE_DEPTH_MS = 100
 MAX_TEXT = 1000
@@ -109,22 +108,7 @@ def node(stated: topology_pb2.Node) -> topology_pb2.Node:
             if not 0 <= getattr(stated.map_position, axis) <= 1:
                 raise invalid(f"map_position.{axis}", "must be between 0 (left, top) and 1 (right, bottom)")
     _store_edges(stored)
-    if stored.HasField("overlay"):
-        _store_overlay(stored.overlay)
     return stored
-
-
-def _store_overlay(stored: topology_pb2.OverlayMembership) -> None:
-    if len(stored.prefixes) > MAX_OVERLAY_PREFIXES:
-        raise invalid("overlay.prefixes", f"must be at most {MAX_OVERLAY_PREFIXES}, are {len(stored.prefixes)}")
-    for index, prefix in enumerate(stored.prefixes):
-        try:
-            stored.prefixes[index] = str(ipaddress.ip_network(prefix))
-        except ValueError as error:
-            message = f"{prefix!r} is not a network in CIDR notation: {error}"
-            raise invalid(f"overlay.prefixes[{index}]", message) from None
-    if len(set(stored.prefixes)) != len(stored.prefixes):
-        raise invalid("overlay.prefixes", "a prefix is listed twice")
 
 
 def _store_edges(stored: topology_pb2.Node) -> None:

@@ -42,3 +42,14 @@ async def test_what_is_wrong_is_named(place: World) -> None:
     assert "colour" in unknown.text
     refused = await put(place, tunnel_ends=[{**ORIGIN, "role": "destination"}])
     assert (refused.status_code, refused.json()["field"]) == (422, "tunnel_ends[0].classes")
+
+
+async def test_a_part_in_the_overlay_is_kept_and_ended(place: World) -> None:
+    made = (await put(place, overlay={"prefixes": ["10.20.0.0/16"]})).json()
+    assert made["overlay"] == {"member": True, "prefixes": ["10.20.0.0/16"]}
+    assert (await put(place, description="a router")).json()["overlay"] == made["overlay"]
+    assert (await put(place, overlay=made["overlay"])).json()["overlay"] == made["overlay"]
+    ended = (await put(place, overlay={"member": False, "prefixes": ["10.20.0.0/16"]})).json()
+    assert ended["overlay"] == {"member": False, "prefixes": []}
+    refused = await put(place, overlay={"prefixes": ["10.20.0.1/16"]})
+    assert (refused.status_code, refused.json()["field"]) == (422, "overlay.prefixes[0]")

@@ -16,6 +16,7 @@ from chart.v1.topology_pb2 import (
     TUNNEL_ROLE_DESTINATION,
     TUNNEL_ROLE_ORIGIN,
     Node,
+    OverlayMembership,
     ProxiedTraffic,
     TunnelEnd,
     TunnelEndApplication,
@@ -157,3 +158,36 @@ def test_what_a_request_does_not_say_stays() -> None:
         before.proxied_traffic,
     )
     assert node_ends.keep_unsaid(bare, before, registry_pb2.PutNodeRequest()) == bare
+
+
+def overlay_node(*prefixes: str) -> Node:
+    return Node(id="west", overlay=OverlayMembership(prefixes=prefixes))
+
+
+def test_prefixes_behind_an_overlay_node_are_stored_normalised() -> None:
+    stated = overlay_node("10.20.0.0/16", "2001:DB8::/32")
+    node_ends.store(stated)
+    assert list(stated.overlay.prefixes) == ["10.20.0.0/16", "2001:db8::/32"]
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "at_fault"),
+    [
+        (["ten"], "prefixes[0]"),
+        (["10.20.0.0/16", "10.20.0.1/16"], "prefixes[1]"),
+        (["10.20.0.0/16", "10.20.0.0/16"], "prefixes"),
+        ([f"10.{number // 256}.{number % 256}.0/24" for number in range(257)], "prefixes"),
+    ],
+)
+def test_wrong_prefixes_of_an_overlay_node_are_refused_by_field(prefixes: list[str], at_fault: str) -> None:
+    with pytest.raises(RefusalError) as caught:
+        node_ends.store(overlay_node(*prefixes))
+    assert caught.value.refusal.field == f"overlay.{at_fault}"
+
+
+def test_a_part_in_the_overlay_stays_when_a_request_does_not_say_it() -> None:
+    bare = Node(id="west")
+    request = registry_pb2.PutNodeRequest(keep_overlay=True)
+    assert node_ends.keep_unsaid(bare, overlay_node("10.20.0.0/16"), request) == overlay_node("10.20.0.0/16")
+    assert not node_ends.keep_unsaid(bare, Node(id="west"), request).HasField("overlay")
+    assert not node_ends.keep_unsaid(bare, overlay_node(), registry_pb2.PutNodeRequest()).HasField("overlay")

@@ -3717,6 +3717,7 @@ export interface components {
             tunnel_ends: components["schemas"]["TunnelEnd"][];
             /** @description What the node's proxy takes; without interfaces: nothing. */
             proxied_traffic: components["schemas"]["ProxiedTraffic"];
+            overlay: components["schemas"]["OverlayMembership"];
             /** @description null: no agent has reported yet. */
             state: components["schemas"]["NodeState"] | null;
         };
@@ -3769,6 +3770,8 @@ export interface components {
             tunnel_ends?: components["schemas"]["TunnelEnd"][] | null;
             /** @description What the node's proxy takes; null: as it was; without interfaces: nothing. */
             proxied_traffic?: components["schemas"]["ProxiedTraffic"] | null;
+            /** @description Part in the overlay; null: as it was. */
+            overlay?: components["schemas"]["OverlayMembership"] | null;
         };
         /**
          * NodeEdge
@@ -3961,6 +3964,8 @@ export interface components {
              * @description Room for grants; empty: its agent does not report it.
              */
             room: components["schemas"]["NodeRoom"][];
+            /** @description null: the overlay does not run there. */
+            overlay: components["schemas"]["OverlayState"] | null;
             /**
              * Reported At
              * Format: date-time
@@ -3972,6 +3977,79 @@ export interface components {
              * @description No report from the agent for longer than CHART_NODE_STALE_S.
              */
             stale: boolean;
+        };
+        /**
+         * OverlayLinkState
+         * @description An overlay link as its node sees it.
+         */
+        OverlayLinkState: {
+            /** Link Id */
+            link_id: string;
+            /**
+             * Alive
+             * @description The other end answers probes.
+             */
+            alive: boolean;
+            /** Rtt Ms */
+            rtt_ms: number;
+            /**
+             * Exchange Loss
+             * @description Share of probes without an answer while it is alive, 0 to 1.
+             */
+            exchange_loss: number;
+            /**
+             * Failures
+             * @description Since the agent's start.
+             */
+            failures: number;
+            /** Forwarded Packets */
+            forwarded_packets: number;
+            /** Forwarded Bytes */
+            forwarded_bytes: number;
+        };
+        /**
+         * OverlayMembership
+         * @description A node's part in the overlay: between members packets take overlay links, and others where one fails.
+         */
+        OverlayMembership: {
+            /**
+             * Member
+             * @description false: no part, and no prefixes.
+             * @default true
+             */
+            member: boolean;
+            /**
+             * Prefixes
+             * @description Networks behind the node, CIDR notation, besides its own addresses.
+             * @example [
+             *       "10.20.0.0/16"
+             *     ]
+             */
+            prefixes?: string[];
+        };
+        /**
+         * OverlayState
+         * @description Packets of the overlay at a node since the agent's start, and its overlay links.
+         */
+        OverlayState: {
+            /** Links */
+            links: components["schemas"]["OverlayLinkState"][];
+            /** Entered Packets */
+            entered_packets: number;
+            /** Transit Packets */
+            transit_packets: number;
+            /** Left Packets */
+            left_packets: number;
+            /**
+             * Detour Packets
+             * @description Packets that did not take their first next hop.
+             */
+            detour_packets: number;
+            /**
+             * Refused Packets
+             * @description Not from a neighbour's address, or no proper probe.
+             */
+            refused_packets: number;
         };
         /**
          * PairGroup

@@ -54,6 +54,7 @@ export function node(id: string, change: Partial<NetworkNode> = {}): NetworkNode
     edges: [],
     tunnel_ends: [],
     proxied_traffic: { interfaces: [], prefixes: [], mode: "same-ports" },
+    overlay: { member: false, prefixes: [] },
     state: null,
     ...change,
   };

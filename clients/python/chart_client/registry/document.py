@@ -183,12 +183,15 @@ def typed(kind: FieldType, value: Any, *, optional: bool) -> Any:
     if kind == "edges" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
         rate = "aggregate_bps"
         return [{**one, rate: typed("rate", one[rate], optional=False)} if rate in one else one for one in value]
-    if (kind == "ends" and isinstance(value, list)) or (kind in ("proxied", "limits") and isinstance(value, dict)):
+    if (kind == "ends" and isinstance(value, list)) or (
+        kind in ("proxied", "overlay", "limits") and isinstance(value, dict)
+    ):
         return value
     words = {
         "edges": "a list of edges",
         "ends": "a list of tunnel ends",
         "proxied": "interfaces, prefixes and a mode",
+        "overlay": "prefixes, or member: false",
         "texts": "a list of texts",
         "flag": "true or false",
         "share": "a number",

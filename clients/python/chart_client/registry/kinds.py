@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from chart_client.registry.node_ends import FieldError, Item, edge, proxied_traffic, tunnel_end
+from chart_client.registry.node_ends import FieldError, Item, edge, overlay, proxied_traffic, tunnel_end
 from chart_client.resource import path_of
 
 FieldType = Literal[
@@ -28,6 +28,7 @@ FieldType = Literal[
     "edges",
     "ends",
     "proxied",
+    "overlay",
 ]
 # Field at fault, kind and id of what an item names.
 Reference = tuple[str, str, str]
@@ -105,6 +106,7 @@ def _node(item: Item) -> Item:
         "edges": [edge(one) for one in item["edges"]],
         "tunnel_ends": [tunnel_end(one) for one in item["tunnel_ends"]],
         "proxied_traffic": proxied_traffic(item["proxied_traffic"]),
+        "overlay": overlay(item["overlay"]),
     }
 
 
@@ -199,6 +201,7 @@ KINDS: tuple[Kind, ...] = (
             "edges": Field("edges", []),
             "tunnel_ends": Field("ends", []),
             "proxied_traffic": Field("proxied", proxied_traffic({})),
+            "overlay": Field("overlay", overlay({"member": False})),
         },
         stored=_node,
     ),

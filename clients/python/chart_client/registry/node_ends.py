@@ -1,4 +1,6 @@
-"""Edges, tunnel ends and proxied traffic of a node as a file states them, with the defaults of what they leave out."""
+"""What a node has besides its addresses (edges, tunnel ends, proxied traffic, its part in the overlay) as a file states
+it, with the defaults of what it leaves out.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ _ORIGIN: Item = {"period_ms": 1000, "congestion": "cubic"}
 _CLASS: Item = {"weight": 1, "selector": "any"}
 _APPLICATION: Item = {"argument": "", "limit_ms": 20, "on": True}
 _EDGE: Item = {"aggregate_bps": 0, "exceed": "remark", "depth_ms": 100}
+_OVERLAY: Item = {"member": True, "prefixes": []}
 _PROXIED: Item = {"interfaces": [], "prefixes": [], "mode": "same-ports"}
 
 
@@ -64,6 +67,18 @@ def proxied_traffic(stated: Item) -> Item:
     if not proxied["interfaces"]:
         return dict(_PROXIED)
     return {**proxied, "prefixes": _networks("proxied_traffic", proxied["prefixes"])}
+
+
+def overlay(stated: Item) -> Item:
+    """A node's part in the overlay as the registry stores it; one that is stated without `member` has it.
+
+    Raises:
+        FieldError: it has a field that it does not have.
+    """
+    part = _complete("overlay", "a node's part in the overlay", stated, (), _OVERLAY)
+    if not part["member"]:
+        return {"member": False, "prefixes": []}
+    return {**part, "prefixes": _networks("overlay", part["prefixes"])}
 
 
 def _complete(field: str, what: str, stated: Any, required: tuple[str, ...], defaults: Item) -> Item:

@@ -130,6 +130,29 @@ class NodeRoom(Output):
     total: int = Field(description="Held at most; admission refuses what would be more (no-room).")
 
 
+class OverlayLinkState(Output):
+    """An overlay link as its node sees it."""
+
+    link_id: str
+    alive: bool = Field(description="The other end answers probes.")
+    rtt_ms: float
+    exchange_loss: float = Field(description="Share of probes without an answer while it is alive, 0 to 1.")
+    failures: int = Field(description="Since the agent's start.")
+    forwarded_packets: int
+    forwarded_bytes: int
+
+
+class OverlayState(Output):
+    """Packets of the overlay at a node since the agent's start, and its overlay links."""
+
+    links: list[OverlayLinkState]
+    entered_packets: int
+    transit_packets: int
+    left_packets: int
+    detour_packets: int = Field(description="Packets that did not take their first next hop.")
+    refused_packets: int = Field(description="Not from a neighbour's address, or no proper probe.")
+
+
 class NodeState(Output):
     """State that the node's agent reported."""
 
@@ -138,6 +161,7 @@ class NodeState(Output):
     capabilities: list[str] = Field(description="BPF programs that the agent loaded.")
     faults: list[str] = Field(description="Faults that the agent reported, one sentence each.")
     room: list[NodeRoom] = Field(description="Room for grants; empty: its agent does not report it.")
+    overlay: OverlayState | None = Field(description="null: the overlay does not run there.")
     reported_at: Timestamp
     stale: bool = Field(description="No report from the agent for longer than CHART_NODE_STALE_S.")
 

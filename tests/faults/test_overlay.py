@@ -1,0 +1,118 @@
+"""The overlay of the platform as it is installed: nodes join over REST, a link that fails silently is passed in the
+kernel, and the request that was committed on it follows. Marked slow: a platform of its own for a minute
+(`make overlay-test`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from chart_lab import topology
+from chart_lab.experiments import agents, installed
+from chart_lab.experiments.failover import OWNED, ways
+from chart_lab.network import Lab
+from chart_lab.platform.laboratory import client, fetch, request_rate
+from support.waiting import poll
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+# From a membership to links that answer, and from a failure to a request that is enforced on the other path.
+JOINED_S, FOLLOWED_S, BACK_S = 20.0, 10.0, 20.0
+NORTH, SOUTH = ["ingress:to-north", "north:to-egress"], ["ingress:to-south", "south:to-egress"]
+KEPT = ("description", "addresses", "sensor_pod_target", "tags", "map_position")
+
+
+@pytest.fixture(scope="module")
+def joined() -> Iterator[tuple[Lab, httpx.Client]]:
+    """A network on a platform of its own, its four routers in the overlay."""
+    with (
+        installed.installation(lambda _what, _share: None) as product,
+        product.network(ways(topology.load("two-path"), 0.0), 1) as lab,
+        client(product.settings) as rest,
+    ):
+        for node, hosts in OWNED.items():
+            state(rest, node, {"prefixes": [f"{lab.address(one)}/32" for one in hosts]})
+        poll(lambda: all(is_whole(lab, node) for node in OWNED), limit_s=JOINED_S)
+        yield lab, rest
+
+
+def state(rest: httpx.Client, node: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """A node's part in the overlay; the rest of it stays."""
+    known = fetch(rest, f"/v1/nodes/{node}")
+    answer = rest.put(f"/v1/nodes/{node}", json={**{name: known[name] for name in KEPT}, "overlay": part})
+    assert answer.status_code == 200, answer.text
+    stored: dict[str, Any] = answer.json()
+    return stored
+
+
+def told(lab: Lab, node: str) -> dict[str, Any]:
+    """What a node's agent says of the overlay; nothing while none runs."""
+    answer = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
+    found: dict[str, Any] = answer.get("overlay", {})
+    return found
+
+
+def is_whole(lab: Lab, node: str) -> bool:
+    """Whether both links of a node answer, and it knows all owners."""
+    found = told(lab, node)
+    links = found.get("links", [])
+    return len(links) == 2 and found["owners"] == len(OWNED) and all(one["alive"] for one in links)
+
+
+def between(rest: httpx.Client, request: str) -> tuple[str, list[str]]:
+    """Enforcement and the middle of the path of a request."""
+    found = fetch(rest, f"/v1/rate-requests/{request}")
+    return found["state"], found["path"][1:3]
+
+
+def losses(lab: Lab) -> int:
+    """Echoes out of twenty without an answer."""
+    words = ["ping", "-c", "20", "-i", "0.02", "-W", "1", "-q", lab.address("destination")]
+    answer = lab.exec("source", words, check=False).stdout
+    return 20 - int(next(line for line in answer.splitlines() if "received" in line).split()[3])
+
+
+def test_packets_and_requests_pass_a_link_that_fails(joined: tuple[Lab, httpx.Client]) -> None:
+    lab, rest = joined
+    body = {
+        "source": lab.address("source"),
+        "destination": lab.address("destination"),
+        "protocol": "udp",
+        "destination_port": 6001,
+        "service": "guaranteed",
+        "guaranteed_bps": 5_000_000,
+    }
+    request, _ = request_rate(rest, body)
+    assert request["path"][1:3] == NORTH
+    before = told(lab, "ingress")["entered_packets"]
+    assert losses(lab) == 0
+    assert told(lab, "ingress")["entered_packets"] >= before + 20
+    lab.outage("north-egress", FOLLOWED_S + 5)
+    # The kernel passes it within a tenth of a second; a stray answer may still be on its way.
+    time.sleep(0.3)
+    assert losses(lab) == 0
+    poll(lambda: between(rest, request["id"]) == ("ENFORCED", SOUTH), limit_s=FOLLOWED_S)
+    links = fetch(rest, "/v1/nodes/north")["state"]["overlay"]["links"]
+    assert {one["link_id"]: one["alive"] for one in links} == {"north:to-ingress": True, "north:to-egress": False}
+    # Back where it was, once the link answers again.
+    poll(lambda: between(rest, request["id"]) == ("ENFORCED", NORTH), limit_s=FOLLOWED_S + BACK_S)
+    assert losses(lab) == 0
+    rest.post(f"/v1/rate-requests/{request['id']}/release")
+
+
+def test_a_node_that_leaves_is_passed_and_its_device_goes(joined: tuple[Lab, httpx.Client]) -> None:
+    lab, rest = joined
+    known = fetch(rest, "/v1/nodes/north")["overlay"]
+    assert state(rest, "north", {"member": False})["overlay"] == {"member": False, "prefixes": []}
+    poll(lambda: not told(lab, "north").get("running"), limit_s=JOINED_S)
+    assert lab.exec("north", ["ip", "link", "show", "chart-overlay"], check=False).returncode != 0
+    poll(lambda: [one["name"] for one in told(lab, "ingress")["links"]] == ["ingress:to-south"], limit_s=JOINED_S)
+    assert losses(lab) == 0
+    state(rest, "north", known)
+    poll(lambda: all(is_whole(lab, node) for node in OWNED), limit_s=JOINED_S)
