@@ -11,6 +11,7 @@
  */
 #include "overlay_packet.bpf.h"
 #include "overlay_too_big.bpf.h"
+#include "qos_types.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -240,6 +241,9 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     __builtin_memcpy(outer.address, packet->destination, sizeof(outer.address));
     /* Outer packets would go round for ever if somebody owned a neighbour's address on a link. */
     if (bpf_map_lookup_elem(&overlay_remotes, &outer) || overlay_has_port(skb, packet, config->sensor_port))
+        return NOT_TAKEN;
+    /* Signals are for the elements on the kernel's path. */
+    if (packet->options || overlay_has_port(skb, packet, CHART_SHIM_PORT))
         return NOT_TAKEN;
     *ret_neighbour = pick(owner, 0, 0);
     if (!*ret_neighbour) {

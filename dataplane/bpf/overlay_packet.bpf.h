@@ -15,6 +15,7 @@
 #define TCX_DROP 2
 #define IP_OFFSET_MASK 0x1fff
 #define IP_DONT_FRAGMENT 0x4000
+#define HOP_BY_HOP 0
 #define TCP_OPTION_MSS 2
 #define TCP_OPTIONS_MAX 20
 #define TCP_SYN 0x02
@@ -33,6 +34,8 @@ struct overlay_packet {
     /* DSCP and ECN. */
     __u8 traffic_class;
     bool dont_fragment;
+    /* Options of IPv4 or a hop-by-hop header of IPv6: for every router on the way. */
+    bool options;
     /* Octets from the IP header to what follows it; 0: not the first fragment. */
     __u32 transport;
     __u32 bytes;
@@ -62,6 +65,7 @@ static __always_inline bool overlay_read_packet(struct __sk_buff *skb, __u32 lin
         ret->hops_left = ip.ttl;
         ret->traffic_class = ip.tos;
         ret->dont_fragment = ip.frag_off & bpf_htons(IP_DONT_FRAGMENT);
+        ret->options = ip.ihl > 5;
         ret->transport = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.ihl * 4;
         ret->bytes = bpf_ntohs(ip.tot_len);
         return true;
@@ -77,6 +81,7 @@ static __always_inline bool overlay_read_packet(struct __sk_buff *skb, __u32 lin
         ret->hops_left = ip.hop_limit;
         ret->traffic_class = (ip.priority << 4) | (ip.flow_lbl[0] >> 4);
         ret->dont_fragment = true;
+        ret->options = ip.nexthdr == HOP_BY_HOP;
         ret->transport = sizeof(ip);
         ret->bytes = bpf_ntohs(ip.payload_len) + sizeof(ip);
         return true;

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from chart_lab import overlay, topology
-from chart_lab.experiments import agents
+from chart_lab import topology
+from chart_lab.experiments import agents, overlay_nodes
 from chart_lab.experiments.failover import OWNED, ways
 from chart_lab.network import Lab
 from support.waiting import poll
@@ -39,9 +39,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def overlaid(lab: Lab) -> Iterator[Lab]:
     """The same with the overlay on its four routers."""
-    files = overlay.write(lab, OWNED)
+    files = overlay_nodes.write(lab, OWNED)
     with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
-        overlay.await_alive(lab, OWNED)
+        overlay_nodes.await_alive(lab, OWNED)
         yield lab
 
 
@@ -138,7 +138,7 @@ def test_off_returns_packets_to_the_kernels_routes(overlaid: Lab) -> None:
     assert overlaid.exec("ingress", ["ip", "link", "show", "chart-overlay"], check=False).returncode != 0
     for node in OWNED:
         overlaid.exec(node, [*agents.command(overlaid, node), "--on"])
-    overlay.await_alive(overlaid, OWNED)
+    overlay_nodes.await_alive(overlaid, OWNED)
     assert captured(overlaid, "ingress", "to-north", "icmp", echo(overlaid)) == 0
 
 
@@ -154,7 +154,7 @@ def test_a_killed_agent_leaves_nothing_that_takes_packets(overlaid: Lab) -> None
 def test_strangers_and_replays_get_nothing(overlaid: Lab) -> None:
     """Outer packets from an address that is no neighbour's, and a neighbour's own probes and answers once more."""
     local = next(
-        link["local"] for link in overlay.tables(overlaid, OWNED)["ingress"]["links"] if link["name"] == "north"
+        link["local"] for link in overlay_nodes.tables(overlaid, OWNED)["ingress"]["links"] if link["name"] == "north"
     )
     stranger = (
         "import socket\n"

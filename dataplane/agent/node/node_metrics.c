@@ -9,6 +9,7 @@
 #include "authority/authority.h"
 #include "core/loop.h"
 #include "core/options.h"
+#include "paths/overlay.h"
 #include "signal/signal_source.h"
 
 static void metric(FILE *out, const char *name, const char *type, const char *help) {
@@ -149,6 +150,34 @@ static void render_room(FILE *out, const struct node *node) {
         fprintf(out, "chart_agent_room_entries{kind=\"%s\"} %" PRIu64 "\n", room[i].kind, room[i].total);
 }
 
+static void render_overlay(FILE *out, const struct node *node) {
+    struct overlay_report report;
+
+    overlay_report(node->agent, &report);
+    if (!report.running)
+        return;
+    metric(out, "chart_agent_overlay_link_alive_ratio", "gauge",
+           "1 when the other end of an overlay link answers probes");
+    for (size_t i = 0; i < report.n_links; i++)
+        fprintf(out, "chart_agent_overlay_link_alive_ratio{link=\"%s\"} %d\n", report.links[i].name,
+                report.links[i].alive);
+    metric(out, "chart_agent_overlay_link_failures_total", "counter", "Times an overlay link failed");
+    for (size_t i = 0; i < report.n_links; i++)
+        fprintf(out, "chart_agent_overlay_link_failures_total{link=\"%s\"} %" PRIu64 "\n", report.links[i].name,
+                report.links[i].failures);
+    metric(out, "chart_agent_overlay_link_round_trip_seconds", "gauge", "Smoothed round-trip time of probes");
+    for (size_t i = 0; i < report.n_links; i++)
+        fprintf(out, "chart_agent_overlay_link_round_trip_seconds{link=\"%s\"} %g\n", report.links[i].name,
+                report.links[i].rtt_us / 1e6);
+    metric(out, "chart_agent_overlay_packets_total", "counter", "Packets of the overlay by what was done with them");
+    fprintf(out, "chart_agent_overlay_packets_total{what=\"entered\"} %" PRIu64 "\n", (uint64_t)report.counted.entered);
+    fprintf(out, "chart_agent_overlay_packets_total{what=\"transit\"} %" PRIu64 "\n", (uint64_t)report.counted.transit);
+    fprintf(out, "chart_agent_overlay_packets_total{what=\"left\"} %" PRIu64 "\n", (uint64_t)report.counted.left);
+    fprintf(out, "chart_agent_overlay_packets_total{what=\"detour\"} %" PRIu64 "\n", (uint64_t)report.counted.detours);
+    fprintf(out, "chart_agent_overlay_packets_total{what=\"refused\"} %" PRIu64 "\n",
+            (uint64_t)(report.counted.strangers + report.counted.bad_probes));
+}
+
 static void render(FILE *out, void *context) {
     const struct node *node = context;
     struct decide_counts counts = decide_counts(node->decide);
@@ -170,6 +199,7 @@ static void render(FILE *out, void *context) {
     render_refused_signals(out);
     authority_render(out);
     render_links(out, node);
+    render_overlay(out, node);
     if (node->streams)
         render_streams(out, node);
 }

@@ -413,7 +413,8 @@ int overlay_program_probe(const struct overlay_program *program, uint32_t neighb
                                        .probe = {.version = CHART_OVERLAY_PROBE_VERSION,
                                                  .kind = CHART_OVERLAY_PROBE,
                                                  .neighbour = htons((uint16_t)neighbour)}};
-    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = &frame, .data_size_in = sizeof(frame), .repeat = 1);
+    struct bpf_test_run_opts options = {
+        .sz = sizeof(options), .data_in = &frame, .data_size_in = sizeof(frame), .repeat = 1};
     int error = bpf_prog_test_run_opts(bpf_program__fd(program->skeleton->progs.overlay_probe), &options);
 
     if (error)

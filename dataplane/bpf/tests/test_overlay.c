@@ -19,6 +19,7 @@
 
 #include "overlay.skel.h"
 #include "overlay_maps.h"
+#include "qos_types.h"
 
 #define LOOPBACK 1
 #define DEVICE 77
@@ -411,7 +412,7 @@ static void the_rest_goes_to_the_device(void **state) {
     assert_int_equal(counters().relayed, 0);
 }
 
-static void sensors_and_outer_packets_keep_the_kernels_routes(void **state) {
+static void sensors_signals_and_outer_packets_keep_the_kernels_routes(void **state) {
     (void)state;
     ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
     put_u16(36, SENSOR_PORT);
@@ -419,6 +420,12 @@ static void sensors_and_outer_packets_keep_the_kernels_routes(void **state) {
     ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
     put_u16(34, SENSOR_PORT);
     assert_int_equal(run(skeleton->progs.overlay_originate), NEXT);
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    put_u16(34, CHART_SHIM_PORT);
+    assert_int_equal(enter(), NEXT);
+    ipv4("10.3.7.7", IPPROTO_TCP, 100, true);
+    packet[14] = 0x47;
+    assert_int_equal(enter(), NEXT);
     /* Somebody states a neighbour's address on the link as his own. */
     own("10.1.2.2", 32, OWNER);
     ipv4("10.1.2.2", IPPROTO_UDP, 100, true);
@@ -477,7 +484,7 @@ int main(void) {
         cmocka_unit_test_setup(what_passes_through_gets_new_outer_addresses, set_up),
         cmocka_unit_test_setup(it_goes_back_only_when_nobody_else_is_left, set_up),
         cmocka_unit_test_setup(the_rest_goes_to_the_device, set_up),
-        cmocka_unit_test_setup(sensors_and_outer_packets_keep_the_kernels_routes, set_up),
+        cmocka_unit_test_setup(sensors_signals_and_outer_packets_keep_the_kernels_routes, set_up),
         cmocka_unit_test_setup(ipv6_enters_and_is_answered_too, set_up),
     };
     skeleton = chart_overlay__open_and_load();

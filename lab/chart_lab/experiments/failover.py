@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from chart.common.processes import end_process
-from chart_lab import frr, numbered_datagrams, overlay, topology
+from chart_lab import frr, numbered_datagrams, topology
 from chart_lab.errors import LabError
-from chart_lab.experiments import agents
+from chart_lab.experiments import agents, overlay_nodes
 from chart_lab.experiments.failover_judge import (
     BFD,
     CARRIER,
@@ -54,6 +54,7 @@ CONNECTION_MBIT = 0.2
 WARM_UP_S = 15.0
 BACK_TIMEOUT_S = 120.0
 BACK_LOOK_S = 0.2
+COMMAND_LIMIT_S = 10.0
 # Packets on the northern way in one look that show that the stream is back; probes alone are fewer.
 BACK_PACKETS = 120
 SILENT_KINDS: Mapping[str, Direction] = {"both": "both", "forward": "forward", "reverse": "reverse"}
@@ -98,13 +99,13 @@ def ways(base: Topology, loss: float) -> Topology:
 
 @contextlib.contextmanager
 def _overlay(lab: Lab) -> Iterator[None]:
-    files = overlay.write(lab, OWNED)
+    files = overlay_nodes.write(lab, OWNED)
     with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
         yield
 
 
 def routed_by(lab: Lab, scheme: str) -> AbstractContextManager[None]:
-    """The scheme at work in a lab."""
+    """The scheme in a lab, while the block runs."""
     if scheme == OVERLAY:
         return _overlay(lab)
     return frr.routing(
@@ -160,10 +161,14 @@ class Connections:
 
 
 def set_carrier(lab: Lab, link: str, state: str) -> None:
-    """Both ends of a link, up or down."""
+    """Both ends of a link, up or down, as nearly at once as two commands can be: a cable has one carrier."""
     left, right = link.split("-")
-    for node, other in ((left, right), (right, left)):
-        lab.exec(node, ["ip", "link", "set", f"to-{other}", state])
+    commands = [
+        lab.popen(node, ["ip", "link", "set", f"to-{other}", state], stdout=None)
+        for node, other in ((left, right), (right, left))
+    ]
+    if any(command.wait(COMMAND_LIMIT_S) for command in commands):
+        raise LabError(f"the interfaces of {link} cannot be set {state}")
 
 
 def cut_and_mend(lab: Lab, kind: str, link: str, hold_s: float) -> float:

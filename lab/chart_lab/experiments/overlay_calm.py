@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from chart.common.processes import end_process
-from chart_lab import overlay, topology
-from chart_lab.experiments import agents
+from chart_lab import topology
+from chart_lab.experiments import agents, overlay_nodes
 from chart_lab.experiments.failover import OWNED
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, temporary_lab
 from chart_lab.network import Lab
@@ -60,7 +60,7 @@ def lossy(base: Topology) -> Topology:
 
 
 def told(lab: Lab, node: str) -> list[dict[str, Any]]:
-    """What a node's agent says of its overlay links."""
+    """Overlay links as a node's agent reports them."""
     status: dict[str, Any] = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
     links: list[dict[str, Any]] = status["overlay"]["links"]
     return links
@@ -88,9 +88,9 @@ def run(settings: Settings, report: Report) -> Outcome:
     counted: dict[bool, int] = {}
     details: list[Link] = []
     with temporary_lab(lossy(topology.load("two-path")), settings.seed) as lab:
-        files = overlay.write(lab, OWNED)
+        files = overlay_nodes.write(lab, OWNED)
         with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
-            overlay.await_alive(lab, OWNED)
+            overlay_nodes.await_alive(lab, OWNED)
             time.sleep(WARM_UP_S)
             for half, on in enumerate((False, True)):
                 before = failures(lab)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from chart_lab import overlay, topology
+from chart_lab import topology
 from chart_lab.errors import NoisyMachineError
-from chart_lab.experiments import agents, noise
+from chart_lab.experiments import agents, noise, overlay_nodes
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, interleaved, temporary_lab
 from chart_lab.experiments.tunnel_throughput import client, goodput, iperf_server
 from chart_lab.network import Lab
@@ -69,9 +69,9 @@ def through(lab: Lab, way: str, wanted: Topology) -> Iterator[None]:
     if way == ROUTED:
         yield
         return
-    files = overlay.write(lab, OWNED, wanted)
+    files = overlay_nodes.write(lab, OWNED, wanted)
     with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
-        overlay.await_alive(lab, OWNED)
+        overlay_nodes.await_alive(lab, OWNED)
         yield
 
 

@@ -52,7 +52,8 @@ def test_the_shorter_way_is_first_and_every_table_has_the_other() -> None:
     ],
 )
 def test_a_link_that_fails_comes_last_everywhere(reported: dict[str, list[str]]) -> None:
-    tables = path_tables(nodes(), links(), states(**reported), 1)
+    heard = states(down=reported.get("down", []), dead=reported.get("dead", []))
+    tables = path_tables(nodes(), links(), heard, 1)
     assert hops(tables["ingress"])["egress"] == ["ingress:to-south", "ingress:to-north"]
     assert hops(tables["north"])["egress"] == ["north:to-ingress", "north:to-egress"]
     # It stays a link: its probes tell when it is back.
