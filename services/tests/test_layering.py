@@ -29,7 +29,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 # What a decision may use of chart.common: plain functions and the words of a refusal.
-PURE = {"leases", "ownership", "rpc_errors", "units"}
+PURE = {"leases", "overlay_routes", "ownership", "rpc_errors", "units"}
 # Packages and modules that do I/O, read a clock or wait.
 IMPURE = {
     "asyncio", "confluent_kafka", "grpc", "httpx", "prometheus_client", "psycopg", "psycopg_pool", "random", "socket",
