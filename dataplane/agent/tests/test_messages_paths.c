@@ -122,7 +122,13 @@ static void what_cannot_be_meant_is_refused_whole(void **state) {
     struct heard heard = {0};
     struct stated stated;
 
+    static const uint8_t garbage[] = {0xff, 0xff, 0xff};
+    const struct messages_intake intake = {.node = "alpha", .path_table = on_table, .context = &heard};
+    const struct streams_record unreadable = {
+        .topic = STREAMS_PATH_TABLE, .key = "alpha", .value = garbage, .length = sizeof(garbage)};
+
     (void)state;
+    assert_int_equal(messages_take(&intake, &unreadable), -EBADMSG);
     for (int fault = 0; fault < 7; fault++) {
         state_table(&stated);
         if (fault == 0)

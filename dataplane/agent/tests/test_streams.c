@@ -428,10 +428,11 @@ static void policies_and_garbage(void **state) {
     assert_int_equal(take(seen, STREAMS_POLICY, "default", &policy.base), 1);
     assert_int_equal(decide_mode(seen->decide), DECIDE_MODE_OBSERVE);
     assert_int_equal(take(seen, STREAMS_POLICY, "default", NULL), 0);
+    /* Path tables of other nodes are not read; what is garbage under the own key: test_messages_paths. */
     for (int topic = STREAMS_POLICY; topic < STREAMS_IN_COUNT; topic++) {
         record.topic = (enum streams_in)topic;
         on_record(&record, seen);
-        assert_int_equal(seen->last_take, -EBADMSG);
+        assert_int_equal(seen->last_take, topic == STREAMS_PATH_TABLE ? 0 : -EBADMSG);
     }
 }
 
