@@ -199,6 +199,10 @@ def test_a_file_that_changes_is_followed_and_one_that_is_wrong_is_not(overlaid: 
     ]
     file.write_text(json.dumps({"links": links, "owners": owners}))
     poll(lambda: [one["name"] for one in told(overlaid, "ingress")["links"]] == ["south"], limit_s=5.0)
+    # North's file still has the link: answers take it until its probes tell that ingress does not.
+    poll(
+        lambda: {one["name"]: one["alive"] for one in told(overlaid, "north")["links"]}["ingress"] is False, limit_s=5.0
+    )
     before = told(overlaid, "south")["transit_packets"]
     assert ping(overlaid) == 10
     assert told(overlaid, "south")["transit_packets"] >= before + 10
