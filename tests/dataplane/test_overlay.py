@@ -130,6 +130,14 @@ def test_large_packets_are_answered_or_cut_to_size(overlaid: Lab) -> None:
     assert told(overlaid, "ingress")["mtu"] == 1450
 
 
+def test_marks_of_packets_stand_outside_too(overlaid: Lab) -> None:
+    """DSCP EF and ECN-capable, entering and passing through."""
+    marked = [*echo(overlaid)[:-1], "-Q", "0xba", overlaid.address("destination")]
+    expression = f"udp port {PORT} and ip[1] = 0xba"
+    assert captured(overlaid, "ingress", "to-north", expression, marked) == 10
+    assert captured(overlaid, "egress", "to-north", expression, marked) == 10
+
+
 def test_off_returns_packets_to_the_kernels_routes(overlaid: Lab) -> None:
     for node in OWNED:
         overlaid.exec(node, [*agents.command(overlaid, node), "--off"])

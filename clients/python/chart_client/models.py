@@ -8,16 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from chart_client.model import Model as Model
+from chart_client.overlay_models import OverlayMembership, OverlayState
 
 ServiceType = Literal["available", "guaranteed", "maximum", "variable"]
 EnforcementMode = Literal["off", "observe", "enforce"]
-
-
-class Model(BaseModel):
-    """Base of all answers."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class EgressLink(Model):
@@ -208,7 +205,7 @@ class FoundPath(Model):
     delay_us: int | None = None
     # "routed", "partly-routed" (`silent_nodes` report no route) or "computed".
     source: str = "computed"
-    silent_nodes: list[str] = []
+    silent_nodes: list[str] = Field(default_factory=list)
     # Packets may take any of several equal-cost ways.
     branches: bool = False
 
@@ -274,29 +271,6 @@ class NodeRoom(Model):
     total: int
 
 
-class OverlayLinkState(Model):
-    """An overlay link as its node sees it."""
-
-    link_id: str
-    alive: bool
-    rtt_ms: float
-    exchange_loss: float
-    failures: int
-    forwarded_packets: int
-    forwarded_bytes: int
-
-
-class OverlayState(Model):
-    """Packets of the overlay at a node, and its overlay links."""
-
-    links: list[OverlayLinkState]
-    entered_packets: int
-    transit_packets: int
-    left_packets: int
-    detour_packets: int
-    refused_packets: int
-
-
 class NodeState(Model):
     """State that a node's agent reported."""
 
@@ -339,26 +313,19 @@ class TunnelEnd(Model):
     address: str
     port: int = 7400
     peer_node: str
-    classes: list[TunnelEndClass] = []
+    classes: list[TunnelEndClass] = Field(default_factory=list)
     period_ms: int | None = None
     congestion: str | None = None
-    prefixes: list[str] = []
-    applications: list[TunnelEndApplication] = []
+    prefixes: list[str] = Field(default_factory=list)
+    applications: list[TunnelEndApplication] = Field(default_factory=list)
 
 
 class ProxiedTraffic(Model):
     """TCP connections that a node's proxy takes; without interfaces: none."""
 
-    interfaces: list[str] = []
-    prefixes: list[str] = []
+    interfaces: list[str] = Field(default_factory=list)
+    prefixes: list[str] = Field(default_factory=list)
     mode: Literal["same-ports", "new-ports"] = "same-ports"
-
-
-class OverlayMembership(Model):
-    """A node's part in the overlay, and the networks behind it besides its own addresses."""
-
-    member: bool = False
-    prefixes: list[str] = []
 
 
 class Node(Model):
@@ -371,8 +338,8 @@ class Node(Model):
     sensor_pod_target: str
     tags: dict[str, str]
     map_position: MapPosition | None = None
-    edges: list[NodeEdge] = []
-    tunnel_ends: list[TunnelEnd] = []
+    edges: list[NodeEdge] = Field(default_factory=list)
+    tunnel_ends: list[TunnelEnd] = Field(default_factory=list)
     proxied_traffic: ProxiedTraffic = ProxiedTraffic()
     overlay: OverlayMembership = OverlayMembership()
     state: NodeState | None = None
@@ -451,7 +418,7 @@ class Policy(Model):
     enforcement: str | None
     link_controller: str | None
     max_guaranteed_bps: int | None
-    customer_weights: dict[str, int] = {}
+    customer_weights: dict[str, int] = Field(default_factory=dict)
     default_congestion: str = ""
     ipfix_collector: str = ""
     quick_start_request_bps: int | None = None

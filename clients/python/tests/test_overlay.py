@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from chart_client.cli import build
 from chart_client.commands.overlay import rows_of
-from chart_client.models import Node, NodeState, OverlayLinkState, OverlayMembership, OverlayState
+from chart_client.models import Node, NodeState
+from chart_client.overlay_models import OverlayLinkState, OverlayMembership, OverlayState
 from chart_client.registry.node_ends import FieldError, overlay
 from support.gateway_thread import Running
 

@@ -201,11 +201,15 @@ static const char *source(const struct state *state) {
     return file ? file : "the streams";
 }
 
-static void complain(struct state *state, const char *what) {
+static void complain(struct state *state, const char *what, const char *consequence) {
     snprintf(state->error, sizeof(state->error), "%s", what);
     if (!state->complained)
-        log_error("overlay (%s): %s; what was known before stays", source(state), what);
+        log_error("overlay table of %s: %s; %s", source(state), what, consequence);
     state->complained = true;
+}
+
+static void refuse(struct state *state, const char *what) {
+    complain(state, what, "what was known before stays");
 }
 
 /* Follow a table from now on; it is taken over. */
@@ -217,7 +221,7 @@ static void adopt(struct state *state, struct overlay_table *fresh) {
     state->error[0] = '\0';
     status = follow(state);
     if (status)
-        complain(state, explain(status));
+        complain(state, explain(status), "packets may take the kernel's routes");
     else
         log_info("overlay table of %s: %zu links, %zu owners", source(state), fresh->n_links, fresh->n_owners);
 }
@@ -229,7 +233,7 @@ static void take(struct state *state, const char *text, size_t length) {
 
     state->complained = false;
     if (status)
-        complain(state, status == -ENOMEM ? "no memory" : error);
+        refuse(state, status == -ENOMEM ? "no memory" : error);
     else
         adopt(state, &fresh);
 }
@@ -241,7 +245,7 @@ static void look(void *context) {
     int status = state->watched.path ? watched_file_look(&state->watched, &text, &length) : 0;
 
     if (status < 0)
-        complain(state, watched_file_error(status));
+        refuse(state, watched_file_error(status));
     else if (status > 0)
         take(state, text, length);
     free(text);
@@ -368,7 +372,7 @@ void overlay_follow(const struct agent *agent, struct overlay_table *table, uint
     char *text;
     int error;
 
-    if (!state || agent_options(agent)->overlay_file || (!table->n_links && !state->program)) {
+    if (!state || agent_options(agent)->overlay_file || (!table->n_links && !state->table.n_links)) {
         overlay_table_free(table);
         return;
     }
@@ -401,7 +405,7 @@ static void switched_off(void *context, bool off) {
     state->off = off;
     error = follow(state);
     if (error)
-        complain(state, explain(error));
+        complain(state, explain(error), "packets may take the kernel's routes");
 }
 
 static struct overlay_link_report link_report(const struct state *state, size_t place) {

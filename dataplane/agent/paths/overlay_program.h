@@ -8,7 +8,6 @@
 #include "core/strmap.h"
 #include "paths/overlay_table.h"
 
-struct chart_overlay;
 struct overlay_program;
 
 /* Load the program. 0 or a negative errno. */
