@@ -7,9 +7,15 @@
  *
  * overlay_receive: on the ingress of the VXLAN device. Passes on, hands over what is for this node, and reflects
  * neighbours' probes. overlay_send: on its egress; takes packets of this node that no other route than that into the
- * device was left for. overlay_probe: sends a probe, when the agent says so.
+ * device was left for. overlay_probe and overlay_probe_path: send a probe to a neighbour, or along a path, when the
+ * agent says so.
+ *
+ * Where several paths lead to an owner, a flow takes the best for its class with its first packet and keeps it; it
+ * moves when the path fails or the agent says that flows leave it (section III: flow-state-aware routing).
  */
+#include "overlay_flows.bpf.h"
 #include "overlay_packet.bpf.h"
+#include "overlay_state.bpf.h"
 #include "overlay_too_big.bpf.h"
 #include "qos_types.h"
 
@@ -32,108 +38,17 @@ char LICENSE[] SEC("license") = "GPL";
 #define NOT_TAKEN -2
 #define ADMITTED -3
 
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct chart_overlay_config);
-} overlay_config SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
-    __uint(max_entries, CHART_OVERLAY_PREFIXES_MAX);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, struct chart_overlay_prefix);
-    __type(value, __u32);
-} overlay_owners SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, CHART_OVERLAY_PATHS_MAX);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, struct chart_overlay_path_key);
-    __type(value, struct chart_overlay_path);
-} overlay_paths SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, CHART_OVERLAY_NEIGHBOURS_MAX);
-    __type(key, __u32);
-    __type(value, struct chart_overlay_neighbour);
-} overlay_neighbours SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, CHART_OVERLAY_NEIGHBOURS_MAX);
-    __type(key, struct chart_overlay_remote);
-    __type(value, __u32);
-} overlay_remotes SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, CHART_OVERLAY_NEIGHBOURS_MAX);
-    __uint(map_flags, BPF_F_MMAPABLE);
-    __type(key, __u32);
-    __type(value, struct chart_overlay_liveness);
-} overlay_liveness SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, CHART_OVERLAY_INTERFACES_MAX);
-    __type(key, __u32);
-    /* Octets in front of the IP header. */
-    __type(value, __u32);
-} overlay_interfaces SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct chart_overlay_counters);
-} overlay_counters SEC(".maps");
-
-#define COUNT(field)                                                                                                   \
-    do {                                                                                                               \
-        __u32 first = 0;                                                                                               \
-        struct chart_overlay_counters *counters = bpf_map_lookup_elem(&overlay_counters, &first);                      \
-        if (counters)                                                                                                  \
-            __sync_fetch_and_add(&counters->field, 1);                                                                 \
-    } while (0)
-
-static __always_inline const struct chart_overlay_config *configuration(void) {
-    __u32 zero = 0;
-    const struct chart_overlay_config *config = bpf_map_lookup_elem(&overlay_config, &zero);
-    return config && config->ifindex ? config : NULL;
-}
-
-/* 0: nobody's. */
-static __always_inline __u32 find_owner(const __u32 destination[4]) {
-    struct chart_overlay_prefix prefix = {.bits = 128};
-    __builtin_memcpy(prefix.address, destination, sizeof(prefix.address));
-    const __u32 *owner = bpf_map_lookup_elem(&overlay_owners, &prefix);
-    return owner ? *owner : 0;
-}
-
-/* The first time that somebody sees a neighbour stale ends its being usable: answers that come again do not bring it
- * back before the agent has seen enough of them. */
-static __always_inline bool alive(__u32 neighbour) {
-    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
-    if (!liveness || !*(volatile __u32 *)&liveness->usable)
-        return false;
-    if (liveness->sent - liveness->answered <= liveness->allowed ||
-        bpf_ktime_get_ns() - liveness->answered_sent_ns <= liveness->patience_ns)
-        return true;
-    *(volatile __u32 *)&liveness->usable = 0;
-    return false;
-}
-
 /* The neighbour that a packet for this owner goes to; 0: none is known. Back to where it came from only when nobody
- * else is left, and the first stays when nobody at all answers. */
-static __always_inline __u32 pick(__u32 owner, __u32 colour, __u32 arrived_from) {
+ * else is left, and the first stays when nobody at all answers. `route`: the VNI's bits of colour and strictness; a
+ * strict packet goes to the first or nowhere. */
+static __always_inline __u32 pick(__u32 owner, __u32 route, __u32 arrived_from) {
+    __u32 colour = route & (CHART_OVERLAY_COLOURS - 1);
     struct chart_overlay_path_key key = {.owner = owner, .colour = colour};
     const struct chart_overlay_path *path = bpf_map_lookup_elem(&overlay_paths, &key);
     __u32 first = 0;
     bool back = false;
+    if (route & CHART_OVERLAY_STRICT)
+        return path && alive(path->hops[0]) ? path->hops[0] : 0;
     if (!path && colour) {
         key.colour = 0;
         path = bpf_map_lookup_elem(&overlay_paths, &key);
@@ -187,13 +102,11 @@ static __always_inline void write_ethernet(struct __sk_buff *skb, __be16 protoco
 
 /* Give a packet with an Ethernet header to a neighbour. Whether that is possible. */
 static __always_inline bool dispatch(struct __sk_buff *skb, __u32 neighbour, __u32 vni, __u8 traffic_class) {
-    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
-    if (!liveness || !address_outer(skb, neighbour, vni, traffic_class)) {
+    if (!address_outer(skb, neighbour, vni, traffic_class)) {
         COUNT(faults);
         return false;
     }
-    __sync_fetch_and_add(&liveness->forwarded_packets, 1);
-    __sync_fetch_and_add(&liveness->forwarded_bytes, skb->len - ETH_HLEN);
+    account(neighbour, skb->len - ETH_HLEN);
     return true;
 }
 
@@ -229,11 +142,17 @@ static __always_inline int transmit(struct __sk_buff *skb, __u32 link_header_byt
     return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
 }
 
+/* Where a packet that enters goes. */
+struct entrance {
+    __u32 neighbour;
+    __u32 vni;
+};
+
 /* Find the neighbour for a packet that is to enter here and make the packet fit. The verdict when it is not to go on:
  * NOT_TAKEN, or where its sender's answer goes. `forwarded`: it came from outside. */
 static __always_inline int admit(struct __sk_buff *skb, const struct chart_overlay_config *config,
-                                 const struct overlay_packet *packet, bool forwarded, __u32 *ret_neighbour) {
-    __u32 ifindex = skb->ifindex, owner = find_owner(packet->destination);
+                                 const struct overlay_packet *packet, bool forwarded, struct entrance *ret) {
+    __u32 ifindex = skb->ifindex, owner = find_owner(packet->destination), number, class, colour;
     struct chart_overlay_remote outer;
     /* The last hop of what is passed on is the kernel's to refuse. */
     if (!owner || owner == CHART_OVERLAY_SELF || (forwarded && packet->hops_left <= 1))
@@ -245,8 +164,11 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     /* Signals are for the elements on the kernel's path. */
     if (packet->options || overlay_has_port(skb, packet, CHART_SHIM_PORT))
         return NOT_TAKEN;
-    *ret_neighbour = pick(owner, 0, 0);
-    if (!*ret_neighbour) {
+    class = class_of(packet->traffic_class);
+    colour = colour_of(skb, packet, owner, class, &number);
+    ret->neighbour = pick(owner, colour, 0);
+    ret->vni = class << CHART_OVERLAY_CLASS_SHIFT | colour;
+    if (!ret->neighbour) {
         COUNT(no_path);
         return NOT_TAKEN;
     }
@@ -261,6 +183,8 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
         return bpf_redirect(ifindex, forwarded ? 0 : BPF_F_INGRESS);
     }
     COUNT(entered);
+    if (number)
+        account(number, packet->bytes);
     return ADMITTED;
 }
 
@@ -270,7 +194,6 @@ static __always_inline int relay(struct __sk_buff *skb, const struct chart_overl
                                  const struct overlay_packet *outer) {
     __u32 at = outer->link_header_bytes + IPV4_BYTES, owner, next;
     const struct chart_overlay_neighbour *to;
-    struct chart_overlay_liveness *liveness;
     struct chart_overlay_remote remote;
     struct overlay_packet inner = {};
     struct vxlan_headers headers;
@@ -287,11 +210,10 @@ static __always_inline int relay(struct __sk_buff *skb, const struct chart_overl
         return NOT_TAKEN;
     owner = find_owner(inner.destination);
     next = owner && owner != CHART_OVERLAY_SELF
-               ? pick(owner, bpf_ntohl(headers.vni) >> 8 & (CHART_OVERLAY_COLOURS - 1), *from)
+               ? pick(owner, bpf_ntohl(headers.vni) >> 8 & CHART_OVERLAY_ROUTE_BITS, *from)
                : 0;
     to = bpf_map_lookup_elem(&overlay_neighbours, &next);
-    liveness = bpf_map_lookup_elem(&overlay_liveness, &next);
-    if (!next || !to || !liveness || !goes_directly(to, overlay_sent_bytes(skb, &inner) + OUTER_BYTES))
+    if (!next || !to || !goes_directly(to, overlay_sent_bytes(skb, &inner) + OUTER_BYTES))
         return NOT_TAKEN;
     overlay_spend_hop(skb, &inner);
     addresses[0] = to->local[3];
@@ -300,8 +222,7 @@ static __always_inline int relay(struct __sk_buff *skb, const struct chart_overl
     bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check), outer->source[3], addresses[0], sizeof(__be32));
     bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check), outer->destination[3], addresses[1], sizeof(__be32));
     bpf_skb_store_bytes(skb, at + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0);
-    __sync_fetch_and_add(&liveness->forwarded_packets, 1);
-    __sync_fetch_and_add(&liveness->forwarded_bytes, inner.bytes);
+    account(next, inner.bytes);
     COUNT(transit);
     COUNT(relayed);
     return transmit(skb, outer->link_header_bytes, to);
@@ -310,13 +231,14 @@ static __always_inline int relay(struct __sk_buff *skb, const struct chart_overl
 /* Take a packet into the overlay that another interface has. */
 static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
     const struct chart_overlay_config *config = configuration();
-    __u32 ifindex = skb->ifindex, neighbour = 0;
+    __u32 ifindex = skb->ifindex;
     struct overlay_packet packet = {};
+    struct entrance to = {};
     const __u32 *link_header_bytes = bpf_map_lookup_elem(&overlay_interfaces, &ifindex);
     int verdict;
     if (!config || !link_header_bytes || !overlay_read_packet(skb, *link_header_bytes, skb->protocol, &packet))
         return TCX_NEXT;
-    verdict = admit(skb, config, &packet, forwarded, &neighbour);
+    verdict = admit(skb, config, &packet, forwarded, &to);
     if (verdict == NOT_TAKEN && forwarded)
         verdict = relay(skb, config, &packet);
     if (verdict != ADMITTED)
@@ -328,7 +250,7 @@ static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
         return TCX_DROP;
     }
     write_ethernet(skb, skb->protocol);
-    return dispatch(skb, neighbour, 0, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
+    return dispatch(skb, to.neighbour, to.vni, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
 }
 
 SEC("tc")
@@ -372,11 +294,11 @@ static __always_inline void smooth(struct chart_overlay_liveness *liveness, __u6
 
 /* An answer to one of this node's probes. Whether it is one. */
 static __always_inline bool take_answer(const struct chart_overlay_config *config,
-                                        const struct chart_overlay_probe *probe, __u32 neighbour) {
-    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
+                                        const struct chart_overlay_probe *probe, __u32 number) {
+    struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &number);
     __u64 sequence = bpf_be64_to_cpu(probe->sequence), now_ns = bpf_ktime_get_ns();
     __u64 sent_ns = bpf_be64_to_cpu(probe->sent_ns);
-    if (!liveness || bpf_ntohs(probe->neighbour) != neighbour || bpf_be64_to_cpu(probe->session) != config->session ||
+    if (!liveness || bpf_ntohs(probe->number) != number || bpf_be64_to_cpu(probe->session) != config->session ||
         !sequence || sequence > liveness->sent || sent_ns > now_ns)
         return false;
     __sync_fetch_and_add(&liveness->answers, 1);
@@ -411,11 +333,63 @@ bad:
     return TCX_DROP;
 }
 
+/* What a packet to one of this node's addresses says if it is a path's probe; 0: it is none. Where it stands. */
+static __always_inline __u32 find_path_probe(struct __sk_buff *skb, const struct chart_overlay_config *config,
+                                             const struct overlay_packet *packet, struct chart_overlay_probe *ret) {
+    __u32 at = packet->link_header_bytes + packet->transport;
+    struct udphdr udp;
+    if (packet->protocol != IPPROTO_UDP || !packet->transport || bpf_skb_load_bytes(skb, at, &udp, sizeof(udp)) ||
+        udp.dest != bpf_htons(config->port) || udp.source != udp.dest)
+        return 0;
+    at += sizeof(udp);
+    if (bpf_skb_load_bytes(skb, at, ret, sizeof(*ret)) || ret->version != CHART_OVERLAY_PROBE_VERSION ||
+        (ret->kind != CHART_OVERLAY_PATH_PROBE && ret->kind != CHART_OVERLAY_PATH_ANSWER))
+        return 0;
+    return at;
+}
+
+static __always_inline __u32 path_route(const struct chart_overlay_probe *probe) {
+    return (bpf_ntohl(probe->colour) & (CHART_OVERLAY_COLOURS - 1)) | CHART_OVERLAY_STRICT;
+}
+
+/* Source and destination change places, which leaves every checksum as it is. */
+static __always_inline void turn_round(struct __sk_buff *skb, const struct overlay_packet *packet) {
+    __u32 at = packet->link_header_bytes;
+    if (packet->ipv6) {
+        bpf_skb_store_bytes(skb, at + offsetof(struct ipv6hdr, saddr), packet->destination, 16, 0);
+        bpf_skb_store_bytes(skb, at + offsetof(struct ipv6hdr, daddr), packet->source, 16, 0);
+    } else {
+        bpf_skb_store_bytes(skb, at + offsetof(struct iphdr, saddr), &packet->destination[3], 4, 0);
+        bpf_skb_store_bytes(skb, at + offsetof(struct iphdr, daddr), &packet->source[3], 4, 0);
+    }
+}
+
+/* A path's probe goes back by the same colour. */
+static __always_inline int take_path_probe(struct __sk_buff *skb, const struct chart_overlay_config *config,
+                                           const struct overlay_packet *packet, const struct chart_overlay_probe *probe,
+                                           __u32 at) {
+    __u32 number = bpf_ntohs(probe->number), route = path_route(probe);
+    __u32 owner = find_owner(packet->source), neighbour;
+    __u8 kind = CHART_OVERLAY_PATH_ANSWER;
+    if (probe->kind == CHART_OVERLAY_PATH_ANSWER) {
+        if (number < CHART_OVERLAY_NEIGHBOURS_MAX || !take_answer(config, probe, number))
+            COUNT(bad_probes);
+        return TCX_DROP;
+    }
+    neighbour = owner && owner != CHART_OVERLAY_SELF ? pick(owner, route, 0) : 0;
+    if (!neighbour)
+        return TCX_DROP;
+    turn_round(skb, packet);
+    bpf_skb_store_bytes(skb, at + offsetof(struct chart_overlay_probe, kind), &kind, sizeof(kind), 0);
+    return dispatch(skb, neighbour, route, packet->traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
+}
+
 SEC("tc")
 int overlay_receive(struct __sk_buff *skb) {
     const struct chart_overlay_config *config = configuration();
     struct overlay_packet packet = {};
-    __u32 vni = 0, neighbour, next, owner;
+    struct chart_overlay_probe probe;
+    __u32 vni = 0, neighbour, next, owner, probe_at;
     if (!config)
         return TCX_DROP;
     neighbour = find_neighbour(skb, &vni);
@@ -430,7 +404,11 @@ int overlay_receive(struct __sk_buff *skb) {
         return TCX_DROP;
     }
     owner = find_owner(packet.destination);
-    next = owner && owner != CHART_OVERLAY_SELF ? pick(owner, vni & (CHART_OVERLAY_COLOURS - 1), neighbour) : 0;
+    if (owner == CHART_OVERLAY_SELF && (probe_at = find_path_probe(skb, config, &packet, &probe)))
+        return take_path_probe(skb, config, &packet, &probe, probe_at);
+    next = owner && owner != CHART_OVERLAY_SELF ? pick(owner, vni & CHART_OVERLAY_ROUTE_BITS, neighbour) : 0;
+    if (!next && vni & CHART_OVERLAY_STRICT)
+        return TCX_DROP;
     if (!next || packet.hops_left <= 1) {
         if (owner == CHART_OVERLAY_SELF)
             COUNT(left);
@@ -444,6 +422,14 @@ int overlay_receive(struct __sk_buff *skb) {
     return dispatch(skb, next, vni, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
 }
 
+/* There is one prober. Counted before it goes: its answer may be faster than this. */
+static __always_inline void number_probe(const struct chart_overlay_config *config,
+                                         struct chart_overlay_liveness *liveness, struct chart_overlay_probe *probe) {
+    probe->session = bpf_cpu_to_be64(config->session);
+    probe->sequence = bpf_cpu_to_be64(++liveness->sent);
+    probe->sent_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());
+}
+
 /* Run by the agent for each probe (BPF_PROG_TEST_RUN, which needs no right to send raw packets). The verdict is the
  * agent's to see: TCX_DROP, nothing was sent. */
 SEC("tc")
@@ -454,17 +440,40 @@ int overlay_probe(struct __sk_buff *skb) {
     __u32 neighbour;
     if (!config || bpf_skb_load_bytes(skb, ETH_HLEN, &probe, sizeof(probe)))
         return TCX_DROP;
-    neighbour = bpf_ntohs(probe.neighbour);
+    neighbour = bpf_ntohs(probe.number);
     liveness = bpf_map_lookup_elem(&overlay_liveness, &neighbour);
     if (!liveness || !address_outer(skb, neighbour, 0, 0))
         return TCX_DROP;
-    probe.session = bpf_cpu_to_be64(config->session);
-    probe.sequence = bpf_cpu_to_be64(liveness->sent + 1);
-    probe.sent_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());
+    number_probe(config, liveness, &probe);
     bpf_skb_store_bytes(skb, ETH_HLEN, &probe, sizeof(probe), 0);
     write_ethernet(skb, bpf_htons(CHART_OVERLAY_PROBE_ETHERTYPE));
-    /* There is one prober. Counted before it goes: its answer may be faster than this. */
-    liveness->sent++;
+    return bpf_clone_redirect(skb, config->ifindex, 0) ? TCX_DROP : TCX_NEXT;
+}
+
+/* The same for a path, from end to end: a whole datagram from an address of this node to one of the owner's. One that
+ * cannot leave is unanswered. */
+SEC("tc")
+int overlay_probe_path(struct __sk_buff *skb) {
+    const struct chart_overlay_config *config = configuration();
+    struct chart_overlay_liveness *liveness;
+    struct overlay_packet packet = {};
+    struct chart_overlay_probe probe;
+    __u32 number, owner, neighbour, route, at;
+    if (!config || !overlay_read_packet(skb, ETH_HLEN, skb->protocol, &packet) ||
+        !(at = find_path_probe(skb, config, &packet, &probe)))
+        return TCX_DROP;
+    number = bpf_ntohs(probe.number);
+    route = path_route(&probe);
+    owner = find_owner(packet.destination);
+    liveness = bpf_map_lookup_elem(&overlay_liveness, &number);
+    neighbour = owner && owner != CHART_OVERLAY_SELF ? pick(owner, route, 0) : 0;
+    if (!liveness)
+        return TCX_DROP;
+    number_probe(config, liveness, &probe);
+    if (!neighbour || !address_outer(skb, neighbour, route, 0))
+        return TCX_DROP;
+    bpf_skb_store_bytes(skb, at, &probe, sizeof(probe), 0);
+    write_ethernet(skb, skb->protocol);
     return bpf_clone_redirect(skb, config->ifindex, 0) ? TCX_DROP : TCX_NEXT;
 }
 
@@ -480,15 +489,15 @@ SEC("tc")
 int overlay_send(struct __sk_buff *skb) {
     const struct chart_overlay_config *config = configuration();
     struct overlay_packet packet = {};
-    __u32 neighbour = 0;
+    struct entrance to = {};
     int verdict;
     if (is_addressed(skb))
         return TCX_NEXT;
     if (!config || !overlay_read_packet(skb, ETH_HLEN, skb->protocol, &packet))
         return TCX_DROP;
-    verdict = admit(skb, config, &packet, false, &neighbour);
+    verdict = admit(skb, config, &packet, false, &to);
     if (verdict != ADMITTED)
         return verdict == NOT_TAKEN ? TCX_DROP : verdict;
     write_ethernet(skb, skb->protocol);
-    return dispatch(skb, neighbour, 0, packet.traffic_class) ? TCX_NEXT : TCX_DROP;
+    return dispatch(skb, to.neighbour, to.vni, packet.traffic_class) ? TCX_NEXT : TCX_DROP;
 }

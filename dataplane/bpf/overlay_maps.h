@@ -20,6 +20,14 @@
 #define CHART_OVERLAY_INTERFACES_MAX 256
 /* The lowest bits of the VNI. */
 #define CHART_OVERLAY_COLOURS 16
+/* The bits above: the class, and that a packet takes its path or none, as the probes of paths do. */
+#define CHART_OVERLAY_CLASS_SHIFT 4
+#define CHART_OVERLAY_STRICT 0x40
+#define CHART_OVERLAY_ROUTE_BITS (CHART_OVERLAY_STRICT | (CHART_OVERLAY_COLOURS - 1))
+/* Neighbours and, from CHART_OVERLAY_NEIGHBOURS_MAX on, paths that flows may choose. */
+#define CHART_OVERLAY_PROBED_MAX 576
+#define CHART_OVERLAY_FLOWS_MAX 32768
+#define CHART_OVERLAY_SLOTS 16
 /* "Local Experimental EtherType 1" (IEEE 802, Guidelines for Use Organizationally Unique Identifier). */
 #define CHART_OVERLAY_PROBE_ETHERTYPE 0x88b5
 #define CHART_OVERLAY_PROBE_VERSION 1
@@ -48,6 +56,14 @@ struct chart_overlay_prefix {
     __u32 address[4];
 };
 
+/* By what flows choose their path: from DSCP (RFC 4594, section 2.3). */
+enum chart_overlay_class {
+    CHART_OVERLAY_VOICE = 0,
+    CHART_OVERLAY_VIDEO = 1,
+    CHART_OVERLAY_DATA = 2,
+    CHART_OVERLAY_CLASSES = 3,
+};
+
 struct chart_overlay_path_key {
     __u32 owner;
     __u32 colour;
@@ -56,6 +72,42 @@ struct chart_overlay_path_key {
 /* Map `overlay_paths` (hash). Writer: the agent. Neighbours in order of preference, 0 behind the last. */
 struct chart_overlay_path {
     __u32 hops[CHART_OVERLAY_HOPS_MAX];
+};
+
+struct chart_overlay_choice_key {
+    __u32 owner;
+    /* enum chart_overlay_class */
+    __u32 class;
+};
+
+/* Map `overlay_choices` (hash): of owners that several paths lead to. Writer: the agent, but `turn`. */
+struct chart_overlay_choice {
+    /* By colour: its place in `overlay_liveness`; 0: not a path that flows may choose. */
+    __u32 numbers[CHART_OVERLAY_COLOURS];
+    /* Colours for new flows, in turn; a colour stands as often as its share of them. */
+    __u8 slots[CHART_OVERLAY_SLOTS];
+    /* All colours, the preferred first: for when none of the slots' is alive. */
+    __u8 order[CHART_OVERLAY_COLOURS];
+    __u32 n_order;
+    /* Bits of colours that flows leave with their next packet. */
+    __u32 left;
+    __u32 turn;
+};
+
+/* Key of `overlay_flows` (LRU hash): a 5-tuple, in network byte order; without ports where the packet has none. */
+struct chart_overlay_flow_key {
+    __u32 source[4];
+    __u32 destination[4];
+    __be16 ports[2];
+    __u32 protocol;
+};
+
+/* The path that a flow took first and keeps. Writer: the program. */
+struct chart_overlay_flow {
+    __u32 owner;
+    __u16 colour;
+    /* enum chart_overlay_class */
+    __u16 class;
 };
 
 /* Map `overlay_neighbours` (array). Writer: the agent. Addresses in network byte order, IPv4 as ::ffff:a.b.c.d. */
@@ -77,9 +129,10 @@ struct chart_overlay_remote {
     __u32 address[4];
 };
 
-/* Map `overlay_liveness` (array). The agent writes `allowed`, `patience_ns` and, besides the program, `usable`; the
- * program the rest. A neighbour has failed when more than `allowed` of the probes that were sent are unanswered, and
- * the last that was answered was sent more than `patience_ns` ago: time that passes without probes proves nothing. */
+/* Map `overlay_liveness` (array), of neighbours and of paths from end to end. The agent writes `allowed`, `patience_ns`
+ * and, besides the program, `usable`; the program the rest. A neighbour has failed when more than `allowed` of the
+ * probes that were sent are unanswered, and the last that was answered was sent more than `patience_ns` ago: time that
+ * passes without probes proves nothing. */
 struct chart_overlay_liveness {
     /* Sequence number of the last probe that was sent, and of the last that was answered. */
     __u64 sent;
@@ -114,6 +167,10 @@ struct chart_overlay_counters {
     /* Another than the first next hop was taken, and the first although none was alive. */
     __u64 detours;
     __u64 all_stale;
+    /* Flows that got a path; that got another because theirs failed, and because another became better. */
+    __u64 flows;
+    __u64 flows_failed_over;
+    __u64 flows_moved;
     /* Answered with "packet too big"; largest segment of a new connection lowered. */
     __u64 too_big;
     __u64 clamped;
@@ -123,17 +180,21 @@ struct chart_overlay_counters {
 enum chart_overlay_probe_kind {
     CHART_OVERLAY_PROBE = 1,
     CHART_OVERLAY_ANSWER = 2,
+    CHART_OVERLAY_PATH_PROBE = 3,
+    CHART_OVERLAY_PATH_ANSWER = 4,
 };
 
 /* What follows the Ethernet header of a probe; integers in network byte order. An answer is the probe with another kind
- * and without padding lost. */
+ * and without padding lost. A path's probe is the payload of a UDP datagram from one owner to the other, to the port of
+ * outer packets: nodes between pass it on as they do all packets of its colour. */
 struct chart_overlay_probe {
     __u8 version;
     /* enum chart_overlay_probe_kind */
     __u8 kind;
-    /* As who sent the probe numbers who answers it. */
-    __be16 neighbour;
-    __be32 unused;
+    /* The neighbour or path, as who sent the probe numbers it. */
+    __be16 number;
+    /* Of a path. */
+    __be32 colour;
     __be64 session;
     __be64 sequence;
     /* CLOCK_MONOTONIC of who sent the probe, nanoseconds. Written by the program. */

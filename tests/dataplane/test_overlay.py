@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from chart_lab import topology
-from chart_lab.experiments import agents, overlay_nodes
+from chart_lab import many_flows, topology
+from chart_lab.experiments import agents, flow_moves, overlay_nodes
 from chart_lab.experiments.failover import OWNED, ways
 from chart_lab.network import Lab
+from chart_lab.topology import Impairment
 from support.waiting import poll
 
 pytestmark = pytest.mark.lab
@@ -214,3 +215,51 @@ def test_a_file_that_changes_is_followed_and_one_that_is_wrong_is_not(overlaid: 
     before = told(overlaid, "south")["transit_packets"]
     assert ping(overlaid) == 10
     assert told(overlaid, "south")["transit_packets"] >= before + 10
+
+
+@pytest.fixture
+def chosen(lab: Lab) -> Iterator[Lab]:
+    """The overlay with paths that flows choose between, all of them alive."""
+    files = overlay_nodes.write(lab, OWNED, choices=2)
+    with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
+        overlay_nodes.await_alive(lab, OWNED)
+        flow_moves.await_good(lab)
+        yield lab
+
+
+def packets_by_path(lab: Lab) -> list[int]:
+    """What flows of `ingress` gave to each path to `egress`, the northern first."""
+    return [int(path["forwarded_packets"]) for path in flow_moves.paths_to(lab, "ingress", "egress")]
+
+
+def test_flows_take_both_paths_and_those_of_a_deaf_node_move(chosen: Lab) -> None:
+    with flow_moves.flows(chosen, 20, 20.0, 100, 0) as file:
+        time.sleep(2.0)
+        shares = packets_by_path(chosen)
+        assert min(shares) > 0.4 * sum(shares)
+        assert told(chosen, "ingress")["flows"] == 20
+        with flow_moves.deaf(chosen, "north"):
+            poll(lambda: told(chosen, "ingress")["flows_failed_over"] == 10, limit_s=5.0)
+            at_s = time.time()
+            time.sleep(1.0)
+            # Nobody told the ingress of it: its neighbour answers, its path does not.
+            assert all(link["alive"] for link in told(chosen, "ingress")["links"])
+            assert [path["alive"] for path in flow_moves.paths_to(chosen, "ingress", "egress")] == [False, True]
+        flow_moves.await_good(chosen)
+        time.sleep(0.5)
+        # They stay where they went.
+        assert told(chosen, "ingress")["flows_failed_over"] == 10
+        arrived = {port for port, sent_s in many_flows.read(file) if sent_s > at_s}
+    assert len(arrived) == 20
+
+
+def test_voice_takes_one_path_and_leaves_it_when_it_loses(chosen: Lab) -> None:
+    with flow_moves.flows(chosen, 20, 20.0, 100, 46 << 2):
+        time.sleep(1.0)
+        north, south = packets_by_path(chosen)
+        assert min(north, south) == 0
+        middle = "north" if north else "south"
+        chosen.impair(f"ingress-{middle}", Impairment(loss=0.05), "both")
+        poll(lambda: told(chosen, "ingress")["flows_moved"] == 20, limit_s=10.0)
+        left = flow_moves.paths_to(chosen, "ingress", "egress")[middle == "south"]["left_by"]
+        assert "voice" in left

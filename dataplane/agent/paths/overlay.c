@@ -19,6 +19,7 @@
 #include "core/watched_file.h"
 #include "grants/datapath.h"
 #include "paths/fallback_routes.h"
+#include "paths/flow_paths.h"
 #include "paths/overlay_device.h"
 #include "paths/overlay_program.h"
 #include "paths/prober.h"
@@ -43,6 +44,7 @@ struct state {
     struct overlay_table table;
     struct overlay_program *program;
     struct prober prober;
+    struct flow_paths flow_paths;
     /* Of this run, by which answers to its probes are known. */
     uint64_t session;
     struct netlink netlink;
@@ -66,11 +68,25 @@ static const struct overlay_link *find_link(const struct state *state, uint32_t 
     return NULL;
 }
 
+static void tell_of_path(struct state *state, uint32_t number, bool up) {
+    unsigned colour;
+    const char *node = flow_paths_name(&state->flow_paths, number, &colour);
+
+    if (up)
+        log_info("path %u to %s answers probes: flows may take it", colour, node);
+    else
+        log_warning("path %u to %s does not answer probes: its flows take another", colour, node);
+}
+
 static void on_change(void *context, uint32_t neighbour, bool up) {
     struct state *state = context;
     const struct overlay_link *link = find_link(state, neighbour);
 
     state->changes++;
+    if (neighbour >= CHART_OVERLAY_NEIGHBOURS_MAX) {
+        tell_of_path(state, neighbour, up);
+        return;
+    }
     if (up)
         log_info("overlay link to %s answers probes: it is used", link ? link->name : "?");
     else
@@ -110,6 +126,13 @@ static void attach(struct state *state) {
     if_freenameindex(interfaces);
     overlay_program_renew(state->program, &state->table);
     (void)overlay_program_attach(state->program, found, n);
+}
+
+static void on_path_look(void *context) {
+    struct state *state = context;
+
+    if (state->device)
+        flow_paths_look(&state->flow_paths, state->program, &state->prober);
 }
 
 static void on_second(void *context) {
@@ -180,7 +203,8 @@ static int follow(struct state *state) {
     if (refused)
         log_warning("%zu routes into the overlay were refused: packets for these prefixes need another route", refused);
     follow_peers(state);
-    error = configure(state);
+    error = flow_paths_follow(&state->flow_paths, state->program, &state->prober, table, node);
+    error = error ? error : configure(state);
     attach(state);
     return error;
 }
@@ -316,8 +340,10 @@ static int open_monitor(struct state *state) {
 static void close_module(void *context) {
     struct state *state = context;
 
-    if (state->program)
+    if (state->program) {
         remove_device(state);
+        flow_paths_forget(&state->flow_paths, state->program, &state->prober);
+    }
     overlay_program_close(state->program);
     netlink_close(&state->netlink);
     if (state->monitor) {
@@ -342,6 +368,7 @@ static int start(struct state *state) {
     else
         state->watched.path = NULL;
     error = error ? error : agent_add_timer(state->agent, TICK_US, on_tick, state);
+    error = error ? error : agent_add_timer(state->agent, PATH_LOOK_US, on_path_look, state);
     return error ? error : agent_add_timer(state->agent, SECOND_US, on_second, state);
 }
 
@@ -458,12 +485,21 @@ static void add_counters(const struct state *state, struct cJSON *object) {
     const struct {
         const char *name;
         uint64_t value;
-    } counters[] = {{"entered_packets", counted.entered},     {"transit_packets", counted.transit},
-                    {"relayed_packets", counted.relayed},     {"left_packets", counted.left},
-                    {"stranger_packets", counted.strangers},  {"bad_probes", counted.bad_probes},
-                    {"no_path_packets", counted.no_path},     {"detour_packets", counted.detours},
-                    {"all_stale_packets", counted.all_stale}, {"too_big_packets", counted.too_big},
-                    {"clamped_connections", counted.clamped}, {"faults", counted.faults}};
+    } counters[] = {{"entered_packets", counted.entered},
+                    {"transit_packets", counted.transit},
+                    {"relayed_packets", counted.relayed},
+                    {"left_packets", counted.left},
+                    {"stranger_packets", counted.strangers},
+                    {"bad_probes", counted.bad_probes},
+                    {"no_path_packets", counted.no_path},
+                    {"detour_packets", counted.detours},
+                    {"all_stale_packets", counted.all_stale},
+                    {"too_big_packets", counted.too_big},
+                    {"clamped_connections", counted.clamped},
+                    {"flows", counted.flows},
+                    {"flows_failed_over", counted.flows_failed_over},
+                    {"flows_moved", counted.flows_moved},
+                    {"faults", counted.faults}};
 
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
         cJSON_AddNumberToObject(object, counters[i].name, (double)counters[i].value);
@@ -485,6 +521,8 @@ static void status(void *context, struct cJSON *object) {
     links = cJSON_AddArrayToObject(told, "links");
     for (size_t i = 0; state->device && i < state->table.n_links; i++)
         add_link(state, i, links);
+    if (state->device)
+        flow_paths_tell(&state->flow_paths, state->program, cJSON_AddArrayToObject(told, "paths"));
     if (state->program)
         add_counters(state, told);
 }

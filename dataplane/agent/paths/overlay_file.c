@@ -57,15 +57,22 @@ static int read_link(const struct json_reader *reader, const cJSON *object, void
 }
 
 static int read_path(const struct json_reader *reader, const cJSON *object, void *item) {
-    static const char *const names[] = {"colour", "next_hops"};
+    static const char *const names[] = {"colour", "next_hops", "choice", "capacity_bps"};
+    const cJSON *choice = cJSON_GetObjectItemCaseSensitive(object, "choice");
     struct named_path *path = item;
     uint64_t colour;
     int status = json_reader_names(reader, object, names, N_ITEMS(names));
 
     status = status ? status : json_reader_number(reader, object, "colour", CHART_OVERLAY_COLOURS - 1, &colour);
+    status = status ? status
+                    : json_reader_number(reader, object, "capacity_bps", JSON_READER_MAX_RATE_BPS,
+                                         &path->route.capacity_bps);
     if (status)
         return status;
+    if (choice && !cJSON_IsBool(choice))
+        return json_reader_fail(reader, "choice", "expected true or false");
     path->route.colour = (uint8_t)colour;
+    path->route.choice = cJSON_IsTrue(choice);
     path->hops = cJSON_GetObjectItemCaseSensitive(object, "next_hops");
     if (!cJSON_IsArray(path->hops) || cJSON_GetArraySize(path->hops) < 1 ||
         cJSON_GetArraySize(path->hops) > CHART_OVERLAY_HOPS_MAX)
@@ -236,6 +243,8 @@ static cJSON *print_owner(const struct overlay_table *table, const struct overla
         cJSON *path = cJSON_CreateObject(), *hops;
 
         cJSON_AddNumberToObject(path, "colour", owner->routes[i].colour);
+        cJSON_AddBoolToObject(path, "choice", owner->routes[i].choice);
+        cJSON_AddNumberToObject(path, "capacity_bps", (double)owner->routes[i].capacity_bps);
         hops = cJSON_AddArrayToObject(path, "next_hops");
         for (size_t k = 0; k < owner->routes[i].n_hops; k++)
             cJSON_AddItemToArray(hops, cJSON_CreateString(table->links[owner->routes[i].hops[k]].name));

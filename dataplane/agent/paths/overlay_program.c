@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <net/ethernet.h>
 #include <net/if.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/udp.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +25,21 @@
 #define INTERFACE_PLACES 2
 /* So that probe and answer are as long as a small packet with headers. */
 #define PROBE_PADDING_BYTES 14
+#define PATH_PROBE_BYTES_MAX                                                                                           \
+    (sizeof(struct ether_header) + sizeof(struct ip6_hdr) + sizeof(struct udphdr) + sizeof(struct chart_overlay_probe))
+#define PATH_PROBE_HOPS 64
 /* The program's word for it (TCX_NEXT). */
 #define SENT (-1)
 
 struct hooks {
     uint32_t ifindex;
     struct kernel_tc places[INTERFACE_PLACES];
+};
+
+/* A whole datagram; nothing: there is no path of this number. */
+struct path_probe {
+    uint8_t frame[PATH_PROBE_BYTES_MAX];
+    uint32_t bytes;
 };
 
 /* Whether a key of a map of the kernel is to stay. */
@@ -49,6 +61,8 @@ struct overlay_program {
     /* Owners that were ever named have their number for good: it is the key of paths. */
     struct strmap owners;
     uint32_t last_owner;
+    struct path_probe path_probes[CHART_OVERLAY_PROBED_MAX - CHART_OVERLAY_NEIGHBOURS_MAX];
+    uint16_t port;
     /* What the table of now has, sorted, while it is applied. */
     struct chart_overlay_prefix *prefixes;
     size_t n_prefixes;
@@ -80,12 +94,13 @@ int overlay_program_open(struct overlay_program **ret) {
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_receive, 0);
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_send, 0);
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_probe, 0);
+    bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_probe_path, 0);
     error = chart_overlay__load(program->skeleton);
     if (error) {
         overlay_program_close(program);
         return error;
     }
-    program->liveness_bytes = (value_bytes() * CHART_OVERLAY_NEIGHBOURS_MAX + page - 1) / page * page;
+    program->liveness_bytes = (value_bytes() * CHART_OVERLAY_PROBED_MAX + page - 1) / page * page;
     shared = mmap(NULL, program->liveness_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                   bpf_map__fd(program->skeleton->maps.overlay_liveness), 0);
     if (shared == MAP_FAILED) {
@@ -292,6 +307,7 @@ static int apply_owners(struct overlay_program *program, const struct overlay_ta
 int overlay_program_apply(struct overlay_program *program, const struct overlay_table *table, const char *self) {
     int error;
 
+    program->port = table->port;
     program->n_prefixes = program->n_paths = 0;
     program->prefixes = calloc(CHART_OVERLAY_PREFIXES_MAX, sizeof(*program->prefixes));
     program->paths = calloc(CHART_OVERLAY_PATHS_MAX, sizeof(*program->paths));
@@ -400,11 +416,104 @@ void overlay_program_detach(struct overlay_program *program) {
     detach_device(program);
 }
 
-struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t neighbour) {
-    return (struct chart_overlay_liveness *)((char *)program->liveness + neighbour * value_bytes());
+struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t number) {
+    return (struct chart_overlay_liveness *)((char *)program->liveness + number * value_bytes());
 }
 
-int overlay_program_probe(const struct overlay_program *program, uint32_t neighbour) {
+uint32_t overlay_program_owner(const struct overlay_program *program, const char *node) {
+    return (uint32_t)(uintptr_t)strmap_get(&program->owners, node);
+}
+
+static uint16_t sum_of(const struct iphdr *ip) {
+    const uint16_t *words = (const uint16_t *)ip;
+    uint32_t sum = 0;
+
+    for (size_t i = 0; i < sizeof(*ip) / sizeof(*words); i++)
+        sum += words[i];
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+
+/* The IP header in front of so many octets; how long it is. */
+static size_t write_ip(uint8_t *at, const struct decide_prefix *local, const struct decide_prefix *remote,
+                       size_t bytes) {
+    struct ip6_hdr ipv6 = {.ip6_flow = htonl(6u << 28),
+                           .ip6_plen = htons((uint16_t)bytes),
+                           .ip6_nxt = IPPROTO_UDP,
+                           .ip6_hlim = PATH_PROBE_HOPS};
+    struct iphdr ipv4 = {.version = 4,
+                         .ihl = sizeof(ipv4) / 4,
+                         .tot_len = htons((uint16_t)(bytes + sizeof(ipv4))),
+                         .frag_off = htons(IP_DF),
+                         .ttl = PATH_PROBE_HOPS,
+                         .protocol = IPPROTO_UDP};
+
+    if (local->family == AF_INET6) {
+        memcpy(&ipv6.ip6_src, local->address, sizeof(ipv6.ip6_src));
+        memcpy(&ipv6.ip6_dst, remote->address, sizeof(ipv6.ip6_dst));
+        memcpy(at, &ipv6, sizeof(ipv6));
+        return sizeof(ipv6);
+    }
+    memcpy(&ipv4.saddr, local->address, sizeof(ipv4.saddr));
+    memcpy(&ipv4.daddr, remote->address, sizeof(ipv4.daddr));
+    ipv4.check = sum_of(&ipv4);
+    memcpy(at, &ipv4, sizeof(ipv4));
+    return sizeof(ipv4);
+}
+
+int overlay_program_set_path(struct overlay_program *program, uint32_t number, const struct decide_prefix *local,
+                             const struct decide_prefix *remote, uint8_t colour) {
+    struct path_probe *path = &program->path_probes[number - CHART_OVERLAY_NEIGHBOURS_MAX];
+    struct ether_header ethernet = {.ether_type = htons(local->family == AF_INET6 ? ETHERTYPE_IPV6 : ETHERTYPE_IP)};
+    struct chart_overlay_probe probe = {.version = CHART_OVERLAY_PROBE_VERSION,
+                                        .kind = CHART_OVERLAY_PATH_PROBE,
+                                        .number = htons((uint16_t)number),
+                                        .colour = htonl(colour)};
+    /* Read by programs only, so that it needs no checksum. */
+    struct udphdr udp = {
+        .source = htons(program->port), .dest = htons(program->port), .len = htons(sizeof(udp) + sizeof(probe))};
+    size_t at = sizeof(ethernet);
+
+    memcpy(path->frame, &ethernet, sizeof(ethernet));
+    at += write_ip(path->frame + at, local, remote, sizeof(udp) + sizeof(probe));
+    memcpy(path->frame + at, &udp, sizeof(udp));
+    at += sizeof(udp);
+    memcpy(path->frame + at, &probe, sizeof(probe));
+    path->bytes = (uint32_t)(at + sizeof(probe));
+    return 0;
+}
+
+void overlay_program_forget_path(struct overlay_program *program, uint32_t number) {
+    program->path_probes[number - CHART_OVERLAY_NEIGHBOURS_MAX].bytes = 0;
+    *overlay_program_liveness(program, number) = (struct chart_overlay_liveness){0};
+}
+
+int overlay_program_set_choice(struct overlay_program *program, uint32_t owner, enum chart_overlay_class class,
+                               const struct chart_overlay_choice *choice) {
+    struct chart_overlay_choice_key key = {.owner = owner, .class = class};
+    struct chart_overlay_choice fresh, before;
+    struct bpf_map *map = program->skeleton->maps.overlay_choices;
+
+    if (!choice)
+        return bpf_map_delete_elem(bpf_map__fd(map), &key) ? -errno : 0;
+    fresh = *choice;
+    if (bpf_map_lookup_elem(bpf_map__fd(map), &key, &before) == 0)
+        fresh.turn = before.turn;
+    return put(map, &key, &fresh);
+}
+
+/* Have a program send a frame. */
+static int send_probe(const struct bpf_program *program, const void *frame, uint32_t bytes) {
+    struct bpf_test_run_opts options = {.sz = sizeof(options), .data_in = frame, .data_size_in = bytes, .repeat = 1};
+    int error = bpf_prog_test_run_opts(bpf_program__fd(program), &options);
+
+    if (error)
+        return error < 0 ? error : -EIO;
+    return (int)options.retval == SENT ? 0 : -ENETUNREACH;
+}
+
+static int probe_neighbour(const struct overlay_program *program, uint32_t neighbour) {
     struct {
         struct ether_header ethernet;
         struct chart_overlay_probe probe;
@@ -412,14 +521,19 @@ int overlay_program_probe(const struct overlay_program *program, uint32_t neighb
     } __attribute__((packed)) frame = {.ethernet.ether_type = htons(CHART_OVERLAY_PROBE_ETHERTYPE),
                                        .probe = {.version = CHART_OVERLAY_PROBE_VERSION,
                                                  .kind = CHART_OVERLAY_PROBE,
-                                                 .neighbour = htons((uint16_t)neighbour)}};
-    struct bpf_test_run_opts options = {
-        .sz = sizeof(options), .data_in = &frame, .data_size_in = sizeof(frame), .repeat = 1};
-    int error = bpf_prog_test_run_opts(bpf_program__fd(program->skeleton->progs.overlay_probe), &options);
+                                                 .number = htons((uint16_t)neighbour)}};
 
-    if (error)
-        return error < 0 ? error : -EIO;
-    return (int)options.retval == SENT ? 0 : -ENETUNREACH;
+    return send_probe(program->skeleton->progs.overlay_probe, &frame, sizeof(frame));
+}
+
+int overlay_program_probe(const struct overlay_program *program, uint32_t number) {
+    const struct path_probe *path;
+
+    if (number < CHART_OVERLAY_NEIGHBOURS_MAX)
+        return probe_neighbour(program, number);
+    path = &program->path_probes[number - CHART_OVERLAY_NEIGHBOURS_MAX];
+    return path->bytes ? send_probe(program->skeleton->progs.overlay_probe_path, path->frame, path->bytes)
+                       : -ENETUNREACH;
 }
 
 struct chart_overlay_counters overlay_program_counters(const struct overlay_program *program) {

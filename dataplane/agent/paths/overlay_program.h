@@ -33,10 +33,22 @@ int overlay_program_attach_device(struct overlay_program *program, uint32_t ifin
 size_t overlay_program_attach(struct overlay_program *program, const uint32_t *ifindexes, size_t n);
 void overlay_program_detach(struct overlay_program *program);
 
-/* Of a neighbour, in memory that is shared with the program. */
-struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t neighbour);
-/* Send a probe to a neighbour. 0, -ENETUNREACH: it cannot be sent, or another negative errno. */
-int overlay_program_probe(const struct overlay_program *program, uint32_t neighbour);
+/* The number of an owner of the table that was applied last; 0: none. */
+uint32_t overlay_program_owner(const struct overlay_program *program, const char *node);
+
+/* Between which addresses, one of this node's own and one of the owner's, the probes of a path go; numbers of paths are
+ * the caller's, from CHART_OVERLAY_NEIGHBOURS_MAX on. 0 or a negative errno. */
+int overlay_program_set_path(struct overlay_program *program, uint32_t number, const struct decide_prefix *local,
+                             const struct decide_prefix *remote, uint8_t colour);
+void overlay_program_forget_path(struct overlay_program *program, uint32_t number);
+/* What flows of a class to an owner take; NULL: colour 0. 0 or a negative errno. */
+int overlay_program_set_choice(struct overlay_program *program, uint32_t owner, enum chart_overlay_class class,
+                               const struct chart_overlay_choice *choice);
+
+/* Of a neighbour or path, in memory that is shared with the program. */
+struct chart_overlay_liveness *overlay_program_liveness(const struct overlay_program *program, uint32_t number);
+/* Send a probe to a neighbour or along a path. 0, -ENETUNREACH: it cannot be sent, or another negative errno. */
+int overlay_program_probe(const struct overlay_program *program, uint32_t number);
 
 /* Since the program was loaded. */
 struct chart_overlay_counters overlay_program_counters(const struct overlay_program *program);

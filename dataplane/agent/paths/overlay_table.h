@@ -34,6 +34,10 @@ struct overlay_link {
 
 struct overlay_route {
     uint8_t colour;
+    /* Flows that enter the overlay here may take it: they choose where there are two such paths or more. */
+    bool choice;
+    /* Of the weakest link of the path, bits per second; 0: unknown. */
+    uint64_t capacity_bps;
     uint8_t n_hops;
     /* Places in the table's links, the preferred one first. */
     uint8_t hops[CHART_OVERLAY_HOPS_MAX];
@@ -73,7 +77,9 @@ struct chart_overlay_prefix overlay_prefix_to_kernel(const struct decide_prefix 
  *    "links": [{"name": "north", "local": "10.0.1.1", "remote": "10.0.1.2", "interface": "to-north", "mtu": 1500,
  *               "capacity_bps": 100000000}],
  *    "owners": [{"node": "egress", "prefixes": ["10.3.0.0/16"],
- *                "paths": [{"colour": 0, "next_hops": ["north", "south"]}]},
+ *                "paths": [{"colour": 0, "next_hops": ["north", "south"]},
+ *                          {"colour": 1, "next_hops": ["north"], "choice": true, "capacity_bps": 60000000},
+ *                          {"colour": 2, "next_hops": ["south"], "choice": true, "capacity_bps": 30000000}]},
  *               {"node": "ingress", "prefixes": ["10.2.0.0/16"]}]}
  *
  * The owner with this node's name has no paths: its prefixes are those behind this node. Pure. 0, -ENOMEM, or -EINVAL

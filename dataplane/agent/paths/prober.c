@@ -6,8 +6,8 @@
 /* A probe that is due within this time is sent with those of now. */
 #define EARLY_US 2000
 
-void prober_add(struct prober *prober, uint32_t neighbour, uint64_t capacity_bps) {
-    struct prober_peer *peer = &prober->peers[neighbour];
+void prober_add(struct prober *prober, uint32_t number, uint64_t capacity_bps) {
+    struct prober_peer *peer = &prober->peers[number];
 
     if (peer->used)
         peer->liveness.period_us = liveness_period_us(capacity_bps);
@@ -15,8 +15,17 @@ void prober_add(struct prober *prober, uint32_t neighbour, uint64_t capacity_bps
         *peer = (struct prober_peer){.used = true, .liveness = liveness_new(capacity_bps)};
 }
 
-void prober_remove(struct prober *prober, uint32_t neighbour) {
-    prober->peers[neighbour] = (struct prober_peer){0};
+void prober_remove(struct prober *prober, uint32_t number) {
+    prober->peers[number] = (struct prober_peer){0};
+}
+
+void prober_set_period(struct prober *prober, uint32_t number, uint32_t period_us) {
+    struct prober_peer *peer = &prober->peers[number];
+
+    /* One that waits for its slow turn does not wait on. */
+    if (period_us < peer->liveness.period_us)
+        peer->due_us = 0;
+    peer->liveness.period_us = period_us;
 }
 
 static uint64_t monotonic_ns(void) {
@@ -59,7 +68,7 @@ static bool judge(struct prober_peer *peer, volatile struct chart_overlay_livene
 
 void prober_tick(struct prober *prober, const struct overlay_program *program, int64_t now_us,
                  void (*changed)(void *, uint32_t, bool), void *context) {
-    for (uint32_t i = 1; i < CHART_OVERLAY_NEIGHBOURS_MAX; i++) {
+    for (uint32_t i = 1; i < CHART_OVERLAY_PROBED_MAX; i++) {
         struct prober_peer *peer = &prober->peers[i];
 
         if (!peer->used)

@@ -30,6 +30,8 @@ static bool read_link(const Chart__V1__OverlayLink *from, struct overlay_link *r
 static bool read_route(const struct overlay_table *table, const Chart__V1__OverlayPath *from,
                        struct overlay_route *ret) {
     ret->colour = (uint8_t)from->colour;
+    ret->choice = from->choice;
+    ret->capacity_bps = from->capacity_bps;
     if (from->colour >= CHART_OVERLAY_COLOURS || !from->n_next_hops || from->n_next_hops > CHART_OVERLAY_HOPS_MAX)
         return false;
     for (size_t i = 0; i < from->n_next_hops; i++) {

@@ -68,6 +68,7 @@ static void state_table(struct stated *stated) {
     stated->links[1].link_id = "alpha:b", stated->links[1].remote_address = "10.0.1.3";
     stated->hops[0] = "alpha:b", stated->hops[1] = "alpha:a";
     stated->path.n_next_hops = 2, stated->path.next_hops = stated->hops;
+    stated->path.choice = true, stated->path.capacity_bps = 60000000;
     stated->path_pointers[0] = &stated->path;
     stated->behind[0] = "10.9.0.0/16", stated->own[0] = "10.0.0.1/32";
     stated->owners[0].node = "bravo", stated->owners[0].n_prefixes = 1, stated->owners[0].prefixes = stated->behind;
@@ -94,6 +95,8 @@ static void the_table_of_this_node_is_handed_over(void **state) {
     assert_int_equal(heard.table.links[1].mtu, 1500);
     assert_int_equal(heard.table.owners[0].routes[0].n_hops, 2);
     assert_int_equal(heard.table.owners[0].routes[0].hops[0], 1);
+    assert_true(heard.table.owners[0].routes[0].choice);
+    assert_int_equal(heard.table.owners[0].routes[0].capacity_bps, 60000000);
     assert_int_equal(heard.table.owners[1].n_routes, 0);
     overlay_table_free(&heard.table);
 }

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -22,7 +23,7 @@ static const char whole[] =
     "\"interface\": \"to-north\", \"mtu\": 1500, \"capacity_bps\": 100000000}, {\"name\": \"south\", \"local\": "
     "\"fd00::1\", \"remote\": \"fd00::2\"}], \"owners\": [{\"node\": \"egress\", \"prefixes\": [\"10.3.0.0/16\", "
     "\"2001:db8::/32\"], \"paths\": [{\"next_hops\": [\"south\", \"north\"]}, {\"colour\": 3, \"next_hops\": "
-    "[\"north\"]}]}, " OWNER("ingress", "10.2.0.0/16") "]}";
+    "[\"north\"], \"choice\": true, \"capacity_bps\": 60000000}]}, " OWNER("ingress", "10.2.0.0/16") "]}";
 
 static void a_whole_file(void **state) {
     struct overlay_table table;
@@ -41,12 +42,33 @@ static void a_whole_file(void **state) {
     assert_int_equal(table.owners[0].routes[0].n_hops, 2);
     assert_int_equal(table.owners[0].routes[0].hops[0], 1);
     assert_int_equal(table.owners[0].routes[0].hops[1], 0);
+    assert_false(table.owners[0].routes[0].choice);
     assert_int_equal(table.owners[0].routes[1].colour, 3);
+    assert_true(table.owners[0].routes[1].choice);
+    assert_int_equal(table.owners[0].routes[1].capacity_bps, 60000000);
     assert_int_equal(table.owners[1].n_routes, 0);
     /* 70 octets in front of a packet between IPv6 addresses, 50 between IPv4 ones. */
     assert_int_equal(overlay_table_mtu(&table), 1430);
     overlay_table_free(&table);
     assert_null(table.links);
+}
+
+static void what_is_printed_is_read_again(void **state) {
+    struct overlay_table table, again;
+    char error[OVERLAY_ERROR_LEN], *text, *second;
+
+    (void)state;
+    assert_int_equal(overlay_file_parse(whole, strlen(whole), &table, error), 0);
+    text = overlay_file_print(&table);
+    assert_int_equal(overlay_file_parse(text, strlen(text), &again, error), 0);
+    second = overlay_file_print(&again);
+    assert_string_equal(text, second);
+    assert_true(again.owners[0].routes[1].choice);
+    assert_int_equal(again.owners[0].routes[1].capacity_bps, 60000000);
+    free(text);
+    free(second);
+    overlay_table_free(&table);
+    overlay_table_free(&again);
 }
 
 static void without_anything_there_is_no_overlay(void **state) {
@@ -90,6 +112,8 @@ static void what_is_wrong_is_named(void **state) {
         {"{\"links\": [" LINK("n", "10.0.1.2") "], \"owners\": [{\"node\": \"a\", \"prefixes\": [], \"paths\": "
                                                "[{\"next_hops\": [\"n\"]}, {\"next_hops\": [\"n\"]}]}]}",
          "a: two paths of one colour"},
+        {"{\"owners\": [{\"node\": \"a\", \"prefixes\": [], \"paths\": [{\"choice\": 1, \"next_hops\": [\"n\"]}]}]}",
+         "paths[0].choice: expected true or false"},
         {"[", "not JSON near octet"},
     };
 
@@ -123,6 +147,7 @@ static void a_prefix_is_what_stands_before_its_length(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_file),
+        cmocka_unit_test(what_is_printed_is_read_again),
         cmocka_unit_test(without_anything_there_is_no_overlay),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(a_prefix_is_what_stands_before_its_length),

@@ -155,6 +155,11 @@ class Connections:
                 pair.append(process)
             self._pairs.append((pair[0], pair[1]))
 
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self._pairs)
+
     def broken(self) -> int:
         """How many have ended."""
         return sum(any(process.poll() is not None for process in pair) for pair in self._pairs)

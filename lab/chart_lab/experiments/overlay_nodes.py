@@ -20,11 +20,14 @@ ALIVE_TIMEOUT_S = 20.0
 LOOK_S = 0.1
 
 
-def tables(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | None = None) -> dict[str, dict[str, Any]]:
+def tables(
+    lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | None = None, choices: int = 0
+) -> dict[str, dict[str, Any]]:
     """The overlay file of each node.
 
     ``owned``: of each overlay node, the nodes whose addresses are behind it (its own always is). ``topology``: the
-    links, where somebody else than the lab made them.
+    links, where somebody else than the lab made them. ``choices``: how many paths flows may choose between at most; 0:
+    they all take the same.
     """
     ends: list[tuple[Link, End]] = [
         (link, end) for link, end in all_ends(topology or lab.topology) if {end.node, end.peer} <= set(owned)
@@ -32,6 +35,8 @@ def tables(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | No
     costs = overlay_routes.graph(
         overlay_routes.OverlayLink(end.node, end.peer, max(link.delay_ms or 0, LEAST_COST_MS)) for link, end in ends
     )
+    chosen = {owner: overlay_routes.coloured_paths(costs, owned, owner, choices) for owner in owned}
+    capacity = {(end.node, end.peer): round((link.rate_mbit or 0) * 1e6) for link, end in ends}
     files: dict[str, dict[str, Any]] = {}
     for node in owned:
         hops = overlay_routes.next_hops(costs, node)
@@ -39,7 +44,10 @@ def tables(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | No
         for owner, behind in owned.items():
             entry: dict[str, Any] = {"node": owner, "prefixes": [f"{lab.address(one)}/32" for one in (owner, *behind)]}
             if owner in hops:
-                entry["paths"] = [{"colour": 0, "next_hops": list(hops[owner])}]
+                entry["paths"] = [
+                    {"colour": 0, "next_hops": list(hops[owner])},
+                    *_coloured(node, chosen[owner], hops[owner], capacity),
+                ]
             owners.append(entry)
         links = [
             {
@@ -48,7 +56,7 @@ def tables(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | No
                 "remote": str(end.peer_address),
                 "interface": end.interface,
                 "mtu": link.mtu,
-                "capacity_bps": round((link.rate_mbit or 0) * 1e6),
+                "capacity_bps": capacity[end.node, end.peer],
             }
             for link, end in ends
             if end.node == node
@@ -57,10 +65,28 @@ def tables(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | No
     return files
 
 
-def write(lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | None = None) -> dict[str, Path]:
+def _coloured(
+    node: str,
+    chosen: Mapping[str, Sequence[overlay_routes.ChosenPath]],
+    order: Sequence[str],
+    capacity: Mapping[tuple[str, str], int],
+) -> list[dict[str, Any]]:
+    own = {path.colour: path for path in chosen.get(node, ())}
+    found = []
+    for colour, hop in sorted(overlay_routes.hops_at(node, chosen).items()):
+        path: dict[str, Any] = {"colour": colour, "next_hops": [hop, *(one for one in order if one != hop)]}
+        if colour in own:
+            path |= {"choice": True, "capacity_bps": min(capacity[step] for step in own[colour].hops)}
+        found.append(path)
+    return found
+
+
+def write(
+    lab: Lab, owned: Mapping[str, Sequence[str]], topology: Topology | None = None, choices: int = 0
+) -> dict[str, Path]:
     """Writes the overlay files; where each node's is."""
     paths = {}
-    for node, table in tables(lab, owned, topology).items():
+    for node, table in tables(lab, owned, topology, choices).items():
         paths[node] = lab.node_directory(node) / "overlay.json"
         paths[node].write_text(json.dumps(table, indent=1))
     return paths

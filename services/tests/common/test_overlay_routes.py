@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chart.common.overlay_routes import NEXT_HOPS_MAX, OverlayLink, distances, graph, next_hops
+from chart.common.overlay_routes import (
+    COLOURS,
+    NEXT_HOPS_MAX,
+    OverlayLink,
+    coloured_paths,
+    distances,
+    diverse_paths,
+    graph,
+    hops_at,
+    next_hops,
+)
 
 
 def both(*edges: tuple[str, str, float]) -> list[OverlayLink]:
@@ -108,3 +118,58 @@ def test_in_a_ring_any_cut_is_passed(size: int, data: st.DataObject) -> None:
     cut = frozenset(data.draw(st.sampled_from(ring))[:2])
     for source, sink in itertools.permutations(costs, 2):
         assert travel(tables, source, sink, cut)[-1] == sink
+
+
+def test_paths_are_diverse_and_the_cheapest_is_first() -> None:
+    assert diverse_paths(TWO_PATHS, "in", "out") == [("in", "north", "out"), ("in", "south", "out")]
+    assert diverse_paths(TWO_PATHS, "in", "out", 1) == [("in", "north", "out")]
+    assert diverse_paths(graph(both(("a", "b", 1))), "a", "b") == [("a", "b")]
+    assert diverse_paths(TWO_PATHS, "in", "elsewhere") == []
+
+
+def test_a_node_between_is_shared_only_where_it_must_be() -> None:
+    # a - m - z and a - n - o - z, with a short cut m - o: the second path does not pass m.
+    costs = graph(both(("a", "m", 1), ("m", "z", 1), ("a", "n", 5), ("n", "o", 5), ("o", "z", 5), ("m", "o", 1)))
+    assert diverse_paths(costs, "a", "z")[:2] == [("a", "m", "z"), ("a", "n", "o", "z")]
+
+
+@given(graphs())
+def test_every_node_sends_a_colour_along_the_path_that_was_chosen(edges: list[tuple[str, str, float]]) -> None:
+    costs = graph(both(*edges))
+    for owner in costs:
+        chosen = coloured_paths(costs, costs, owner)
+        hops = {node: hops_at(node, chosen) for node in costs}
+        for source, paths in chosen.items():
+            assert len({path.colour for path in paths}) == len(paths) == len({path.nodes for path in paths})
+            assert paths[0].nodes == diverse_paths(costs, source, owner)[0]
+            for path in paths:
+                assert path.colour in COLOURS
+                way = [source]
+                while way[-1] != owner:
+                    way.append(hops[way[-1]][path.colour])
+                    assert len(way) <= len(costs)
+                assert tuple(way) == path.nodes
+
+
+@given(graphs())
+def test_two_paths_share_nothing_where_that_is_easily_so(edges: list[tuple[str, str, float]]) -> None:
+    """Where without the first path's links and nodes between there is another one, the second has none of them."""
+    costs = graph(both(*edges))
+    for source, owner in itertools.permutations(costs, 2):
+        found = diverse_paths(costs, source, owner, 2)
+        if not found:
+            continue
+        first = found[0]
+        used = {frozenset(step) for step in itertools.pairwise(first)}
+        rest = {
+            node: {
+                other: cost
+                for other, cost in beside.items()
+                if frozenset((node, other)) not in used and other not in first[1:-1]
+            }
+            for node, beside in costs.items()
+            if node not in first[1:-1]
+        }
+        if owner in distances(rest, source, ""):
+            assert not used & {frozenset(step) for step in itertools.pairwise(found[1])}
+            assert not set(first[1:-1]) & set(found[1][1:-1])

@@ -1,0 +1,84 @@
+/* Which of several paths a flow takes (Bavier et al., Increasing TCP Throughput with an Enhanced Internet Control
+ * Plane, section III: flow-state-aware routing). */
+#pragma once
+
+#include "overlay_packet.bpf.h"
+#include "overlay_state.bpf.h"
+
+static __always_inline __u32 class_of(__u8 traffic_class) {
+    switch (traffic_class >> 2) {
+    case 40: /* CS5 */
+    case 44: /* VOICE-ADMIT, RFC 5865 */
+    case 46: /* EF */
+        return CHART_OVERLAY_VOICE;
+    case 24: /* CS3, AF3x, CS4, AF4x */
+    case 26:
+    case 28:
+    case 30:
+    case 32:
+    case 34:
+    case 36:
+    case 38:
+        return CHART_OVERLAY_VIDEO;
+    default:
+        return CHART_OVERLAY_DATA;
+    }
+}
+
+static __always_inline bool is_good(const struct chart_overlay_choice *choice, __u32 colour) {
+    __u32 number;
+    if (choice->left >> (colour & (CHART_OVERLAY_COLOURS - 1)) & 1)
+        return false;
+    number = choice->numbers[colour & (CHART_OVERLAY_COLOURS - 1)];
+    return number && alive(number);
+}
+
+/* A colour for a flow: the next of the slots that is good, else the first that is alive in order of preference. */
+static __always_inline __u32 choose_colour(struct chart_overlay_choice *choice) {
+    __u32 turn = __sync_fetch_and_add(&choice->turn, 1);
+    for (__u32 i = 0; i < CHART_OVERLAY_SLOTS; i++) {
+        __u32 colour = choice->slots[(turn + i) & (CHART_OVERLAY_SLOTS - 1)];
+        if (is_good(choice, colour))
+            return colour;
+    }
+    for (__u32 i = 0; i < CHART_OVERLAY_COLOURS && i < choice->n_order; i++) {
+        __u32 colour = choice->order[i] & (CHART_OVERLAY_COLOURS - 1), number = choice->numbers[colour];
+        if (number && alive(number))
+            return colour;
+    }
+    return choice->slots[0];
+}
+
+/* The path of a packet that enters: the one that its flow has, while it is good; 0 where there is nothing to choose.
+ * `ret_number`: the path's place in `overlay_liveness`, 0 without a choice. */
+static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct overlay_packet *packet, __u32 owner,
+                                       __u32 class, __u32 *ret_number) {
+    struct chart_overlay_choice_key key = {.owner = owner, .class = class};
+    struct chart_overlay_choice *choice = bpf_map_lookup_elem(&overlay_choices, &key);
+    struct chart_overlay_flow_key flow_key = {.protocol = packet->protocol};
+    struct chart_overlay_flow *flow, fresh = {.owner = owner, .class = class};
+    __u32 colour;
+    *ret_number = 0;
+    if (!choice)
+        return 0;
+    __builtin_memcpy(flow_key.source, packet->source, sizeof(flow_key.source));
+    __builtin_memcpy(flow_key.destination, packet->destination, sizeof(flow_key.destination));
+    if (packet->transport && (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP))
+        bpf_skb_load_bytes(skb, packet->link_header_bytes + packet->transport, flow_key.ports, sizeof(flow_key.ports));
+    flow = bpf_map_lookup_elem(&overlay_flows, &flow_key);
+    if (flow && flow->owner == owner && flow->class == class && is_good(choice, flow->colour)) {
+        colour = flow->colour;
+    } else {
+        colour = choose_colour(choice);
+        fresh.colour = colour;
+        if (!flow || flow->owner != owner || flow->class != class)
+            COUNT(flows);
+        else if (colour != flow->colour && choice->left >> (flow->colour & (CHART_OVERLAY_COLOURS - 1)) & 1)
+            COUNT(flows_moved);
+        else if (colour != flow->colour)
+            COUNT(flows_failed_over);
+        bpf_map_update_elem(&overlay_flows, &flow_key, &fresh, BPF_ANY);
+    }
+    *ret_number = choice->numbers[colour & (CHART_OVERLAY_COLOURS - 1)];
+    return colour;
+}
