@@ -24,8 +24,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define PACKET_HOST 0
 #define IPV4_PREFIX_BITS 96
 #define OUTER_HOPS 64
-#define AF_INET 2
-#define AF_INET6 10
 /* RFC 7348, section 5. */
 #define VXLAN_HAS_VNI 0x08000000
 /* IPv4, UDP, VXLAN and Ethernet in front of a packet. */
@@ -106,7 +104,7 @@ static __always_inline bool dispatch(struct __sk_buff *skb, __u32 neighbour, __u
         COUNT(faults);
         return false;
     }
-    account(neighbour, skb->len - ETH_HLEN);
+    count_forwarded(neighbour, skb->len - ETH_HLEN);
     return true;
 }
 
@@ -184,7 +182,7 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     }
     COUNT(entered);
     if (number)
-        account(number, packet->bytes);
+        count_forwarded(number, packet->bytes);
     return ADMITTED;
 }
 
@@ -222,7 +220,7 @@ static __always_inline int relay(struct __sk_buff *skb, const struct chart_overl
     bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check), outer->source[3], addresses[0], sizeof(__be32));
     bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check), outer->destination[3], addresses[1], sizeof(__be32));
     bpf_skb_store_bytes(skb, at + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0);
-    account(next, inner.bytes);
+    count_forwarded(next, inner.bytes);
     COUNT(transit);
     COUNT(relayed);
     return transmit(skb, outer->link_header_bytes, to);

@@ -27,6 +27,7 @@
 /* Neighbours and, from CHART_OVERLAY_NEIGHBOURS_MAX on, paths that flows may choose. */
 #define CHART_OVERLAY_PROBED_MAX 576
 #define CHART_OVERLAY_FLOWS_MAX 32768
+#define CHART_OVERLAY_GRANTS_MAX 4096
 #define CHART_OVERLAY_SLOTS 16
 /* "Local Experimental EtherType 1" (IEEE 802, Guidelines for Use Organizationally Unique Identifier). */
 #define CHART_OVERLAY_PROBE_ETHERTYPE 0x88b5
@@ -108,7 +109,13 @@ struct chart_overlay_flow {
     __u16 colour;
     /* enum chart_overlay_class */
     __u16 class;
+    /* Of the selectors of grants, when it was looked whether one matches; 1: one does, and the colour is its path's. */
+    __u32 generation;
+    __u32 granted;
 };
+
+/* Map `overlay_grants` (hash: the number of a grant, as in chart_selector) -> the colour that its flows take; without
+ * an entry it is 0. Writer: the agent. */
 
 /* Map `overlay_neighbours` (array). Writer: the agent. Addresses in network byte order, IPv4 as ::ffff:a.b.c.d. */
 struct chart_overlay_neighbour {

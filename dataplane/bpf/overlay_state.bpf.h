@@ -61,6 +61,14 @@ struct {
 } overlay_choices SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_OVERLAY_GRANTS_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, __u64);
+    __type(value, __u32);
+} overlay_grants SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, CHART_OVERLAY_FLOWS_MAX);
     __type(key, struct chart_overlay_flow_key);
@@ -117,7 +125,7 @@ static __always_inline bool alive(__u32 number) {
     return false;
 }
 
-static __always_inline void account(__u32 number, __u64 bytes) {
+static __always_inline void count_forwarded(__u32 number, __u64 bytes) {
     struct chart_overlay_liveness *liveness = bpf_map_lookup_elem(&overlay_liveness, &number);
     if (!liveness)
         return;

@@ -189,7 +189,7 @@ static int follow(struct state *state) {
             remove_device(state);
         return 0;
     }
-    if (!state->program && (error = overlay_program_open(&state->program)))
+    if (!state->program && (error = overlay_program_open(datapath_of(state->agent), &state->program)))
         return error;
     state->mtu = overlay_table_mtu(table);
     if (state->device && state->device_port != table->port)

@@ -74,7 +74,17 @@ static size_t value_bytes(void) {
     return (sizeof(struct chart_overlay_liveness) + 7) & ~(size_t)7;
 }
 
-int overlay_program_open(struct overlay_program **ret) {
+/* Maps that others own, and those that only other programs with the same headers use. */
+static int share_maps(struct chart_overlay *skeleton, const struct datapath *datapath) {
+    int error = bpf_map__set_autocreate(skeleton->maps.usage, false);
+
+    error = error ? error : bpf_map__set_autocreate(skeleton->maps.flows, false);
+    return error ? error
+                 : datapath_share_grants(datapath, skeleton->maps.rates, skeleton->maps.node_config,
+                                         skeleton->maps.selectors);
+}
+
+int overlay_program_open(const struct datapath *datapath, struct overlay_program **ret) {
     struct overlay_program *program = calloc(1, sizeof(*program));
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *shared;
@@ -95,7 +105,8 @@ int overlay_program_open(struct overlay_program **ret) {
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_send, 0);
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_probe, 0);
     bpf_program__set_expected_attach_type(program->skeleton->progs.overlay_probe_path, 0);
-    error = chart_overlay__load(program->skeleton);
+    error = share_maps(program->skeleton, datapath);
+    error = error ? error : chart_overlay__load(program->skeleton);
     if (error) {
         overlay_program_close(program);
         return error;
@@ -487,6 +498,15 @@ int overlay_program_set_path(struct overlay_program *program, uint32_t number, c
 void overlay_program_forget_path(struct overlay_program *program, uint32_t number) {
     program->path_probes[number - CHART_OVERLAY_NEIGHBOURS_MAX].bytes = 0;
     *overlay_program_liveness(program, number) = (struct chart_overlay_liveness){0};
+}
+
+int overlay_program_set_grant(struct overlay_program *program, uint64_t grant, uint8_t colour) {
+    struct bpf_map *map = program->skeleton->maps.overlay_grants;
+    uint32_t value = colour;
+
+    if (colour)
+        return put(map, &grant, &value);
+    return bpf_map_delete_elem(bpf_map__fd(map), &grant) && errno != ENOENT ? -errno : 0;
 }
 
 int overlay_program_set_choice(struct overlay_program *program, uint32_t owner, enum chart_overlay_class class,

@@ -10,8 +10,10 @@
 
 struct overlay_program;
 
-/* Load the program. 0 or a negative errno. */
-int overlay_program_open(struct overlay_program **ret);
+struct datapath;
+
+/* Load the program, which knows grants by the datapath's selectors. 0 or a negative errno. */
+int overlay_program_open(const struct datapath *datapath, struct overlay_program **ret);
 void overlay_program_close(struct overlay_program *program);
 
 /* Neighbours' numbers stay while their name and addresses do. `table` is borrowed until the next call; `self` is this
@@ -41,6 +43,9 @@ uint32_t overlay_program_owner(const struct overlay_program *program, const char
 int overlay_program_set_path(struct overlay_program *program, uint32_t number, const struct decide_prefix *local,
                              const struct decide_prefix *remote, uint8_t colour);
 void overlay_program_forget_path(struct overlay_program *program, uint32_t number);
+/* The colour that the flows of a grant take, by the number that its selectors have; 0 is the same as none. 0 or a
+ * negative errno. */
+int overlay_program_set_grant(struct overlay_program *program, uint64_t grant, uint8_t colour);
 /* What flows of a class to an owner take; NULL: colour 0. 0 or a negative errno. */
 int overlay_program_set_choice(struct overlay_program *program, uint32_t owner, enum chart_overlay_class class,
                                const struct chart_overlay_choice *choice);

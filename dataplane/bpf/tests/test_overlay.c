@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "maps.h"
 #include "overlay.skel.h"
 #include "overlay_maps.h"
 #include "qos_types.h"
@@ -579,6 +580,44 @@ static void a_path_that_is_chosen_no_more_is_left(void **state) {
     assert_int_equal(flow(400, 0), SOUTH);
 }
 
+/* Flows from this port are a grant's, whose path has this colour. */
+static void grant(uint16_t port, uint32_t colour, uint32_t generation) {
+    static struct chart_selector_table table;
+    struct chart_node_config node = {.generation = generation};
+    uint32_t zero = 0;
+    uint64_t number = 7;
+    table.count = 1;
+    table.selectors[0] = (struct chart_selector){.source_port = port, .protocol = IPPROTO_UDP, .grant = number};
+    put(skeleton->maps.selectors, &zero, &table);
+    put(skeleton->maps.node_config, &zero, &node);
+    put(skeleton->maps.overlay_grants, &number, &colour);
+}
+
+static void flows_of_a_grant_take_its_path(void **state) {
+    (void)state;
+    set_path(NORTH, 0);
+    set_path(SOUTH, 0);
+    choose(0);
+    assert_int_equal(flow(500, 0), NORTH);
+    assert_int_equal(flow(501, 0), SOUTH);
+    /* A grant that comes while the flow is there moves it, and no other. */
+    grant(500, 2, 1);
+    assert_int_equal(flow(500, 0), SOUTH);
+    assert_int_equal(flow(501, 0), SOUTH);
+    /* Worse is no reason to leave what is guaranteed; failed is, until it is back. */
+    choose(1 << 2);
+    assert_int_equal(flow(500, 0), SOUTH);
+    set_path(SOUTH, ALLOWED + 1);
+    assert_int_equal(flow(500, 0), NORTH);
+    set_path(SOUTH, 0);
+    assert_int_equal(flow(500, 0), SOUTH);
+    /* Colour 0 is what grants take that say nothing. */
+    grant(500, 0, 2);
+    assert_int_equal(flow(500, 0), 0);
+    grant(9, 0, 3);
+    assert_true(flow(500, 0) != 0);
+}
+
 static void what_arrives_strict_goes_by_its_path_or_nowhere(void **state) {
     (void)state;
     choose(0);
@@ -603,6 +642,7 @@ int main(void) {
         cmocka_unit_test_setup(only_flows_of_the_failed_path_move_and_stay_away, set_up),
         cmocka_unit_test_setup(flows_leave_a_path_that_the_agent_says_they_leave, set_up),
         cmocka_unit_test_setup(a_path_that_is_chosen_no_more_is_left, set_up),
+        cmocka_unit_test_setup(flows_of_a_grant_take_its_path, set_up),
         cmocka_unit_test_setup(what_arrives_strict_goes_by_its_path_or_nowhere, set_up),
         cmocka_unit_test_setup(a_packet_to_an_owner_goes_to_the_first_neighbour, set_up),
         cmocka_unit_test_setup(what_the_node_sends_itself_keeps_its_hops, set_up),
