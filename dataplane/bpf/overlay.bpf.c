@@ -163,7 +163,7 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     if (packet->options || overlay_has_port(skb, packet, CHART_SHIM_PORT))
         return NOT_TAKEN;
     class = class_of(packet->traffic_class);
-    colour = colour_of(skb, packet, owner, class, &number);
+    colour = colour_of(skb, config, packet, owner, class, &number);
     ret->neighbour = pick(owner, colour, 0);
     ret->vni = class << CHART_OVERLAY_CLASS_SHIFT | colour;
     if (!ret->neighbour) {

@@ -87,14 +87,15 @@ static __always_inline bool holds(const struct chart_overlay_choice *choice, __u
 
 /* The path of a packet that enters: that of its grant, else the one that its flow has, while it is good; 0 where there
  * is nothing to choose. `ret_number`: the path's place in `overlay_liveness`, 0 without a choice. */
-static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct overlay_packet *packet, __u32 owner,
-                                       __u32 class, __u32 *ret_number) {
+static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct chart_overlay_config *config,
+                                       const struct overlay_packet *packet, __u32 owner, __u32 class,
+                                       __u32 *ret_number) {
     struct chart_overlay_choice_key key = {.owner = owner, .class = class};
     struct chart_overlay_choice *choice = bpf_map_lookup_elem(&overlay_choices, &key);
     struct chart_overlay_flow_key flow_key = {.protocol = packet->protocol};
     struct chart_overlay_flow *flow, fresh = {.owner = owner, .class = class};
     const struct chart_node_config *node;
-    __u32 zero = 0, colour;
+    __u32 zero = 0, colour, generation;
     bool known;
     *ret_number = 0;
     node = bpf_map_lookup_elem(&node_config, &zero);
@@ -105,10 +106,12 @@ static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct overl
     if (packet->transport && (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP))
         bpf_skb_load_bytes(skb, packet->link_header_bytes + packet->transport, flow_key.ports, sizeof(flow_key.ports));
     flow = bpf_map_lookup_elem(&overlay_flows, &flow_key);
+    /* Both only grow. */
+    generation = node->generation + config->grants_generation;
     known = flow && flow->owner == owner && flow->class == class;
-    if (!known || flow->generation != node->generation) {
+    if (!known || flow->generation != generation) {
         int granted = overlay_granted_colour(&flow_key, packet->traffic_class >> 2);
-        fresh.generation = node->generation;
+        fresh.generation = generation;
         fresh.granted = granted >= 0;
         fresh.colour = granted >= 0 ? granted : known && !flow->granted ? flow->colour : 0;
     } else {

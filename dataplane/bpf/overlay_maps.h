@@ -46,6 +46,9 @@ struct chart_overlay_config {
     __u32 port;
     /* UDP port of the sensors, whose probes measure links and keep the kernel's routes; 0: none. */
     __u32 sensor_port;
+    /* Another one whenever `overlay_grants` is: flows are looked at anew. */
+    __u32 grants_generation;
+    __u32 unused;
     /* Of this run of the agent; an answer with another one is not to a probe of ours. */
     __u64 session;
 };
@@ -109,7 +112,8 @@ struct chart_overlay_flow {
     __u16 colour;
     /* enum chart_overlay_class */
     __u16 class;
-    /* Of the selectors of grants, when it was looked whether one matches; 1: one does, and the colour is its path's. */
+    /* Of the selectors of grants and of `overlay_grants`, added up, when it was looked whether one matches; 1: one
+     * does, and the colour is its path's. */
     __u32 generation;
     __u32 granted;
 };

@@ -116,6 +116,9 @@ void datapath_close(struct datapath *datapath);
 int datapath_apply(struct datapath *datapath, const struct decide_applied *grants, size_t n_grants, int64_t now_us,
                    int *ret_errors);
 
+/* By what number the kernel knows a grant; 0: it does not. */
+uint64_t datapath_grant_number(const struct datapath *datapath, const char *request_id);
+
 /* The mode that policy or rate file asks for; it waits while the local off switch holds. OFF and OBSERVE give every
  * flow back to its own control at once; OBSERVE goes on counting. Both are kept in the state folder (kept_mode.h), and
  * datapath_open begins with them. */

@@ -289,3 +289,9 @@ int datapath_observe(struct datapath *datapath, const char *request_id, struct d
     };
     return 0;
 }
+
+uint64_t datapath_grant_number(const struct datapath *datapath, const char *request_id) {
+    const struct datapath_entry *entry = datapath_find(datapath, request_id);
+
+    return entry ? entry->number : 0;
+}

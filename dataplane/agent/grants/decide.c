@@ -355,3 +355,10 @@ struct decide_counts decide_counts(const struct decide *decide) {
 void decide_count_refused(struct decide *decide, enum bounds_kind kind) {
     decide->refused[kind]++;
 }
+
+const char (*decide_grant_path(const struct decide *decide, const char *request_id, size_t *ret_n))[DECIDE_ID_LEN] {
+    const struct grant_entry *grant = strmap_get(&decide->grants, request_id);
+
+    *ret_n = grant ? grant->n_link_ids : 0;
+    return grant ? (const char(*)[DECIDE_ID_LEN])grant->link_ids : NULL;
+}

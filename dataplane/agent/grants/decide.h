@@ -250,6 +250,9 @@ int decide_statuses(struct decide *decide, int64_t now_us,
 /* A status was not delivered: send the present one again. */
 void decide_undelivered(struct decide *decide, const char *request_id);
 
+/* The links of a grant's path; NULL: there is no such grant. Lives until the grant changes. */
+const char (*decide_grant_path(const struct decide *decide, const char *request_id, size_t *ret_n))[DECIDE_ID_LEN];
+
 /* Fresh rate of one link, NULL when none or when its lease ended. */
 const struct decide_link_rate *decide_link_rate(const struct decide *decide, const char *link_id, int64_t now_us);
 

@@ -93,6 +93,22 @@ static void apply(struct node *node, int64_t now_us) {
     }
 }
 
+/* Flows of grants enter the overlay by the paths that were committed. */
+static void steer_grants(struct node *node) {
+    struct overlay_grant grants[DATAPATH_GRANTS_MAX];
+    size_t n = 0;
+
+    for (size_t i = 0; i < node->n_applied && n < DATAPATH_GRANTS_MAX; i++) {
+        const char *id = node->applied[i].request_id;
+
+        grants[n].number = datapath_grant_number(node->datapath, id);
+        grants[n].link_ids = decide_grant_path(node->decide, id, &grants[n].n_link_ids);
+        n += grants[n].link_ids != NULL;
+    }
+    overlay_follow_grants(node->agent, grants, n);
+    node->steered_applies = node->applies;
+}
+
 static int send_status(const struct decide_status *status, void *context) {
     struct node *node = context;
     int err;
@@ -272,6 +288,8 @@ static void on_tick(void *context) {
     node_routes_follow(node, agent_now_us());
     node_egress_follow(node, agent_now_us());
     tell_overlay(node);
+    if (node->steered_applies != node->applies)
+        steer_grants(node);
     node_report_loads(node, agent_now_us());
 }
 
@@ -282,6 +300,8 @@ static void on_second(void *context) {
     /* Nothing is made before the streams said what mode this node is in. */
     if (!node->options->bootstrap || ready_to_decide(node, now_us) || now_us >= node->opened_at_us + SYNC_PATIENCE_US)
         node_links_refresh(node, now_us);
+    /* The overlay's table may be another one. */
+    steer_grants(node);
     node_report_flows(node, now_us);
     node_report_state(node, now_us);
     if (node->streams && broker_identity_changed(&node->streams_identity)) {

@@ -172,6 +172,8 @@ struct node {
 
     /* Counted for metrics. */
     uint64_t applies;
+    /* When the overlay was told of grants last. */
+    uint64_t steered_applies;
     uint64_t apply_errors;
     uint64_t bad_records;
     uint64_t statuses_sent;

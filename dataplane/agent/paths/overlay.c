@@ -20,6 +20,7 @@
 #include "grants/datapath.h"
 #include "paths/fallback_routes.h"
 #include "paths/flow_paths.h"
+#include "paths/grant_paths.h"
 #include "paths/overlay_device.h"
 #include "paths/overlay_program.h"
 #include "paths/prober.h"
@@ -55,6 +56,9 @@ struct state {
     uint16_t device_port;
     uint32_t mtu;
     struct fallback_routes fallback;
+    struct grant_colour grants[DATAPATH_GRANTS_MAX];
+    size_t n_grants;
+    uint32_t grants_generation;
     bool off;
     uint64_t generation;
     uint64_t changes;
@@ -106,6 +110,7 @@ static int configure(struct state *state) {
                                                 .mtu = state->mtu,
                                                 .port = state->device_port,
                                                 .sensor_port = agent_options(state->agent)->sensor_port,
+                                                .grants_generation = state->grants_generation,
                                                 .session = state->session};
 
     return overlay_program_configure(state->program, &config);
@@ -411,6 +416,32 @@ void overlay_follow(const struct agent *agent, struct overlay_table *table, uint
     state->generation = generation;
     state->complained = false;
     adopt(state, table);
+}
+
+void overlay_follow_grants(const struct agent *agent, const struct overlay_grant *grants, size_t n) {
+    struct state *state = agent_state(agent, &overlay_module);
+    struct grant_colour fresh[DATAPATH_GRANTS_MAX];
+    size_t n_fresh = 0;
+
+    if (!state || !state->device)
+        return;
+    for (size_t i = 0; i < n && n_fresh < DATAPATH_GRANTS_MAX; i++) {
+        uint8_t colour = grants[i].number ? overlay_grant_colour(&state->table, &grants[i]) : 0;
+
+        if (colour)
+            fresh[n_fresh++] = (struct grant_colour){.number = grants[i].number, .colour = colour};
+    }
+    if (n_fresh == state->n_grants && memcmp(fresh, state->grants, n_fresh * sizeof(*fresh)) == 0)
+        return;
+    for (size_t i = 0; i < state->n_grants; i++)
+        (void)overlay_program_set_grant(state->program, state->grants[i].number, 0);
+    for (size_t i = 0; i < n_fresh; i++)
+        if (overlay_program_set_grant(state->program, fresh[i].number, fresh[i].colour))
+            log_error("the path of a grant cannot be written: its flows take the first one");
+    memcpy(state->grants, fresh, n_fresh * sizeof(*fresh));
+    state->n_grants = n_fresh;
+    state->grants_generation++;
+    (void)configure(state);
 }
 
 uint64_t overlay_changes(const struct agent *agent) {

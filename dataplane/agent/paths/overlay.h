@@ -5,6 +5,7 @@
 
 #include "core/agent.h"
 #include "overlay_maps.h"
+#include "paths/grant_paths.h"
 #include "paths/overlay_table.h"
 
 extern const struct agent_module overlay_module;
@@ -32,6 +33,9 @@ struct overlay_report {
 /* Follow this table of the streams from now on, and keep it for the next start; it is taken over. Of no effect beside
  * --overlay-file. */
 void overlay_follow(const struct agent *agent, struct overlay_table *table, uint64_t generation);
+
+/* Have the flows of these grants, and of no others, take the paths that their links make. */
+void overlay_follow_grants(const struct agent *agent, const struct overlay_grant *grants, size_t n);
 
 /* What the overlay does; names live until the next call of overlay_follow or of the loop. */
 void overlay_report(const struct agent *agent, struct overlay_report *ret);

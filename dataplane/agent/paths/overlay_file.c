@@ -18,6 +18,7 @@
 struct named_path {
     struct overlay_route route;
     const cJSON *hops;
+    const cJSON *links;
 };
 
 struct named_owner {
@@ -57,7 +58,7 @@ static int read_link(const struct json_reader *reader, const cJSON *object, void
 }
 
 static int read_path(const struct json_reader *reader, const cJSON *object, void *item) {
-    static const char *const names[] = {"colour", "next_hops", "choice", "capacity_bps"};
+    static const char *const names[] = {"colour", "next_hops", "choice", "capacity_bps", "link_ids"};
     const cJSON *choice = cJSON_GetObjectItemCaseSensitive(object, "choice");
     struct named_path *path = item;
     uint64_t colour;
@@ -73,6 +74,9 @@ static int read_path(const struct json_reader *reader, const cJSON *object, void
         return json_reader_fail(reader, "choice", "expected true or false");
     path->route.colour = (uint8_t)colour;
     path->route.choice = cJSON_IsTrue(choice);
+    path->links = cJSON_GetObjectItemCaseSensitive(object, "link_ids");
+    if (path->links && !cJSON_IsArray(path->links))
+        return json_reader_fail(reader, "link_ids", "expected an array of the ids of links");
     path->hops = cJSON_GetObjectItemCaseSensitive(object, "next_hops");
     if (!cJSON_IsArray(path->hops) || cJSON_GetArraySize(path->hops) < 1 ||
         cJSON_GetArraySize(path->hops) > CHART_OVERLAY_HOPS_MAX)
@@ -136,6 +140,27 @@ static int resolve_path(const struct overlay_table *table, const char *node, str
     return 0;
 }
 
+/* The ids of the links of a whole path. */
+static int take_links(const char *node, struct named_path *path, char *error) {
+    int n = cJSON_GetArraySize(path->links);
+    const cJSON *link;
+
+    path->route.link_ids = calloc((size_t)n + 1, sizeof(*path->route.link_ids));
+    if (!path->route.link_ids)
+        return -ENOMEM;
+    cJSON_ArrayForEach(link, path->links) {
+        const char *text = cJSON_GetStringValue(link);
+
+        if (!text || strlen(text) >= OVERLAY_NAME_LEN) {
+            snprintf(error, OVERLAY_ERROR_LEN, "owner %.80s: link_ids are texts of at most %d octets", node,
+                     OVERLAY_NAME_LEN - 1);
+            return -EINVAL;
+        }
+        strcpy(path->route.link_ids[path->route.n_link_ids++], text);
+    }
+    return 0;
+}
+
 static int resolve_owner(const struct overlay_table *table, struct named_owner *named, char *error) {
     named->owner.routes = calloc(named->n_paths + 1, sizeof(*named->owner.routes));
     if (!named->owner.routes)
@@ -143,9 +168,11 @@ static int resolve_owner(const struct overlay_table *table, struct named_owner *
     for (size_t i = 0; i < named->n_paths; i++) {
         int status = resolve_path(table, named->owner.node, &named->paths[i], error);
 
+        if (!status && named->paths[i].links)
+            status = take_links(named->owner.node, &named->paths[i], error);
+        named->owner.routes[named->owner.n_routes++] = named->paths[i].route;
         if (status)
             return status;
-        named->owner.routes[named->owner.n_routes++] = named->paths[i].route;
     }
     return 0;
 }
@@ -240,7 +267,7 @@ static cJSON *print_owner(const struct overlay_table *table, const struct overla
     }
     paths = cJSON_AddArrayToObject(object, "paths");
     for (size_t i = 0; i < owner->n_routes; i++) {
-        cJSON *path = cJSON_CreateObject(), *hops;
+        cJSON *path = cJSON_CreateObject(), *hops, *links = NULL;
 
         cJSON_AddNumberToObject(path, "colour", owner->routes[i].colour);
         cJSON_AddBoolToObject(path, "choice", owner->routes[i].choice);
@@ -248,6 +275,10 @@ static cJSON *print_owner(const struct overlay_table *table, const struct overla
         hops = cJSON_AddArrayToObject(path, "next_hops");
         for (size_t k = 0; k < owner->routes[i].n_hops; k++)
             cJSON_AddItemToArray(hops, cJSON_CreateString(table->links[owner->routes[i].hops[k]].name));
+        if (owner->routes[i].n_link_ids)
+            links = cJSON_AddArrayToObject(path, "link_ids");
+        for (size_t k = 0; k < owner->routes[i].n_link_ids; k++)
+            cJSON_AddItemToArray(links, cJSON_CreateString(owner->routes[i].link_ids[k]));
         cJSON_AddItemToArray(paths, path);
     }
     return object;

@@ -149,6 +149,8 @@ uint32_t overlay_table_mtu(const struct overlay_table *table) {
 void overlay_table_free(struct overlay_table *table) {
     for (size_t i = 0; i < table->n_owners; i++) {
         free(table->owners[i].prefixes);
+        for (size_t k = 0; k < table->owners[i].n_routes; k++)
+            free(table->owners[i].routes[k].link_ids);
         free(table->owners[i].routes);
     }
     free(table->owners);

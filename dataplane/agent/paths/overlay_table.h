@@ -38,6 +38,9 @@ struct overlay_route {
     bool choice;
     /* Of the weakest link of the path, bits per second; 0: unknown. */
     uint64_t capacity_bps;
+    /* Of a choice: the ids of all links of the path; a grant that has them takes it. */
+    char (*link_ids)[OVERLAY_NAME_LEN];
+    size_t n_link_ids;
     uint8_t n_hops;
     /* Places in the table's links, the preferred one first. */
     uint8_t hops[CHART_OVERLAY_HOPS_MAX];

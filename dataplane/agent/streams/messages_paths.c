@@ -46,6 +46,18 @@ static bool read_route(const struct overlay_table *table, const Chart__V1__Overl
     return true;
 }
 
+static int read_links(const Chart__V1__OverlayPath *from, struct overlay_route *ret) {
+    if (!from->n_link_ids)
+        return 0;
+    ret->link_ids = calloc(from->n_link_ids, sizeof(*ret->link_ids));
+    if (!ret->link_ids)
+        return -ENOMEM;
+    for (size_t i = 0; i < from->n_link_ids; i++, ret->n_link_ids++)
+        if (!copy(ret->link_ids[i], sizeof(ret->link_ids[i]), from->link_ids[i]))
+            return -EBADMSG;
+    return 0;
+}
+
 static int read_owner(const struct overlay_table *table, const Chart__V1__OverlayOwner *from,
                       struct overlay_owner *ret) {
     if (!copy(ret->node, sizeof(ret->node), from->node))
@@ -57,9 +69,14 @@ static int read_owner(const struct overlay_table *table, const Chart__V1__Overla
     for (size_t i = 0; i < from->n_prefixes; i++, ret->n_prefixes++)
         if (decide_parse_prefix(from->prefixes[i], &ret->prefixes[i]) || !ret->prefixes[i].family)
             return -EBADMSG;
-    for (size_t i = 0; i < from->n_paths; i++, ret->n_routes++)
-        if (!read_route(table, from->paths[i], &ret->routes[i]))
-            return -EBADMSG;
+    for (size_t i = 0; i < from->n_paths; i++) {
+        int status = read_route(table, from->paths[i], &ret->routes[i]) ? 0 : -EBADMSG;
+
+        status = status ? status : read_links(from->paths[i], &ret->routes[i]);
+        ret->n_routes++;
+        if (status)
+            return status;
+    }
     return 0;
 }
 
