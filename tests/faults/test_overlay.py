@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 # From a membership to links that answer, and from a failure to a request that is enforced on the other path.
 JOINED_S, FOLLOWED_S, BACK_S = 20.0, 10.0, 20.0
 NORTH, SOUTH = ["ingress:to-north", "north:to-egress"], ["ingress:to-south", "south:to-egress"]
+PORT = 6001
 KEPT = ("description", "addresses", "sensor_pod_target", "tags", "map_position")
 
 
@@ -71,6 +72,51 @@ def between(rest: httpx.Client, request: str) -> tuple[str, list[str]]:
     return found["state"], found["path"][1:3]
 
 
+def chooses(lab: Lab) -> bool:
+    """Whether both paths from one end to the other are alive, and known as a choice."""
+    found = [path for path in told(lab, "ingress").get("paths", []) if path["owner"] == "egress"]
+    return len(found) == 2 and all(path["alive"] and not path["left_by"] for path in found)
+
+
+def guaranteed(lab: Lab, **more: object) -> dict[str, Any]:
+    """A request for 5 Mb/s from host to host."""
+    return {
+        "source": lab.address("source"),
+        "destination": lab.address("destination"),
+        "protocol": "udp",
+        "destination_port": PORT,
+        "service": "guaranteed",
+        "guaranteed_bps": 5_000_000,
+        **more,
+    }
+
+
+def share_by_south(lab: Lab) -> float:
+    """Of the bytes of 400 datagrams for that port, the share that leaves by the southern path."""
+    send = (
+        "import socket, time\n"
+        "flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "for _ in range(400):\n"
+        f"    flow.sendto(bytes(1000), ({lab.address('destination')!r}, {PORT}))\n"
+        "    time.sleep(0.002)\n"
+    )
+
+    def carried() -> list[int]:
+        return [int(lab.ground_truth(f"ingress-{one}")["forward"]["carried"]["bytes"]) for one in ("north", "south")]
+
+    def passed(words: list[str]) -> list[int]:
+        before = carried()
+        lab.exec("source", words)
+        return [b - a for a, b in zip(before, carried(), strict=True)]
+
+    # Probes are there anyway.
+    python = "/usr/bin/python3"
+    idle = passed([python, "-c", "import time; time.sleep(0.85)"])
+    north, south = (max(0, b - a) for a, b in zip(idle, passed([python, "-c", send]), strict=True))
+    assert north + south > 300_000
+    return south / (north + south)
+
+
 def losses(lab: Lab) -> int:
     """Echoes out of twenty without an answer."""
     words = ["ping", "-c", "20", "-i", "0.02", "-W", "1", "-q", lab.address("destination")]
@@ -78,17 +124,28 @@ def losses(lab: Lab) -> int:
     return 20 - int(next(line for line in answer.splitlines() if "received" in line).split()[3])
 
 
+def test_a_request_takes_the_path_that_it_is_steered_by(joined: tuple[Lab, httpx.Client]) -> None:
+    """What `avoid` names is committed by none of its packets: admission and the kernel agree."""
+    lab, rest = joined
+    poll(lambda: chooses(lab), limit_s=JOINED_S)
+    paths = rest.get("/v1/paths", params={"source": "source", "destination": "destination"}).json()["paths"]
+    assert [(path["source"], path["links"][1:3]) for path in paths[:2]] == [("steered", NORTH), ("steered", SOUTH)]
+    request, _ = request_rate(rest, guaranteed(lab, avoid=["north"]))
+    assert request["path"][1:3] == SOUTH
+    poll(lambda: between(rest, request["id"]) == ("ENFORCED", SOUTH), limit_s=FOLLOWED_S)
+    # The agent has heard of the grant; its flows are looked at anew.
+    poll(lambda: share_by_south(lab) > 0.95, limit_s=FOLLOWED_S)
+    rest.post(f"/v1/rate-requests/{request['id']}/release")
+    usual, _ = request_rate(rest, guaranteed(lab))
+    assert usual["path"][1:3] == NORTH
+    poll(lambda: share_by_south(lab) < 0.05, limit_s=FOLLOWED_S)
+    rest.post(f"/v1/rate-requests/{usual['id']}/release")
+
+
 def test_packets_and_requests_pass_a_link_that_fails(joined: tuple[Lab, httpx.Client]) -> None:
     lab, rest = joined
-    body = {
-        "source": lab.address("source"),
-        "destination": lab.address("destination"),
-        "protocol": "udp",
-        "destination_port": 6001,
-        "service": "guaranteed",
-        "guaranteed_bps": 5_000_000,
-    }
-    request, _ = request_rate(rest, body)
+    poll(lambda: chooses(lab), limit_s=JOINED_S)
+    request, _ = request_rate(rest, guaranteed(lab))
     assert request["path"][1:3] == NORTH
     before = told(lab, "ingress")["entered_packets"]
     assert losses(lab) == 0
@@ -100,8 +157,11 @@ def test_packets_and_requests_pass_a_link_that_fails(joined: tuple[Lab, httpx.Cl
     poll(lambda: between(rest, request["id"]) == ("ENFORCED", SOUTH), limit_s=FOLLOWED_S)
     links = fetch(rest, "/v1/nodes/north")["state"]["overlay"]["links"]
     assert {one["link_id"]: one["alive"] for one in links} == {"north:to-ingress": True, "north:to-egress": False}
-    # Back where it was, once the link answers again.
-    poll(lambda: between(rest, request["id"]) == ("ENFORCED", NORTH), limit_s=FOLLOWED_S + BACK_S)
+    # It stays where it is when the link answers again, and its packets do; whoever comes then may take either.
+    poll(lambda: chooses(lab), limit_s=FOLLOWED_S + BACK_S)
+    time.sleep(2.0)
+    assert between(rest, request["id"]) == ("ENFORCED", SOUTH)
+    assert share_by_south(lab) > 0.99
     assert losses(lab) == 0
     rest.post(f"/v1/rate-requests/{request['id']}/release")
 

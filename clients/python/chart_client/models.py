@@ -203,7 +203,7 @@ class FoundPath(Model):
     admissible_bps: int
     bottleneck_link_id: str
     delay_us: int | None = None
-    # "routed", "partly-routed" (`silent_nodes` report no route) or "computed".
+    # "routed", "partly-routed" (`silent_nodes` report no route), "computed", or "steered" by the overlay.
     source: str = "computed"
     silent_nodes: list[str] = Field(default_factory=list)
     # Packets may take any of several equal-cost ways.

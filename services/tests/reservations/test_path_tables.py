@@ -6,7 +6,7 @@ import pytest
 
 from chart.common.ownership import own_prefix
 from chart.reservations.decisions.next_hops import NextHops
-from chart.reservations.decisions.path_tables import path_tables, steered
+from chart.reservations.decisions.path_tables import path_tables, steered, steering
 from chart.v1.node_state_pb2 import NodeState, OverlayLinkState, OverlayState
 from chart.v1.path_table_pb2 import OverlayOwner, OverlayPath, PathTable
 from support.overlay_network import links, nodes, states
@@ -142,3 +142,52 @@ def test_admission_follows_the_overlay_where_it_runs(state: NodeState | None, wa
     found = steered(TABLE, routes, state)
     assert found[BEHIND] == wanted
     assert found[OWN] == NextHops((), ("eth0",))
+
+
+def choices(table: PathTable, owner: str) -> dict[int, tuple[list[str], int]]:
+    """By colour, the links and the capacity of what flows may choose."""
+    found = next(one for one in table.owners if one.node == owner)
+    return {path.colour: (list(path.link_ids), path.capacity_bps) for path in found.paths if path.choice}
+
+
+def test_flows_may_choose_between_diverse_paths() -> None:
+    stated = links()
+    next(one for one in stated if one.id == "south:to-egress").capacity_bps = 6 * 10**7
+    tables = path_tables(nodes(), stated, states(), 1)
+    assert choices(tables["ingress"], "egress") == {
+        1: (["ingress:to-north", "north:to-egress"], 10**8),
+        2: (["ingress:to-south", "south:to-egress"], 6 * 10**7),
+    }
+    # The nodes between know both colours, and go round a failure as they always do.
+    north = next(one for one in tables["north"].owners if one.node == "egress")
+    assert [list(path.next_hops) for path in north.paths if path.colour == 1] == [
+        ["north:to-egress", "north:to-ingress"]
+    ]
+    assert 0 not in choices(tables["ingress"], "egress")
+
+
+def test_a_failed_path_is_no_choice_and_colours_stay() -> None:
+    tables = path_tables(nodes(), links(), states(dead=["egress:to-north"]), 1)
+    assert set(choices(tables["ingress"], "egress")) == {2}
+    usual = path_tables(nodes(), links(), states(), 1)["ingress"]
+
+    def first(table: PathTable) -> dict[int, str]:
+        owner = next(one for one in table.owners if one.node == "egress")
+        return {path.colour: path.next_hops[0] for path in owner.paths if path.colour}
+
+    assert first(tables["ingress"]) == first(usual)
+
+
+def test_what_can_be_steered_is_what_runs_and_is_alive() -> None:
+    table = path_tables(nodes(), links(), states(), 1)["ingress"]
+    running = NodeState(node="ingress", overlay=OverlayState())
+    host = own_prefix("10.9.0.0/16")
+    assert host is not None
+    assert steering(table, running)[host] == (
+        ("ingress:to-north", "north:to-egress"),
+        ("ingress:to-south", "south:to-egress"),
+    )
+    assert steering(table, None) == {}
+    assert steering(table, NodeState(node="ingress")) == {}
+    # With one path there is nothing to choose; north itself has another way still.
+    assert host not in steering(table, running, {"north:to-egress"})

@@ -412,3 +412,65 @@ def test_a_node_that_comes_back_onto_the_path_is_not_held_to_what_it_saw_before(
     assert one.observed == ()
     assert not engine.strays(north, one)
     assert _told(book).warning == ""
+
+
+def overlaid(**more: object) -> Network:
+    """The diamond, routed over n, whose node i can steer by n or by s."""
+    steering = {"i": {TARGET: (("i:n", "n:e"), ("i:s", "s:e"))}}
+    return dataclasses.replace(diamond(a="i", i="n", n="e", s="e", e="b"), steering=steering, **more)
+
+
+def taken(*path: str, bps: int) -> dict[str, list[Commitment]]:
+    return {one: [Commitment(bps, NOW_US, FOREVER_US)] for one in path}
+
+
+def test_what_is_avoided_is_steered_around() -> None:
+    assert granted(overlaid()) == NORTH
+    assert granted(overlaid(), ask(avoid=frozenset({"n"}))) == SOUTH
+    assert set(candidate_link_ids(overlaid(), ask())) == {*NORTH, *SOUTH}
+    refused = admit(overlaid(), {}, ask(avoid=frozenset({"n", "s"})))
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.field) == ("no-path", "avoid")
+
+
+def test_a_rate_takes_the_path_on_which_it_fits() -> None:
+    load = taken("i:n", bps=75 * MEGA)
+    decision = admit(overlaid(), load, ask(10 * MEGA))
+    assert isinstance(decision, Granted)
+    assert decision.link_ids == SOUTH
+    small = admit(overlaid(), load, ask(2 * MEGA))
+    assert isinstance(small, Granted)
+    assert small.link_ids == NORTH
+    # On neither: the wider one says what there is.
+    both = admit(overlaid(), {**load, **taken("i:s", bps=60 * MEGA)}, ask(30 * MEGA))
+    assert isinstance(both, Refused)
+    assert (both.bottleneck_link_id, both.ceiling_bps) == ("i:s", 20 * MEGA)
+
+
+def test_a_request_stays_on_the_path_that_it_has() -> None:
+    assert granted(overlaid(), ask(prefer=SOUTH)) == SOUTH
+    assert routing.follows(overlaid(), "a", "b", (), SOUTH)
+    assert routing.follows(overlaid(), "a", "b", (), NORTH)
+    assert not routing.follows(diamond(a="i", i="n", n="e", s="e", e="b"), "a", "b", (), SOUTH)
+    # Its path failed: what is left is the other one.
+    links = {**overlaid().links, "s:e": NetworkLink("s:e", "s", "e", 0)}
+    down = overlaid(links=links)
+    assert not routing.follows(down, "a", "b", (), SOUTH)
+    assert granted(down, ask(prefer=SOUTH)) == NORTH
+
+
+def test_where_packets_were_seen_counts_before_what_can_be_steered() -> None:
+    seen = ask(observed=(("i", ("i:s",)),))
+    assert granted(overlaid(), seen) == SOUTH
+
+
+def test_paths_say_that_they_are_steered() -> None:
+    found = paths.alternatives(overlaid(), Ledger(), "a", "b", NOW_US, FOREVER_US)
+    assert tuple(link.id for link in found[0].links) == NORTH
+    assert PathKind.PATH_KIND_ROUTED in found[0].kinds
+    assert found[0].source == PathSource.PATH_SOURCE_STEERED
+    assert tuple(link.id for link in found[1].links) == SOUTH
+    assert PathKind.PATH_KIND_STEERED in found[1].kinds
+    assert found[1].source == PathSource.PATH_SOURCE_STEERED
+    avoiding = paths.alternatives(overlaid(), Ledger(), "a", "b", NOW_US, FOREVER_US, ("n",))
+    assert tuple(link.id for link in avoiding[0].links) == SOUTH

@@ -2811,9 +2811,9 @@ export interface components {
         FoundPath: {
             /**
              * Kinds
-             * @description In which respects it is the best: routed is the one that packets take and what a request gets, widest-shortest what it gets where no node reports its routes, shortest has the least delay, disjoint shares no link with the first.
+             * @description In which respects it is the best: routed is the one that packets take and what a request gets, widest-shortest what it gets where no node reports its routes, shortest has the least delay, disjoint shares no link with the first, steered is another path by which the overlay can send its packets.
              */
-            kinds: ("widest-shortest" | "shortest" | "widest" | "fewest-hops" | "disjoint" | "routed")[];
+            kinds: ("widest-shortest" | "shortest" | "widest" | "fewest-hops" | "disjoint" | "routed" | "steered")[];
             /** Links */
             links: string[];
             /** Nodes */
@@ -2837,10 +2837,10 @@ export interface components {
             delay_us: number | null;
             /**
              * Source
-             * @description routed: by the next hops that every node on the way reports of its kernel. partly-routed: some report none and are crossed on a path of fewest hops. computed: from the registry; where another path is routed, packets do not take this one and no request gets it.
+             * @description routed: by the next hops that every node on the way reports of its kernel. partly-routed: some report none and are crossed on a path of fewest hops. computed: from the registry; where another path is routed, packets do not take this one and no request gets it. steered: by the overlay, which sends a request's packets by this path when it is the request's.
              * @enum {string}
              */
-            source: "routed" | "partly-routed" | "computed";
+            source: "routed" | "partly-routed" | "computed" | "steered";
             /**
              * Silent Nodes
              * @description Nodes of a partly routed path that report no route.

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field
 
 from chart.gateway.schemas.common import MAX_BPS, Input, Output, Page, Revision, Timestamp
 
-PathKind = Literal["widest-shortest", "shortest", "widest", "fewest-hops", "disjoint", "routed"]
-PathSource = Literal["routed", "partly-routed", "computed"]
+PathKind = Literal["widest-shortest", "shortest", "widest", "fewest-hops", "disjoint", "routed", "steered"]
+PathSource = Literal["routed", "partly-routed", "computed", "steered"]
 MAX_HORIZON_S = 20 * 366 * 86_400
 
 
@@ -19,7 +19,7 @@ class FoundPath(Output):
     kinds: list[PathKind] = Field(
         description="In which respects it is the best: routed is the one that packets take and what a request gets,"
         " widest-shortest what it gets where no node reports its routes, shortest has the least delay, disjoint shares"
-        " no link with the first."
+        " no link with the first, steered is another path by which the overlay can send its packets."
     )
     links: list[str]
     nodes: list[str]
@@ -33,7 +33,8 @@ class FoundPath(Output):
     source: PathSource = Field(
         description="routed: by the next hops that every node on the way reports of its kernel. partly-routed: some"
         " report none and are crossed on a path of fewest hops. computed: from the registry; where another path is"
-        " routed, packets do not take this one and no request gets it."
+        " routed, packets do not take this one and no request gets it. steered: by the overlay, which sends a request's"
+        " packets by this path when it is the request's."
     )
     silent_nodes: list[str] = Field(description="Nodes of a partly routed path that report no route.")
     branches: bool = Field(

@@ -203,7 +203,8 @@ def candidate_link_ids(network: Network, ask: Ask) -> list[str]:
 
     followed = routed(network, ask, crossing)
     if followed is not None:
-        return sorted({*followed.looked_at, *crossed, *(shortest if crossed else ()), *ask.prefer})
+        others = {one for route in steered(network, ask, followed, crossing) for one in route.looked_at}
+        return sorted({*followed.looked_at, *others, *crossed, *(shortest if crossed else ()), *ask.prefer})
     if not ask.path and not ask.prefer:
         return list(shortest)
     return sorted({*shortest, *ask.path, *ask.prefer})
@@ -219,6 +220,28 @@ def routed(network: Network, ask: Ask, crossing: routing.Crossing) -> routing.Ro
     if ask.path or not (network.routes or ask.observed):
         return None
     return routing.route(network, ask.source_node, ask.destination_node, ask.towards, crossing, dict(ask.observed))
+
+
+def steered(network: Network, ask: Ask, followed: routing.Route, crossing: routing.Crossing) -> list[routing.Route]:
+    """The routes besides that one that the request's packets can be steered by."""
+    if not network.steering:
+        return []
+    ends = ask.source_node, ask.destination_node
+    return routing.steered_routes(network, followed, *ends, ask.towards, crossing, dict(ask.observed))
+
+
+def best_route(routes: Sequence[routing.Route], ask: Ask, width_bps: Callable[[NetworkLink], int]) -> routing.Route:
+    """Of several routes that packets can take the one that a request has, if its rate fits; else the first on which it
+    fits, as they stand; else the widest. What is to be avoided has a negative width.
+    """
+    widths = {route.link_ids: min(map(width_bps, route.links), default=-1) for route in routes}
+    fitting = [route for route in routes if not route.fault and widths[route.link_ids] >= max(ask.wanted_bps, 0)]
+    for route in fitting:
+        if set(route.link_ids) == set(ask.prefer):
+            return route
+    if fitting:
+        return fitting[0]
+    return max((route for route in routes if not route.fault), key=lambda one: widths[one.link_ids], default=routes[0])
 
 
 def widest_shortest_path(
@@ -273,6 +296,7 @@ def admit(network: Network, load: Load | Commitments, ask: Ask) -> Granted | Ref
     path: tuple[NetworkLink, ...] = ()
     followed = routed(network, ask, crossing)
     if followed is not None:
+        followed = best_route((followed, *steered(network, ask, followed, crossing)), ask, width_bps)
         against = _against_routes(followed, ask)
         if against is not None:
             return against

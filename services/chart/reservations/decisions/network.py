@@ -58,6 +58,8 @@ class Network:
     routes: Mapping[str, NodeRoutes] = field(default_factory=dict)
     # What nodes can hold, of those whose agent has reported.
     rooms: Mapping[str, Room] = field(default_factory=dict)
+    # Of nodes of the overlay: by prefix, the paths of links that flows which enter there can be steered by.
+    steering: Mapping[str, Mapping[Prefix, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
 
     @cached_property
     def outgoing(self) -> dict[str, list[NetworkLink]]:
@@ -178,10 +180,11 @@ def network_of(
     oversubscription: float = DEFAULT_OVERSUBSCRIPTION,
     routes: Mapping[str, NodeRoutes] | None = None,
     rooms: Mapping[str, Room] | None = None,
+    steering: Mapping[str, Mapping[Prefix, tuple[tuple[str, ...], ...]]] | None = None,
 ) -> Network:
     """The network that topology records describe; `measured_capacity_bps` by (from node, to node) lowers
     capacities, links that are `down` have none. `routes`: where nodes send packets, of those that say it; `rooms`: what
-    they can hold.
+    they can hold; `steering`: the paths of nodes of the overlay.
     """
     nodes: dict[str, tuple[Prefix, ...]] = {}
     links: dict[str, NetworkLink] = {}
@@ -200,4 +203,4 @@ def network_of(
                 link.id, link.from_node, link.to_node, capacity, share, link.delay_us, oversubscription
             )
     known = {link_id: link for link_id, link in links.items() if link.from_node in nodes and link.to_node in nodes}
-    return Network(nodes, known, routes or {}, rooms or {})
+    return Network(nodes, known, routes or {}, rooms or {}, steering or {})

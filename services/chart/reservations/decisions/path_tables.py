@@ -4,25 +4,32 @@ al., Increasing TCP Throughput with an Enhanced Internet Control Plane, sections
 An overlay link is a pair of registered links between two members, one for each direction, whose interfaces have
 addresses of one network; where the two links have the tag virtual=true, routers lie between. Its cost is the stated
 delay. A link that one of its ends calls down or dead comes after all others, not out of the table: its probes go on.
+Colour 0 is the way of everything that does not choose. The other colours are paths that flows may choose between,
+diverse ones from each node: these stay as they are while links fail, but none is a choice that a failed link is on.
 """
 
 from __future__ import annotations
 
+import functools
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from chart.common import overlay_routes
 from chart.common.overlay_routes import OverlayLink
-from chart.common.ownership import own_prefix
+from chart.common.ownership import Prefix, own_prefix
 from chart.reservations.decisions.next_hops import NextHops, NodeRoutes
 from chart.v1 import node_state_pb2, path_table_pb2, topology_pb2
 
 # Of a link of which no delay is stated, milliseconds; what a link that fails costs more than any way around it.
 LEAST_COST_MS = 0.1
 FAILED_COST_MS = 1e6
+# Of more members paths to choose between are not computed: with their number squared it takes seconds.
+CHOOSING_MEMBERS_MAX = 40
 VIRTUAL_TAG = "virtual"
 
+# Ids of links in the order in which packets meet them.
+Path = tuple[str, ...]
 Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
@@ -79,6 +86,14 @@ class _Joined:
     remote: Interface
 
     @property
+    def ends(self) -> tuple[str, str]:
+        return self.end.link.from_node, self.end.link.to_node
+
+    @property
+    def cost_ms(self) -> float:
+        return max(self.end.link.delay_us / 1e3, LEAST_COST_MS)
+
+    @property
     def failed(self) -> bool:
         return self.end.failed or self.back.failed
 
@@ -124,20 +139,48 @@ def path_tables(
                 joined.append(_Joined(one, other, *addresses))
                 break
     outer = frozenset(one.local.ip for one in joined)
-    costs = overlay_routes.graph(
-        OverlayLink(
-            one.end.link.from_node,
-            one.end.link.to_node,
-            max(one.end.link.delay_us / 1e3, LEAST_COST_MS) + FAILED_COST_MS * one.failed,
-        )
-        for one in joined
-    )
+    costs = overlay_routes.graph(OverlayLink(*one.ends, one.cost_ms + FAILED_COST_MS * one.failed) for one in joined)
+    chosen = _chosen(frozenset(OverlayLink(*one.ends, one.cost_ms) for one in joined), frozenset(members))
+    first: dict[tuple[str, str], _Joined] = {}
+    for link in sorted(joined, key=lambda one: one.rank):
+        first.setdefault(link.ends, link)
     owned: dict[str, list[str]] = {}
     taken: set[str] = set()
     for name, node in members.items():
         owned[name] = [prefix for prefix in _prefixes(node, outer) if prefix not in taken]
         taken.update(owned[name])
-    return {name: _table(name, joined, owned, costs, generation) for name in members}
+    return {name: _table(name, joined, owned, costs, generation, chosen, first) for name in members}
+
+
+@functools.lru_cache(maxsize=4)
+def _chosen(
+    links: frozenset[OverlayLink], members: frozenset[str]
+) -> Mapping[str, Mapping[str, Sequence[overlay_routes.ChosenPath]]]:
+    """By owner and node, the paths that flows may choose between. Kept: failures do not change them."""
+    if len(members) > CHOOSING_MEMBERS_MAX:
+        return {}
+    costs = overlay_routes.graph(links)
+    return {owner: overlay_routes.coloured_paths(costs, members & costs.keys(), owner) for owner in sorted(members)}
+
+
+def _coloured(
+    node: str,
+    chosen: Mapping[str, Sequence[overlay_routes.ChosenPath]],
+    usual: Sequence[str],
+    to: Mapping[str, Sequence[str]],
+    first: Mapping[tuple[str, str], _Joined],
+) -> Iterator[path_table_pb2.OverlayPath]:
+    """What a node has to know of the colours that lead to one owner. ``usual``: its next hops by colour 0."""
+    own = {path.colour: path for path in chosen.get(node, ())}
+    for colour, hop in sorted(overlay_routes.hops_at(node, chosen).items()):
+        order = [*to.get(hop, ()), *(link_id for link_id in usual if link_id not in to.get(hop, ()))]
+        path = path_table_pb2.OverlayPath(colour=colour, next_hops=order[: overlay_routes.NEXT_HOPS_MAX])
+        links = [first[step] for step in own[colour].hops] if colour in own else []
+        if links and not any(one.failed for one in links):
+            path.choice = True
+            path.capacity_bps = min(one.end.link.capacity_bps for one in links)
+            path.link_ids.extend(one.end.link.id for one in links)
+        yield path
 
 
 def _table(
@@ -146,6 +189,8 @@ def _table(
     owned: Mapping[str, list[str]],
     costs: overlay_routes.Graph,
     generation: int,
+    chosen: Mapping[str, Mapping[str, Sequence[overlay_routes.ChosenPath]]],
+    first: Mapping[tuple[str, str], _Joined],
 ) -> path_table_pb2.PathTable:
     table = path_table_pb2.PathTable(node=node, generation=generation)
     to: dict[str, list[str]] = {}
@@ -167,6 +212,7 @@ def _table(
         ways = [link_id for neighbour in hops.get(name, ()) for link_id in to.get(neighbour, ())]
         if ways:
             owner.paths.add(colour=0, next_hops=ways[: overlay_routes.NEXT_HOPS_MAX])
+            owner.paths.extend(_coloured(node, chosen.get(name, {}), ways, to, first))
     return table
 
 
@@ -185,4 +231,23 @@ def steered(table: path_table_pb2.PathTable, routes: NodeRoutes, state: node_sta
                 for text in owner.prefixes:
                     if (prefix := own_prefix(text)) is not None:
                         found[prefix] = NextHops((hop,))
+    return found
+
+
+def steering(
+    table: path_table_pb2.PathTable, state: node_state_pb2.NodeState | None, dead: Collection[str] = ()
+) -> dict[Prefix, tuple[Path, ...]]:
+    """By prefix of an owner, the paths from a member to it that flows may choose between, as ids of links; nothing
+    where no overlay runs. ``dead``: overlay links that any node calls so; a path over one is none.
+    """
+    if state is None or not state.HasField("overlay"):
+        return {}
+    found: dict[Prefix, tuple[Path, ...]] = {}
+    for owner in table.owners:
+        paths = tuple(
+            tuple(path.link_ids) for path in owner.paths if path.choice and not set(path.link_ids) & set(dead)
+        )
+        for text in owner.prefixes if len(paths) > 1 else ():
+            if (prefix := own_prefix(text)) is not None:
+                found[prefix] = paths
     return found

@@ -4,6 +4,7 @@ hops, and one that shares no link with the first (Dijkstra's algorithm over diff
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from chart.reservations.decisions import routing
 from chart.reservations.decisions.admission import (
     Ask,
     Load,
+    best_route,
     free_bps,
     routed,
+    steered,
     widest_shortest_path,
 )
 from chart.reservations.decisions.network import Network, NetworkLink
@@ -91,8 +94,9 @@ def alternatives(
     avoid: Collection[str] = (),
 ) -> list[Found]:
     """Every path worth knowing, that of a request first; the same path under several kinds stands once. Where nodes
-    report their routes the first is the one that packets take, `avoid` or not, if there is one; the others are what
-    there would be.
+    report their routes the first is the one that packets take, `avoid` or not, if there is one; in the overlay the one
+    that a request would be steered by, and next come those that it can be steered by too. The others are what there
+    would be.
     """
     free: dict[str, int] = {}
 
@@ -119,6 +123,11 @@ def alternatives(
 
     ask = Ask(source, destination, 0, 0, start_us, end_us)
     followed = routed(network, ask, crossing)
+    others = steered(network, ask, followed, crossing) if followed is not None else []
+    if followed is not None:
+        own = best_route((followed, *others), dataclasses.replace(ask, avoid=frozenset(avoid)), allowed)
+        others = [one for one in (followed, *others) if one is not own] if others else []
+        followed = own
     first = widest_shortest_path(network, source, destination, allowed)
     found: list[tuple[Sequence[NetworkLink], int]] = [(first, PathKind.PATH_KIND_WIDEST_SHORTEST)]
     found.append((best(network, source, destination, hops, (0,), avoid), PathKind.PATH_KIND_FEWEST_HOPS))
@@ -130,11 +139,13 @@ def alternatives(
     if followed is not None:
         # What packets do not take is no request's path.
         found[0] = (() if followed.fault else followed.links, PathKind.PATH_KIND_ROUTED)
+        found[1:1] = [(one.links, PathKind.PATH_KIND_STEERED) for one in others if not one.fault]
     kinds: dict[Path, list[int]] = {}
     for path, kind in found:
         if path:
             kinds.setdefault(tuple(path), []).append(kind)
-    return [_described(path, tuple(each), width, followed) for path, each in kinds.items()]
+    steers = frozenset(one.link_ids for one in (followed, *others) if one) if others else frozenset()
+    return [_described(path, tuple(each), width, followed, steers) for path, each in kinds.items()]
 
 
 def _disjoint(
@@ -153,7 +164,11 @@ def _disjoint(
 
 
 def _described(
-    path: Path, kinds: tuple[int, ...], width: Callable[[NetworkLink], int], followed: routing.Route | None
+    path: Path,
+    kinds: tuple[int, ...],
+    width: Callable[[NetworkLink], int],
+    followed: routing.Route | None,
+    steers: Collection[tuple[str, ...]],
 ) -> Found:
     bottleneck = min(path, key=width)
     source = PathSource.PATH_SOURCE_COMPUTED
@@ -161,5 +176,7 @@ def _described(
     if followed is not None and PathKind.PATH_KIND_ROUTED in kinds:
         silent = followed.silent
         source = PathSource.PATH_SOURCE_PARTLY_ROUTED if silent else PathSource.PATH_SOURCE_ROUTED
+    if tuple(link.id for link in path) in steers:
+        source = PathSource.PATH_SOURCE_STEERED
     admissible_bps = min(link.admissible_bps for link in path)
     return Found(path, kinds, width(bottleneck), admissible_bps, bottleneck, source, silent)

@@ -74,6 +74,39 @@ def route(
     return Route(tuple(links.values()), "" if arrived else fault, tuple(silent), frozenset(looked_at))
 
 
+def steered_routes(
+    network: Network,
+    first: Route,
+    source: str,
+    destination: str,
+    towards: Collection[str],
+    crossing: Crossing,
+    observed: Observed = _NOTHING_SEEN,
+) -> list[Route]:
+    """The other routes that packets can be steered by, where `first` is the one that they take by themselves: those of
+    the first node on it that chooses, of the overlay. Of a destination with addresses for which the choices differ
+    there is none.
+    """
+    prefixes = _addresses(network, destination, towards)
+    for node in dict.fromkeys(link.from_node for link in first.links):
+        choices = network.steering.get(node)
+        if not choices:
+            continue
+        paths = {choices.get(prefix) for prefix in prefixes}
+        if len(paths) != 1 or None in paths:
+            continue
+        found = []
+        for path in paths.pop() or ():
+            steps = {network.links[one].from_node: (one,) for one in path if one in network.links}
+            if len(steps) < len(path):
+                continue
+            one = route(network, source, destination, towards, crossing, {**steps, **observed})
+            if one is not None and not one.fault and set(one.link_ids) != set(first.link_ids):
+                found.append(one)
+        return found
+    return []
+
+
 def follows(
     network: Network,
     source: str,
@@ -82,13 +115,18 @@ def follows(
     path: Sequence[str],
     observed: Observed = _NOTHING_SEEN,
 ) -> bool:
-    """Whether a path is the one that packets take, as far as nodes report it or it was seen."""
+    """Whether a path is the one that packets take, or that they can be steered by, as far as nodes report it or it was
+    seen.
+    """
 
     def crossing(node: str) -> Sequence[NetworkLink]:
         return [link for link in network.outgoing.get(node, ()) if link.id in path][:1]
 
     found = route(network, source, destination, towards, crossing, observed)
-    return found is None or (not found.fault and set(found.link_ids) == set(path))
+    if found is None:
+        return True
+    steered = steered_routes(network, found, source, destination, towards, crossing, observed)
+    return any(not one.fault and set(one.link_ids) == set(path) for one in (found, *steered))
 
 
 def _addresses(network: Network, node: str, towards: Collection[str]) -> list[Prefix]:

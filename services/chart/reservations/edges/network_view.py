@@ -11,7 +11,7 @@ from chart.common.ownership import Ownership
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
 from chart.reservations.decisions.next_hops import NodeRoutes, next_hops_of
-from chart.reservations.decisions.path_tables import steered
+from chart.reservations.decisions.path_tables import steered, steering
 from chart.reservations.decisions.room import room_of
 from chart.v1 import (
     estimate_pb2,
@@ -109,7 +109,11 @@ class NetworkView:
         while True:
             after = self.network
             if after is not known:
-                before = Network({}, {}) if known is None else Network(known.nodes, self._most, known.routes)
+                before = (
+                    Network({}, {})
+                    if known is None
+                    else Network(known.nodes, self._most, known.routes, steering=known.steering)
+                )
                 self._most = dict(after.links)
                 yield before, after
                 known = after
@@ -179,7 +183,10 @@ class NetworkView:
                 if interface.link_id and not interface.up
             }
             rooms = {state.node: room_of(state) for state in self._nodes()}
-            self._network = network_of(entities, measured, down, self._multiple, self._routes(), rooms)
+            states = {state.node: state for state in self._nodes()}
+            dead = frozenset(link for state in self._nodes() for link in _dead_links(state) or ())
+            choices = {node: steering(table, states.get(node), dead) for node, table in self.path_tables.items()}
+            self._network = network_of(entities, measured, down, self._multiple, self._routes(), rooms, choices)
             for link_id, link in self._network.links.items():
                 if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
                     self._most[link_id] = link

@@ -5,6 +5,8 @@ Every replica does it, from the same streams to the same tables; one that finds 
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 from prometheus_client import Counter, Gauge
 
@@ -48,7 +50,8 @@ class PathPublisher:
         Raises:
             StreamError: the broker cannot take it.
         """
-        wanted = path_tables(*self._view.overlay_inputs)
+        # Of many members it takes a second, and requests do not wait for it.
+        wanted = await asyncio.to_thread(path_tables, *self._view.overlay_inputs)
         known = self._view.path_tables
         MEMBERS.set(len(wanted))
         for node, table in wanted.items():

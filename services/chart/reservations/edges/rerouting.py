@@ -47,7 +47,8 @@ class Rerouting:
         """Admit anew the requests whose packets take another path since nodes report other routes, or other links came
         or went.
         """
-        if not after.routes or (before.routes == after.routes and _carrying(before) == _carrying(after)):
+        same = before.routes == after.routes and before.steering == after.steering
+        if not after.routes or (same and _carrying(before) == _carrying(after)):
             return
         # Transactions that decided by the network before are over once this one is.
         await self._batches.submit(Relieve((), (), self._timing))
