@@ -38,15 +38,16 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* The neighbour that a packet for this owner goes to; 0: none is known. Back to where it came from only when nobody
  * else is left, and the first stays when nobody at all answers. `route`: the VNI's bits of colour and strictness; a
- * strict packet goes to the first or nowhere. */
-static __always_inline __u32 pick(__u32 owner, __u32 route, __u32 arrived_from) {
+ * strict packet goes to the first or nowhere. Checked by the kernel by itself, so that what calls it stays small for
+ * it. */
+__noinline int overlay_pick(__u32 owner, __u32 route, __u32 arrived_from) {
     __u32 colour = route & (CHART_OVERLAY_COLOURS - 1);
     struct chart_overlay_path_key key = {.owner = owner, .colour = colour};
     const struct chart_overlay_path *path = bpf_map_lookup_elem(&overlay_paths, &key);
     __u32 first = 0;
     bool back = false;
     if (route & CHART_OVERLAY_STRICT)
-        return path && alive(path->hops[0]) ? path->hops[0] : 0;
+        return path && alive(path->hops[0]) ? (int)path->hops[0] : 0;
     if (!path && colour) {
         key.colour = 0;
         path = bpf_map_lookup_elem(&overlay_paths, &key);
@@ -64,17 +65,17 @@ static __always_inline __u32 pick(__u32 owner, __u32 route, __u32 arrived_from) 
         if (alive(neighbour)) {
             if (first || back)
                 COUNT(detours);
-            return neighbour;
+            return (int)neighbour;
         }
         if (!first)
             first = neighbour;
     }
     if (back && alive(arrived_from)) {
         COUNT(detours);
-        return arrived_from;
+        return (int)arrived_from;
     }
     COUNT(all_stale);
-    return first ? first : back ? arrived_from : 0;
+    return (int)(first ? first : back ? arrived_from : 0);
 }
 
 static __always_inline bool address_outer(struct __sk_buff *skb, __u32 neighbour, __u32 vni, __u8 traffic_class) {
@@ -164,7 +165,7 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
         return NOT_TAKEN;
     class = class_of(packet->traffic_class);
     colour = colour_of(skb, config, packet, owner, class, &number);
-    ret->neighbour = pick(owner, colour, 0);
+    ret->neighbour = overlay_pick(owner, colour, 0);
     ret->vni = class << CHART_OVERLAY_CLASS_SHIFT | colour;
     if (!ret->neighbour) {
         COUNT(no_path);
@@ -208,7 +209,7 @@ static __always_inline int relay(struct __sk_buff *skb, const struct chart_overl
         return NOT_TAKEN;
     owner = find_owner(inner.destination);
     next = owner && owner != CHART_OVERLAY_SELF
-               ? pick(owner, bpf_ntohl(headers.vni) >> 8 & CHART_OVERLAY_ROUTE_BITS, *from)
+               ? overlay_pick(owner, bpf_ntohl(headers.vni) >> 8 & CHART_OVERLAY_ROUTE_BITS, *from)
                : 0;
     to = bpf_map_lookup_elem(&overlay_neighbours, &next);
     if (!next || !to || !goes_directly(to, overlay_sent_bytes(skb, &inner) + OUTER_BYTES))
@@ -374,7 +375,7 @@ static __always_inline int take_path_probe(struct __sk_buff *skb, const struct c
             COUNT(bad_probes);
         return TCX_DROP;
     }
-    neighbour = owner && owner != CHART_OVERLAY_SELF ? pick(owner, route, 0) : 0;
+    neighbour = owner && owner != CHART_OVERLAY_SELF ? overlay_pick(owner, route, 0) : 0;
     if (!neighbour)
         return TCX_DROP;
     turn_round(skb, packet);
@@ -404,7 +405,7 @@ int overlay_receive(struct __sk_buff *skb) {
     owner = find_owner(packet.destination);
     if (owner == CHART_OVERLAY_SELF && (probe_at = find_path_probe(skb, config, &packet, &probe)))
         return take_path_probe(skb, config, &packet, &probe, probe_at);
-    next = owner && owner != CHART_OVERLAY_SELF ? pick(owner, vni & CHART_OVERLAY_ROUTE_BITS, neighbour) : 0;
+    next = owner && owner != CHART_OVERLAY_SELF ? overlay_pick(owner, vni & CHART_OVERLAY_ROUTE_BITS, neighbour) : 0;
     if (!next && vni & CHART_OVERLAY_STRICT)
         return TCX_DROP;
     if (!next || packet.hops_left <= 1) {
@@ -464,7 +465,7 @@ int overlay_probe_path(struct __sk_buff *skb) {
     route = path_route(&probe);
     owner = find_owner(packet.destination);
     liveness = bpf_map_lookup_elem(&overlay_liveness, &number);
-    neighbour = owner && owner != CHART_OVERLAY_SELF ? pick(owner, route, 0) : 0;
+    neighbour = owner && owner != CHART_OVERLAY_SELF ? overlay_pick(owner, route, 0) : 0;
     if (!liveness)
         return TCX_DROP;
     number_probe(config, liveness, &probe);

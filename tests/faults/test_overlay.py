@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from chart_lab import topology
-from chart_lab.experiments import agents, installed
+from chart_lab.experiments import agents, flow_moves, installed
 from chart_lab.experiments.failover import OWNED, ways
 from chart_lab.network import Lab
 from chart_lab.platform.laboratory import client, fetch, request_rate
@@ -38,7 +38,8 @@ def joined() -> Iterator[tuple[Lab, httpx.Client]]:
         client(product.settings) as rest,
     ):
         for node, hosts in OWNED.items():
-            state(rest, node, {"prefixes": [f"{lab.address(one)}/32" for one in hosts]})
+            behind = [address for one in hosts for address in fetch(rest, f"/v1/nodes/{one}")["addresses"]]
+            state(rest, node, {"prefixes": [f"{address.partition('/')[0]}/32" for address in behind]})
         poll(lambda: all(is_whole(lab, node) for node in OWNED), limit_s=JOINED_S)
         yield lab, rest
 
@@ -72,6 +73,13 @@ def between(rest: httpx.Client, request: str) -> tuple[str, list[str]]:
     return found["state"], found["path"][1:3]
 
 
+def losses(lab: Lab) -> int:
+    """Echoes out of twenty without an answer."""
+    words = ["ping", "-c", "20", "-i", "0.02", "-W", "1", "-q", lab.address("destination")]
+    answer = lab.exec("source", words, check=False).stdout
+    return 20 - int(next(line for line in answer.splitlines() if "received" in line).split()[3])
+
+
 def chooses(lab: Lab) -> bool:
     """Whether both paths from one end to the other are alive, and known as a choice."""
     found = [path for path in told(lab, "ingress").get("paths", []) if path["owner"] == "egress"]
@@ -92,7 +100,7 @@ def guaranteed(lab: Lab, **more: object) -> dict[str, Any]:
 
 
 def share_by_south(lab: Lab) -> float:
-    """Of the bytes of 400 datagrams for that port, the share that leaves by the southern path."""
+    """Of 400 datagrams for that port, the share that takes the southern path."""
     send = (
         "import socket, time\n"
         "flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
@@ -100,35 +108,19 @@ def share_by_south(lab: Lab) -> float:
         f"    flow.sendto(bytes(1000), ({lab.address('destination')!r}, {PORT}))\n"
         "    time.sleep(0.002)\n"
     )
-
-    def carried() -> list[int]:
-        return [int(lab.ground_truth(f"ingress-{one}")["forward"]["carried"]["bytes"]) for one in ("north", "south")]
-
-    def passed(words: list[str]) -> list[int]:
-        before = carried()
-        lab.exec("source", words)
-        return [b - a for a, b in zip(before, carried(), strict=True)]
-
-    # Probes are there anyway.
-    python = "/usr/bin/python3"
-    idle = passed([python, "-c", "import time; time.sleep(0.85)"])
-    north, south = (max(0, b - a) for a, b in zip(idle, passed([python, "-c", send]), strict=True))
-    assert north + south > 300_000
-    return south / (north + south)
-
-
-def losses(lab: Lab) -> int:
-    """Echoes out of twenty without an answer."""
-    words = ["ping", "-c", "20", "-i", "0.02", "-W", "1", "-q", lab.address("destination")]
-    answer = lab.exec("source", words, check=False).stdout
-    return 20 - int(next(line for line in answer.splitlines() if "received" in line).split()[3])
+    before = [path["forwarded_bytes"] for path in flow_moves.paths_to(lab, "ingress", "egress")]
+    lab.exec("source", ["/usr/bin/python3", "-c", send])
+    after = [path["forwarded_bytes"] for path in flow_moves.paths_to(lab, "ingress", "egress")]
+    north, south = (b - a for a, b in zip(before, after, strict=True))
+    assert north + south > 400 * 1000
+    return float(south / (north + south))
 
 
 def test_a_request_takes_the_path_that_it_is_steered_by(joined: tuple[Lab, httpx.Client]) -> None:
     """What `avoid` names is committed by none of its packets: admission and the kernel agree."""
     lab, rest = joined
     poll(lambda: chooses(lab), limit_s=JOINED_S)
-    paths = rest.get("/v1/paths", params={"source": "source", "destination": "destination"}).json()["paths"]
+    paths = fetch(rest, "/v1/paths/source/destination")["items"]
     assert [(path["source"], path["links"][1:3]) for path in paths[:2]] == [("steered", NORTH), ("steered", SOUTH)]
     request, _ = request_rate(rest, guaranteed(lab, avoid=["north"]))
     assert request["path"][1:3] == SOUTH

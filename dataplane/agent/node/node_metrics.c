@@ -176,6 +176,12 @@ static void render_overlay(FILE *out, const struct node *node) {
     fprintf(out, "chart_agent_overlay_packets_total{what=\"detour\"} %" PRIu64 "\n", (uint64_t)report.counted.detours);
     fprintf(out, "chart_agent_overlay_packets_total{what=\"refused\"} %" PRIu64 "\n",
             (uint64_t)(report.counted.strangers + report.counted.bad_probes));
+    metric(out, "chart_agent_overlay_flows_total", "counter",
+           "Flows that got a path of several; another because theirs failed; another because theirs became worse");
+    fprintf(out, "chart_agent_overlay_flows_total{what=\"begun\"} %" PRIu64 "\n", (uint64_t)report.counted.flows);
+    fprintf(out, "chart_agent_overlay_flows_total{what=\"failed-over\"} %" PRIu64 "\n",
+            (uint64_t)report.counted.flows_failed_over);
+    fprintf(out, "chart_agent_overlay_flows_total{what=\"moved\"} %" PRIu64 "\n", (uint64_t)report.counted.flows_moved);
 }
 
 static void render(FILE *out, void *context) {

@@ -220,7 +220,7 @@ int flow_paths_follow(struct flow_paths *paths, struct overlay_program *program,
         const struct decide_prefix *local, *remote;
         size_t n = count_choices(owner);
 
-        if (n < 2)
+        if (!n)
             continue;
         if (n_paths + n > FLOW_PATHS_MAX || !find_ends(find_owner(table, self), owner, &local, &remote)) {
             fresh.left_out++;

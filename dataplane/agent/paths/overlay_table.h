@@ -34,7 +34,7 @@ struct overlay_link {
 
 struct overlay_route {
     uint8_t colour;
-    /* Flows that enter the overlay here may take it: they choose where there are two such paths or more. */
+    /* Flows that enter the overlay here may take it: of two or more, of which all but this may have failed. */
     bool choice;
     /* Of the weakest link of the path, bits per second; 0: unknown. */
     uint64_t capacity_bps;

@@ -1,10 +1,10 @@
 """`flow-moves`: whether flows keep their path while it is good, and how fast they leave it when it is not.
 
 `two-path` through the overlay, whose two paths are within 10 % of each other, every wide-area link losing a little.
-1,000 flows while a path is cut silently, or while a node on it answers probes and forwards nothing; 100 flows of a class
-while the path that most of them take loses 5 % in each direction, in one of them, or gets 50 ms slower; and ten minutes
-in which nothing happens (Bavier et al., Increasing TCP Throughput with an Enhanced Internet Control Plane, section III:
-only the flows of what failed move, in tens of milliseconds and without computing anything anew).
+1,000 flows while a path is cut silently, or while a node on it answers probes and forwards nothing; 100 flows of a
+class while the path that most of them take loses 5 % in each direction, in one of them, or gets 50 ms slower; and ten
+minutes in which nothing happens (Bavier et al., Increasing TCP Throughput with an Enhanced Internet Control Plane,
+section III: only the flows of what failed move, in tens of milliseconds and without computing anything anew).
 """
 
 from __future__ import annotations

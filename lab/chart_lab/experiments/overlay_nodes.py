@@ -72,6 +72,7 @@ def _coloured(
     capacity: Mapping[tuple[str, str], int],
 ) -> list[dict[str, Any]]:
     own = {path.colour: path for path in chosen.get(node, ())}
+    own = own if len(own) > 1 else {}
     found = []
     for colour, hop in sorted(overlay_routes.hops_at(node, chosen).items()):
         path: dict[str, Any] = {"colour": colour, "next_hops": [hop, *(one for one in order if one != hop)]}

@@ -191,3 +191,31 @@ def test_what_can_be_steered_is_what_runs_and_is_alive() -> None:
     assert steering(table, NodeState(node="ingress")) == {}
     # With one path there is nothing to choose; north itself has another way still.
     assert host not in steering(table, running, {"north:to-egress"})
+
+
+def test_hosts_inside_an_owners_prefix_are_reached_as_it_is() -> None:
+    table = path_tables(nodes(), links(), states(), 1)["ingress"]
+    running = NodeState(node="ingress", overlay=OverlayState())
+    inside, elsewhere = own_prefix("10.9.0.1/32"), own_prefix("10.8.0.1/32")
+    assert inside is not None
+    assert elsewhere is not None
+    kernel = {inside: NextHops(("ingress:eth0",)), elsewhere: NextHops(("ingress:eth0",))}
+    found = steered(table, kernel, running, kernel)
+    assert found[inside] == NextHops(("ingress:to-north",))
+    assert found[elsewhere] == kernel[elsewhere]
+    assert len(steering(table, running, (), kernel)[inside]) == 2
+    assert elsewhere not in steering(table, running, (), kernel)
+
+
+def test_the_longest_prefix_says_whose_an_address_is() -> None:
+    registered = nodes()
+    registered["ingress"].overlay.prefixes.append("10.9.1.0/24")
+    table = path_tables(registered, links(), states(), 1)["ingress"]
+    inside = own_prefix("10.9.1.7/32")
+    assert inside is not None
+    beside = own_prefix("10.9.2.7/32")
+    assert beside is not None
+    found = steered(table, {}, NodeState(node="ingress", overlay=OverlayState()), [inside, beside])
+    # Its own.
+    assert inside not in found
+    assert found[beside] == NextHops(("ingress:to-north",))

@@ -172,6 +172,8 @@ def _coloured(
 ) -> Iterator[path_table_pb2.OverlayPath]:
     """What a node has to know of the colours that lead to one owner. ``usual``: its next hops by colour 0."""
     own = {path.colour: path for path in chosen.get(node, ())}
+    # One path is no choice, but one that is left of several stays what flows keep.
+    own = own if len(own) > 1 else {}
     for colour, hop in sorted(overlay_routes.hops_at(node, chosen).items()):
         order = [*to.get(hop, ()), *(link_id for link_id in usual if link_id not in to.get(hop, ()))]
         path = path_table_pb2.OverlayPath(colour=colour, next_hops=order[: overlay_routes.NEXT_HOPS_MAX])
@@ -216,38 +218,60 @@ def _table(
     return table
 
 
-def steered(table: path_table_pb2.PathTable, routes: NodeRoutes, state: node_state_pb2.NodeState | None) -> NodeRoutes:
-    """Where a member sends packets: by its first next hop that is not dead, for prefixes of the overlay, and by its
-    kernel's routes otherwise, also while no overlay runs there.
+def _owned(
+    table: path_table_pb2.PathTable, registered: Iterable[Prefix]
+) -> Iterator[tuple[Prefix, path_table_pb2.OverlayOwner]]:
+    """Prefixes of owners and registered ones inside them, each with the owner whose prefix is the longest around it."""
+    owners: dict[Prefix, path_table_pb2.OverlayOwner] = {}
+    for owner in table.owners:
+        owners.update((prefix, owner) for text in owner.prefixes if (prefix := own_prefix(text)) is not None)
+    lengths = sorted({(prefix.version, prefix.prefixlen) for prefix in owners}, reverse=True)
+    for prefix in {*owners, *registered}:
+        for version, length in lengths:
+            if version == prefix.version and length <= prefix.prefixlen:
+                around = owners.get(prefix.supernet(new_prefix=length))
+                if around is not None:
+                    yield prefix, around
+                    break
+
+
+def steered(
+    table: path_table_pb2.PathTable,
+    routes: NodeRoutes,
+    state: node_state_pb2.NodeState | None,
+    registered: Iterable[Prefix] = (),
+) -> NodeRoutes:
+    """Where a member sends packets: by its first next hop that is not dead, for prefixes of the overlay and what of the
+    registered ones is inside them, and by its kernel's routes otherwise, also while no overlay runs there.
     """
     if state is None or not state.HasField("overlay"):
         return routes
     dead = {one.link_id for one in state.overlay.links if not one.alive}
     found = dict(routes)
-    for owner in table.owners:
+    for prefix, owner in _owned(table, registered):
         for path in owner.paths:
             if path.colour == 0:
-                hop = next((one for one in path.next_hops if one not in dead), path.next_hops[0])
-                for text in owner.prefixes:
-                    if (prefix := own_prefix(text)) is not None:
-                        found[prefix] = NextHops((hop,))
+                found[prefix] = NextHops((next((one for one in path.next_hops if one not in dead), path.next_hops[0]),))
     return found
 
 
 def steering(
-    table: path_table_pb2.PathTable, state: node_state_pb2.NodeState | None, dead: Collection[str] = ()
+    table: path_table_pb2.PathTable,
+    state: node_state_pb2.NodeState | None,
+    dead: Collection[str] = (),
+    registered: Iterable[Prefix] = (),
 ) -> dict[Prefix, tuple[Path, ...]]:
-    """By prefix of an owner, the paths from a member to it that flows may choose between, as ids of links; nothing
-    where no overlay runs. ``dead``: overlay links that any node calls so; a path over one is none.
+    """By prefix of an owner, and registered prefix inside it, the paths from a member to it that flows may choose
+    between, as ids of links; nothing where no overlay runs. ``dead``: overlay links that any node calls so; a path over
+    one is none.
     """
     if state is None or not state.HasField("overlay"):
         return {}
     found: dict[Prefix, tuple[Path, ...]] = {}
-    for owner in table.owners:
+    for prefix, owner in _owned(table, registered):
         paths = tuple(
             tuple(path.link_ids) for path in owner.paths if path.choice and not set(path.link_ids) & set(dead)
         )
-        for text in owner.prefixes if len(paths) > 1 else ():
-            if (prefix := own_prefix(text)) is not None:
-                found[prefix] = paths
+        if len(paths) > 1:
+            found[prefix] = paths
     return found

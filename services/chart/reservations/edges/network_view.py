@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import cast
 
 from chart.common import platform_settings
-from chart.common.ownership import Ownership
+from chart.common.ownership import Ownership, Prefix, own_prefix
 from chart.common.streams import Broker, CompactedState, StreamUnavailable
 from chart.reservations.decisions.network import DEFAULT_OVERSUBSCRIPTION, Network, NetworkLink, network_of
 from chart.reservations.decisions.next_hops import NodeRoutes, next_hops_of
@@ -185,8 +185,12 @@ class NetworkView:
             rooms = {state.node: room_of(state) for state in self._nodes()}
             states = {state.node: state for state in self._nodes()}
             dead = frozenset(link for state in self._nodes() for link in _dead_links(state) or ())
-            choices = {node: steering(table, states.get(node), dead) for node, table in self.path_tables.items()}
-            self._network = network_of(entities, measured, down, self._multiple, self._routes(), rooms, choices)
+            registered = self._registered()
+            choices = {
+                node: steering(table, states.get(node), dead, registered) for node, table in self.path_tables.items()
+            }
+            routes = self._routes(states, registered)
+            self._network = network_of(entities, measured, down, self._multiple, routes, rooms, choices)
             for link_id, link in self._network.links.items():
                 if link_id not in self._most or link.admissible_bps > self._most[link_id].admissible_bps:
                     self._most[link_id] = link
@@ -217,7 +221,15 @@ class NetworkView:
                 return policy.max_guaranteed_bps
         return 0
 
-    def _routes(self) -> dict[str, NodeRoutes]:
+    def _registered(self) -> set[Prefix]:
+        """Everything that nodes state as their own."""
+        entities = (cast(topology_pb2.TopologyEntity, value) for _, value in self._states[TOPOLOGY].items())
+        stated = (own_prefix(text) for one in entities for text in one.node.addresses)
+        return {prefix for prefix in stated if prefix is not None}
+
+    def _routes(
+        self, states: Mapping[str, node_state_pb2.NodeState], registered: Collection[Prefix]
+    ) -> dict[str, NodeRoutes]:
         """Where nodes send packets; read again only of those that say something else."""
         found: dict[str, NodeRoutes] = {}
         for state in self._nodes():
@@ -227,9 +239,8 @@ class NetworkView:
             if state.node not in self._known_routes or self._known_routes[state.node][0] != seen:
                 self._known_routes[state.node] = seen, next_hops_of(state)
             found[state.node] = self._known_routes[state.node][1]
-        states = {state.node: state for state in self._nodes()}
         for node, table in self.path_tables.items():
-            routes = steered(table, found.get(node, {}), states.get(node))
+            routes = steered(table, found.get(node, {}), states.get(node), registered)
             if routes:
                 found[node] = routes
         return found
