@@ -160,10 +160,14 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     /* Outer packets would go round for ever if somebody owned a neighbour's address on a link. */
     if (bpf_map_lookup_elem(&overlay_remotes, &outer) || overlay_has_port(skb, packet, config->sensor_port))
         return NOT_TAKEN;
-    /* Signals are for the elements on the kernel's path. */
-    if (packet->options || overlay_has_port(skb, packet, CHART_SHIM_PORT))
-        return NOT_TAKEN;
     class = class_of(packet->traffic_class);
+    /* Signals are for the elements on the kernel's path. */
+    if (packet->options) {
+        bind_signalled(skb, packet, owner, class);
+        return NOT_TAKEN;
+    }
+    if (overlay_has_port(skb, packet, CHART_SHIM_PORT))
+        return NOT_TAKEN;
     colour = colour_of(skb, config, packet, owner, class, &number);
     ret->neighbour = overlay_pick(owner, colour, 0);
     ret->vni = class << CHART_OVERLAY_CLASS_SHIFT | colour;

@@ -78,15 +78,37 @@ __noinline int overlay_granted_colour(struct chart_overlay_flow_key *key, __u32 
     return colour ? (int)(*colour & (CHART_OVERLAY_COLOURS - 1)) : 0;
 }
 
-/* Whether packets of a granted flow go by its path: a path that failed is left until it is back, one that is only worse
+/* Whether packets of a bound flow go by its path: a path that failed is left until it is back, one that is only worse
  * is not. */
 static __always_inline bool holds(const struct chart_overlay_choice *choice, __u32 colour) {
     __u32 number = choice->numbers[colour & (CHART_OVERLAY_COLOURS - 1)];
     return !colour || (number && alive(number));
 }
 
-/* The path of a packet that enters: that of its grant, else the one that its flow has, while it is good; 0 where there
- * is nothing to choose. `ret_number`: the path's place in `overlay_liveness`, 0 without a choice. */
+static __always_inline void read_flow_key(struct __sk_buff *skb, const struct overlay_packet *packet,
+                                          struct chart_overlay_flow_key *ret) {
+    __builtin_memcpy(ret->source, packet->source, sizeof(ret->source));
+    __builtin_memcpy(ret->destination, packet->destination, sizeof(ret->destination));
+    if (packet->transport && (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP))
+        bpf_skb_load_bytes(skb, packet->link_header_bytes + packet->transport, ret->ports, sizeof(ret->ports));
+}
+
+/* A packet with a signal: its flow is bound to colour 0, as long as it signals or packets come. */
+static __always_inline void bind_signalled(struct __sk_buff *skb, const struct overlay_packet *packet, __u32 owner,
+                                           __u32 class) {
+    struct chart_overlay_flow_key key = {.protocol = packet->protocol};
+    struct chart_overlay_flow bound = {.owner = owner, .class = class, .bond = CHART_OVERLAY_SIGNALLED};
+    const struct chart_overlay_flow *flow;
+    read_flow_key(skb, packet, &key);
+    flow = bpf_map_lookup_elem(&overlay_flows, &key);
+    if (flow && flow->owner == owner && flow->class == class && flow->bond != CHART_OVERLAY_FREE)
+        return;
+    bpf_map_update_elem(&overlay_flows, &key, &bound, BPF_ANY);
+}
+
+/* The path of a packet that enters: the one that its flow is bound to, else the one that its flow has, while it is
+ * good; 0 where there is nothing to choose. `ret_number`: the path's place in `overlay_liveness`, 0 without a choice.
+ */
 static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct chart_overlay_config *config,
                                        const struct overlay_packet *packet, __u32 owner, __u32 class,
                                        __u32 *ret_number) {
@@ -101,10 +123,7 @@ static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct chart
     node = bpf_map_lookup_elem(&node_config, &zero);
     if (!choice || !node)
         return 0;
-    __builtin_memcpy(flow_key.source, packet->source, sizeof(flow_key.source));
-    __builtin_memcpy(flow_key.destination, packet->destination, sizeof(flow_key.destination));
-    if (packet->transport && (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP))
-        bpf_skb_load_bytes(skb, packet->link_header_bytes + packet->transport, flow_key.ports, sizeof(flow_key.ports));
+    read_flow_key(skb, packet, &flow_key);
     flow = bpf_map_lookup_elem(&overlay_flows, &flow_key);
     /* Both only grow. */
     generation = node->generation + config->grants_generation;
@@ -112,19 +131,22 @@ static __always_inline __u32 colour_of(struct __sk_buff *skb, const struct chart
     if (!known || flow->generation != generation) {
         int granted = overlay_granted_colour(&flow_key, packet->traffic_class >> 2);
         fresh.generation = generation;
-        fresh.granted = granted >= 0;
-        fresh.colour = granted >= 0 ? granted : known && !flow->granted ? flow->colour : 0;
+        if (granted >= 0)
+            fresh.bond = CHART_OVERLAY_GRANTED;
+        else if (known && flow->bond == CHART_OVERLAY_SIGNALLED)
+            fresh.bond = CHART_OVERLAY_SIGNALLED;
+        fresh.colour = granted >= 0 ? granted : known && flow->bond == CHART_OVERLAY_FREE ? flow->colour : 0;
     } else {
         fresh = *flow;
     }
     colour = fresh.colour;
-    if (fresh.granted ? !holds(choice, colour) : !is_good(choice, colour))
+    if (fresh.bond ? !holds(choice, colour) : !is_good(choice, colour))
         colour = (__u32)overlay_choose(owner, class) & (CHART_OVERLAY_COLOURS - 1);
-    if (!fresh.granted)
+    if (!fresh.bond)
         fresh.colour = colour;
     if (!known)
         COUNT(flows);
-    else if (fresh.granted || flow->granted || fresh.colour == flow->colour)
+    else if (fresh.bond || flow->bond || fresh.colour == flow->colour)
         ;
     else if (choice->left >> (flow->colour & (CHART_OVERLAY_COLOURS - 1)) & 1)
         COUNT(flows_moved);

@@ -106,16 +106,25 @@ struct chart_overlay_flow_key {
     __u32 protocol;
 };
 
+/* What holds a flow on its path. */
+enum chart_overlay_bond {
+    CHART_OVERLAY_FREE = 0,
+    /* A grant, by whose path it goes. */
+    CHART_OVERLAY_GRANTED = 1,
+    /* It agrees on rates in band, with the elements on the kernel's path: colour 0 is the nearest to that. */
+    CHART_OVERLAY_SIGNALLED = 2,
+};
+
 /* The path that a flow took first and keeps. Writer: the program. */
 struct chart_overlay_flow {
     __u32 owner;
     __u16 colour;
     /* enum chart_overlay_class */
     __u16 class;
-    /* Of the selectors of grants and of `overlay_grants`, added up, when it was looked whether one matches; 1: one
-     * does, and the colour is its path's. */
+    /* Of the selectors of grants and of `overlay_grants`, added up, when it was looked whether one matches. */
     __u32 generation;
-    __u32 granted;
+    /* enum chart_overlay_bond */
+    __u32 bond;
 };
 
 /* Map `overlay_grants` (hash: the number of a grant, as in chart_selector) -> the colour that its flows take; without

@@ -618,6 +618,24 @@ static void flows_of_a_grant_take_its_path(void **state) {
     assert_true(flow(500, 0) != 0);
 }
 
+static void flows_that_signal_take_the_first_path(void **state) {
+    (void)state;
+    set_path(NORTH, 0);
+    set_path(SOUTH, 0);
+    choose(0);
+    ipv4("10.3.7.7", IPPROTO_UDP, 100, true);
+    packet[14] = 0x46;
+    put_u16(38, 600);
+    assert_int_equal(enter(), NEXT);
+    assert_int_equal(flow(600, 0), 0);
+    assert_true(flow(601, 0) != 0);
+    /* Also when grants of others come; its own counts more. */
+    grant(9, 0, 11);
+    assert_int_equal(flow(600, 0), 0);
+    grant(600, 2, 12);
+    assert_int_equal(flow(600, 0), SOUTH);
+}
+
 static void what_arrives_strict_goes_by_its_path_or_nowhere(void **state) {
     (void)state;
     choose(0);
@@ -643,6 +661,7 @@ int main(void) {
         cmocka_unit_test_setup(flows_leave_a_path_that_the_agent_says_they_leave, set_up),
         cmocka_unit_test_setup(a_path_that_is_chosen_no_more_is_left, set_up),
         cmocka_unit_test_setup(flows_of_a_grant_take_its_path, set_up),
+        cmocka_unit_test_setup(flows_that_signal_take_the_first_path, set_up),
         cmocka_unit_test_setup(what_arrives_strict_goes_by_its_path_or_nowhere, set_up),
         cmocka_unit_test_setup(a_packet_to_an_owner_goes_to_the_first_neighbour, set_up),
         cmocka_unit_test_setup(what_the_node_sends_itself_keeps_its_hops, set_up),

@@ -474,3 +474,12 @@ def test_paths_say_that_they_are_steered() -> None:
     assert found[1].source == PathSource.PATH_SOURCE_STEERED
     avoiding = paths.alternatives(overlaid(), Ledger(), "a", "b", NOW_US, FOREVER_US, ("n",))
     assert tuple(link.id for link in avoiding[0].links) == SOUTH
+
+
+def test_what_goes_round_in_circles_by_itself_can_be_steered() -> None:
+    """North's link has just failed: it sends packets back, and nobody has computed new next hops yet."""
+    steering = {"i": {TARGET: (("i:n", "n:i"), ("i:s", "s:e"))}}
+    network = dataclasses.replace(diamond(a="i", i="n", n="i", s="e", e="b"), steering=steering)
+    assert granted(network) == SOUTH
+    assert routing.follows(network, "a", "b", (), SOUTH)
+    assert not routing.follows(network, "a", "b", (), NORTH)

@@ -85,10 +85,11 @@ def steered_routes(
 ) -> list[Route]:
     """The other routes that packets can be steered by, where `first` is the one that they take by themselves: those of
     the first node on it that chooses, of the overlay. Of a destination with addresses for which the choices differ
-    there is none.
+    there is none. Where packets do not arrive by themselves, any node that they meet may be the one.
     """
     prefixes = _addresses(network, destination, towards)
-    for node in dict.fromkeys(link.from_node for link in first.links):
+    met = first.links or [network.links[one] for one in sorted(first.looked_at)]
+    for node in dict.fromkeys(link.from_node for link in met):
         choices = network.steering.get(node)
         if not choices:
             continue
@@ -103,7 +104,8 @@ def steered_routes(
             one = route(network, source, destination, towards, crossing, {**steps, **observed})
             if one is not None and not one.fault and set(one.link_ids) != set(first.link_ids):
                 found.append(one)
-        return found
+        if found or not first.fault:
+            return found
     return []
 
 
