@@ -246,7 +246,7 @@ static void forget_past(struct path_memory *memory) {
 }
 
 void path_group_judge(struct path_group *group) {
-    bool before[CHART_OVERLAY_COLOURS];
+    bool before[CHART_OVERLAY_COLOURS] = {false};
 
     for (size_t i = 0; i < group->n; i++) {
         suspect(group, i);

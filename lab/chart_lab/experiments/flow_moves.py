@@ -121,7 +121,7 @@ def network(base: Topology) -> Topology:
 
 
 def told(lab: Lab, node: str) -> dict[str, Any]:
-    """What a node's agent says of the overlay."""
+    """What a node's agent reports of the overlay."""
     status = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
     found: dict[str, Any] = status["overlay"]
     return found

@@ -42,8 +42,8 @@ def path(
     """List paths between two nodes with their free rate; a request gets the first.
 
     Where nodes report their routes the first is the one that packets take ("routed"), with every link that equal-cost
-    routes may lead over; the others ("computed") are what there would be. Between nodes of the overlay several paths can
-    be "steered": a request gets the first on which its rate fits.
+    routes may lead over; the others ("computed") are what there would be. Between nodes of the overlay several paths
+    can be "steered": a request gets the first on which its rate fits.
     """
     show_all(
         server,
