@@ -60,6 +60,10 @@ def test_figures_are_the_worst_of_what_was_seen() -> None:
     assert (figures["broken_flows"], figures["broken_flows_tried"]) == (1, 2010)
     assert figures["brownout_moved_s"] == 1
     assert figures["changes_tried"] == pytest.approx(200 * 300 / 3600)
+    assert figures["brownout_moved_s/direction=one"] is None
+    found.brownouts.append(Brownout("data", "loss-forward", "north", 3.0))
+    figures = {one.name: one.value for one in evaluate(found)}
+    assert (figures["brownout_moved_s"], figures["brownout_moved_s/direction=one"]) == (1, 3)
     found.brownouts.append(Brownout("data", "loss", "north", None))
     assert {one.name: one.value for one in evaluate(found)}["brownout_moved_s"] is None
 
