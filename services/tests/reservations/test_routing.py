@@ -417,7 +417,7 @@ def test_a_node_that_comes_back_onto_the_path_is_not_held_to_what_it_saw_before(
 def overlaid(**more: object) -> Network:
     """The diamond, routed over n, whose node i can steer by n or by s."""
     steering = {"i": {TARGET: (("i:n", "n:e"), ("i:s", "s:e"))}}
-    return dataclasses.replace(diamond(a="i", i="n", n="e", s="e", e="b"), steering=steering, **more)
+    return dataclasses.replace(diamond(a="i", i="n", n="e", s="e", e="b"), steering=steering, **more)  # type: ignore[arg-type]
 
 
 def taken(*path: str, bps: int) -> dict[str, list[Commitment]]:
