@@ -209,6 +209,10 @@ static int follow(struct state *state) {
         log_warning("%zu routes into the overlay were refused: packets for these prefixes need another route", refused);
     follow_peers(state);
     error = flow_paths_follow(&state->flow_paths, state->program, &state->prober, table, node);
+    if (state->flow_paths.left_out)
+        log_warning("flows to %zu owners do not choose their path: there is room for %d paths, and both ends need an "
+                    "address of one family",
+                    state->flow_paths.left_out, FLOW_PATHS_MAX);
     error = error ? error : configure(state);
     attach(state);
     return error;
