@@ -4,9 +4,8 @@
     python -m chart_lab.many_flows hear OWN PORT FILE
 
 Every flow has a port of its own at the sender, and sends at equal distances; flows take turns. Datagrams say when they
-were sent. A record of the file is port (u64) and nanoseconds since the epoch (u64) of sending, little endian: arrivals
-are those of one clock, and what was lost is what is missing. Both run until they are ended; each says `ready` when it
-has begun.
+were sent. A record of the file (numbered_datagrams.read) is the flow's port and when the datagram was sent: what was
+lost is what is missing. Both run until they are ended; each says `ready` when it has begun.
 """
 
 from __future__ import annotations
@@ -17,22 +16,15 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-RECORD = struct.Struct("<QQ")
+from chart_lab.numbered_datagrams import ready, record
+
 SENT = struct.Struct("<Q")
 RECEIVE_BUFFER_OCTETS = 16 << 20
 SO_RCVBUFFORCE = 33
-# Records are written at least this often, so that a file can be read while it grows.
-FLUSH_S = 0.1
 # Sockets besides those of flows.
 SPARE_FILES = 64
-
-
-def _ready() -> None:
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
 
 
 def send(
@@ -48,7 +40,7 @@ def send(
         flow.bind((own, first_port + number))
         flow.connect((peer, port))
         sockets.append(flow)
-    _ready()
+    ready()
     padding = bytes(payload - SENT.size)
     step_s = 1.0 / (flows * packets_per_s)
     turn, due_s = 0, time.monotonic()
@@ -64,27 +56,15 @@ def send(
 
 def hear(own: str, port: int, file: Path) -> None:
     """Writes down what comes."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard, file.open("wb") as output:
+
+    def receive(heard: socket.socket) -> tuple[int, int]:
+        data, sender = heard.recvfrom(SENT.size)
+        return sender[1], SENT.unpack(data)[0]
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard:
         heard.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_OCTETS)
         heard.bind((own, port))
-        heard.settimeout(FLUSH_S)
-        _ready()
-        flushed_s = time.monotonic()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                data, sender = heard.recvfrom(SENT.size)
-                output.write(RECORD.pack(sender[1], SENT.unpack(data)[0]))
-            if time.monotonic() - flushed_s > FLUSH_S:
-                output.flush()
-                flushed_s = time.monotonic()
-
-
-def read(file: Path) -> Iterator[tuple[int, float]]:
-    """Port and time of sending (seconds since the epoch) of every datagram that arrived so far, in order of arrival."""
-    data = file.read_bytes()
-    whole = len(data) - len(data) % RECORD.size
-    for port, sent_ns in RECORD.iter_unpack(data[:whole]):
-        yield port, sent_ns / 1e9
+        record(heard, file, receive)
 
 
 def main(words: list[str]) -> None:

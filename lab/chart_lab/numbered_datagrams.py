@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 RECORD = struct.Struct("<QQ")
@@ -29,9 +29,24 @@ RECEIVE_BUFFER_OCTETS = 4 << 20
 FLUSH_S = 0.1
 
 
-def _ready() -> None:
+def ready() -> None:
+    """Tell whoever started this that it has begun."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
+
+
+def record(flow: socket.socket, file: Path, receive: Callable[[socket.socket], tuple[int, int]]) -> None:
+    """Writes down what ``receive`` makes of each datagram, two numbers, without end."""
+    flow.settimeout(FLUSH_S)
+    flushed_s = time.monotonic()
+    with file.open("wb") as output:
+        ready()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                output.write(RECORD.pack(*receive(flow)))
+            if time.monotonic() - flushed_s > FLUSH_S:
+                output.flush()
+                flushed_s = time.monotonic()
 
 
 def send(own: str, peer: str, port: int, packets_per_s: float) -> None:
@@ -39,7 +54,7 @@ def send(own: str, peer: str, port: int, packets_per_s: float) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flow:
         flow.bind((own, port))
         flow.connect((peer, port))
-        _ready()
+        ready()
         step_s = 1.0 / packets_per_s
         padding = bytes(PAYLOAD_OCTETS - NUMBER.size)
         number, due_s = 0, time.monotonic()
@@ -53,25 +68,23 @@ def send(own: str, peer: str, port: int, packets_per_s: float) -> None:
 
 def hear(own: str, port: int, file: Path) -> None:
     """Writes down what comes."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flow, file.open("wb") as output:
+
+    def receive(flow: socket.socket) -> tuple[int, int]:
+        data, ancillary, _, _ = flow.recvmsg(PAYLOAD_OCTETS, socket.CMSG_SPACE(TIMESPEC.size))
+        seconds, nanoseconds = TIMESPEC.unpack(ancillary[0][2])
+        return NUMBER.unpack_from(data)[0], seconds * 1_000_000_000 + nanoseconds
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flow:
         flow.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         flow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_OCTETS)
         flow.bind((own, port))
-        flow.settimeout(FLUSH_S)
-        _ready()
-        flushed_s = time.monotonic()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                data, ancillary, _, _ = flow.recvmsg(PAYLOAD_OCTETS, socket.CMSG_SPACE(TIMESPEC.size))
-                seconds, nanoseconds = TIMESPEC.unpack(ancillary[0][2])
-                output.write(RECORD.pack(NUMBER.unpack_from(data)[0], seconds * 1_000_000_000 + nanoseconds))
-            if time.monotonic() - flushed_s > FLUSH_S:
-                output.flush()
-                flushed_s = time.monotonic()
+        record(flow, file, receive)
 
 
 def read(file: Path) -> Iterator[tuple[int, float]]:
-    """Number and time of arrival (seconds since the epoch) of everything written so far, in order of arrival."""
+    """The number of each record and its time (seconds since the epoch): of everything written so far, in order of
+    arrival.
+    """
     data = file.read_bytes()
     whole = len(data) - len(data) % RECORD.size
     for number, at_ns in RECORD.iter_unpack(data[:whole]):

@@ -11,13 +11,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chart_lab import many_flows, topology
+from chart_lab import numbered_datagrams, topology
 from chart_lab.experiments import agents, flow_moves, overlay_nodes
 from chart_lab.experiments.failover import OWNED, ways
+from chart_lab.experiments.overlay_nodes import told
 from chart_lab.network import Lab
 from chart_lab.topology import Impairment
 from support.waiting import poll
@@ -44,13 +44,6 @@ def overlaid(lab: Lab) -> Iterator[Lab]:
     with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
         overlay_nodes.await_alive(lab, OWNED)
         yield lab
-
-
-def told(lab: Lab, node: str) -> dict[str, Any]:
-    """What a node's agent says of the overlay."""
-    answer = lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout
-    found: dict[str, Any] = json.loads(answer)["overlay"]
-    return found
 
 
 def ping(lab: Lab, *more: str, node: str = "source", to: str = "destination") -> int:
@@ -249,7 +242,7 @@ def test_flows_take_both_paths_and_those_of_a_deaf_node_move(chosen: Lab) -> Non
         time.sleep(0.5)
         # They stay where they went.
         assert told(chosen, "ingress")["flows_failed_over"] == 10
-        arrived = {port for port, sent_s in many_flows.read(file) if sent_s > at_s}
+        arrived = {port for port, sent_s in numbered_datagrams.read(file) if sent_s > at_s}
     assert len(arrived) == 20
 
 

@@ -5,7 +5,6 @@ kernel, and the request that was committed on it follows. Marked slow: a platfor
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,8 +13,9 @@ import httpx
 import pytest
 
 from chart_lab import topology
-from chart_lab.experiments import agents, flow_moves, installed
+from chart_lab.experiments import flow_moves, installed
 from chart_lab.experiments.failover import OWNED, ways
+from chart_lab.experiments.overlay_nodes import told
 from chart_lab.network import Lab
 from chart_lab.platform.laboratory import client, fetch, request_rate
 from support.waiting import poll
@@ -51,13 +51,6 @@ def state(rest: httpx.Client, node: str, part: Mapping[str, Any]) -> dict[str, A
     assert answer.status_code == 200, answer.text
     stored: dict[str, Any] = answer.json()
     return stored
-
-
-def told(lab: Lab, node: str) -> dict[str, Any]:
-    """What a node's agent says of the overlay; nothing while none runs."""
-    answer = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
-    found: dict[str, Any] = answer.get("overlay", {})
-    return found
 
 
 def is_whole(lab: Lab, node: str) -> bool:

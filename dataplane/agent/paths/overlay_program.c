@@ -20,6 +20,7 @@
 #include "core/log.h"
 #include "grants/datapath.h"
 #include "overlay.skel.h"
+#include "qos_build.h"
 
 #define DEVICE_PLACES 2
 #define INTERFACE_PLACES 2
@@ -435,17 +436,6 @@ uint32_t overlay_program_owner(const struct overlay_program *program, const char
     return (uint32_t)(uintptr_t)strmap_get(&program->owners, node);
 }
 
-static uint16_t sum_of(const struct iphdr *ip) {
-    const uint16_t *words = (const uint16_t *)ip;
-    uint32_t sum = 0;
-
-    for (size_t i = 0; i < sizeof(*ip) / sizeof(*words); i++)
-        sum += words[i];
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
-}
-
 /* The IP header in front of so many octets; how long it is. */
 static size_t write_ip(uint8_t *at, const struct decide_prefix *local, const struct decide_prefix *remote,
                        size_t bytes) {
@@ -468,7 +458,7 @@ static size_t write_ip(uint8_t *at, const struct decide_prefix *local, const str
     }
     memcpy(&ipv4.saddr, local->address, sizeof(ipv4.saddr));
     memcpy(&ipv4.daddr, remote->address, sizeof(ipv4.daddr));
-    ipv4.check = sum_of(&ipv4);
+    ipv4.check = htons(chart_ipv4_checksum((const uint8_t *)&ipv4, sizeof(ipv4)));
     memcpy(at, &ipv4, sizeof(ipv4));
     return sizeof(ipv4);
 }

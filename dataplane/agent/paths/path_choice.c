@@ -48,10 +48,58 @@ static double wilson(double hits, double n, double deviations) {
     return fmin(fmax((centre + half) / (1 + square / n), 0.0), 1.0);
 }
 
+struct exchanges {
+    double n;
+    double lost;
+};
+
+/* Between two answered probes: those still on their way are no loss. */
+static struct exchanges between(const struct path_seen *first, const struct path_seen *last) {
+    double n = (double)(last->answered - first->answered);
+
+    return (struct exchanges){n, fmax(n - (double)(last->answers - first->answers), 0.0)};
+}
+
+/* Of the last second, or of less where less is known. */
+static struct exchanges of_last_second(const struct path_memory *memory) {
+    return memory->n_looks ? between(&memory->looks[0], &memory->looks[memory->n_looks - 1]) : (struct exchanges){0};
+}
+
+static struct exchanges of_last_look(const struct path_memory *memory) {
+    return memory->n_looks > 1 ? between(&memory->looks[memory->n_looks - 2], &memory->looks[memory->n_looks - 1])
+                               : (struct exchanges){0};
+}
+
+static void keep_look(struct path_memory *memory, const struct path_seen *seen) {
+    const struct path_seen *before = memory->n_looks ? &memory->looks[memory->n_looks - 1] : seen;
+
+    /* The program counts from the start again. */
+    if (seen->answered < before->answered || seen->answers < before->answers)
+        memory->n_looks = 0;
+    if (memory->n_looks == PATH_LOOKS + 1)
+        memmove(memory->looks, memory->looks + 1, sizeof(*memory->looks) * PATH_LOOKS);
+    else
+        memory->n_looks++;
+    memory->looks[memory->n_looks - 1] = *seen;
+}
+
+static void remember_loss(struct path_memory *memory, struct exchanges fresh) {
+    double kept = memory->probes + fresh.n > MEMORY_PROBES ? fmax(MEMORY_PROBES - fresh.n, 0.0) / memory->probes : 1.0;
+
+    memory->probes = memory->probes * kept + fresh.n;
+    memory->lost = memory->lost * kept + fresh.lost;
+}
+
+static double load_of(const struct path_memory *memory) {
+    uint64_t octets = memory->looks[memory->n_looks - 1].forwarded_bytes - memory->looks[0].forwarded_bytes;
+    double seconds = (double)(memory->n_looks - 1) * PATH_LOOK_US / US_PER_S;
+
+    return memory->capacity_bps ? (double)octets * 8.0 / seconds / (double)memory->capacity_bps : 0.0;
+}
+
 void path_memory_look(struct path_memory *memory, const struct path_seen *seen) {
     struct path_quality *quality = &memory->quality;
-    const struct path_seen *first, *before;
-    double probes, lost, kept, seconds;
+    struct exchanges second;
 
     quality->alive = seen->alive;
     /* What is not answered while a path is dead is no loss of its. */
@@ -60,37 +108,19 @@ void path_memory_look(struct path_memory *memory, const struct path_seen *seen) 
         quality->known = false;
         return;
     }
-    if (memory->n_looks && (seen->answered < memory->looks[memory->n_looks - 1].answered ||
-                            seen->answers < memory->looks[memory->n_looks - 1].answers))
-        memory->n_looks = 0;
-    if (memory->n_looks == PATH_LOOKS + 1)
-        memmove(memory->looks, memory->looks + 1, sizeof(*memory->looks) * PATH_LOOKS);
-    else
-        memory->n_looks++;
-    memory->looks[memory->n_looks - 1] = *seen;
+    keep_look(memory, seen);
     quality->known = memory->n_looks == PATH_LOOKS + 1;
     quality->rtt_ms = (double)seen->rtt_ns / NS_PER_MS;
     quality->variation_ms = (double)seen->rtt_variation_ns / NS_PER_MS;
     if (memory->n_looks < 2)
         return;
-    before = &memory->looks[memory->n_looks - 2];
-    first = &memory->looks[0];
-    /* Between two answered probes: those still on their way are no loss. */
-    probes = memory->new_probes = (double)(seen->answered - before->answered);
-    lost = memory->new_lost = fmax(probes - (double)(seen->answers - before->answers), 0.0);
-    kept = memory->probes + probes > MEMORY_PROBES ? fmax(MEMORY_PROBES - probes, 0.0) / memory->probes : 1.0;
-    memory->probes = memory->probes * kept + probes;
-    memory->lost = memory->lost * kept + lost;
+    remember_loss(memory, of_last_look(memory));
     quality->loss = memory->probes > 0 ? memory->lost / memory->probes : 0.0;
     quality->loss_least = wilson(memory->lost, memory->probes, -BELIEVED);
     quality->loss_most = wilson(memory->lost, memory->probes, BELIEVED);
-    probes = (double)(seen->answered - first->answered);
-    lost = fmax(probes - (double)(seen->answers - first->answers), 0.0);
-    quality->loss_now = probes > 0 ? lost / probes : 0.0;
-    seconds = (double)(memory->n_looks - 1) * PATH_LOOK_US / US_PER_S;
-    quality->load = memory->capacity_bps ? (double)(seen->forwarded_bytes - first->forwarded_bytes) * 8.0 / seconds /
-                                               (double)memory->capacity_bps
-                                         : 0.0;
+    second = of_last_second(memory);
+    quality->loss_now = second.n > 0 ? second.lost / second.n : 0.0;
+    quality->load = load_of(memory);
 }
 
 double path_cost(enum chart_overlay_class class, const struct path_quality *quality, double loss) {
@@ -200,13 +230,12 @@ static double usual_loss_of_others(const struct path_group *group, size_t i) {
 
 static void suspect(struct path_group *group, size_t i) {
     struct path_memory *memory = &group->paths[i];
+    struct exchanges fresh = of_last_look(memory);
     double usual = usual_loss_of_others(group, i);
     double more = fmin(fmax(usual * TIMES_LOSS, usual + MORE_LOSS), LOSS_MAX);
-    double evidence =
-        memory->new_lost * log(more / usual) + (memory->new_probes - memory->new_lost) * log((1 - more) / (1 - usual));
+    double evidence = fresh.lost * log(more / usual) + (fresh.n - fresh.lost) * log((1 - more) / (1 - usual));
 
     memory->suspicion = fmin(fmax(memory->suspicion + evidence, 0.0), 2 * SUSPICIOUS);
-    memory->new_probes = memory->new_lost = 0;
 }
 
 static void judge_class(struct path_group *group, enum chart_overlay_class class) {
@@ -237,12 +266,12 @@ static bool is_left(const struct path_group *group, size_t i) {
 
 /* What a path lost before it became good again is not what it usually loses: the last second stands for it. */
 static void forget_past(struct path_memory *memory) {
-    const struct path_seen *first = &memory->looks[0], *last = &memory->looks[memory->n_looks - 1];
+    struct exchanges second = of_last_second(memory);
 
     if (!memory->n_looks)
         return;
-    memory->probes = (double)(last->answered - first->answered);
-    memory->lost = fmax(memory->probes - (double)(last->answers - first->answers), 0.0);
+    memory->probes = second.n;
+    memory->lost = second.lost;
 }
 
 void path_group_judge(struct path_group *group) {

@@ -59,9 +59,6 @@ struct path_memory {
     /* Of the last seconds, the older counting less. */
     double probes;
     double lost;
-    /* Since the look before. */
-    double new_probes;
-    double new_lost;
     /* How much more likely it is that the path loses more than the others than that it does not: the logarithm, of
      * Page's cumulative sum. */
     double suspicion;

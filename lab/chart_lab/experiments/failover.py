@@ -86,15 +86,20 @@ def schemes(repeat: int) -> list[Scheme]:
     ]
 
 
-def ways(base: Topology, loss: float) -> Topology:
-    """The topology with a shorter northern way and this loss on both wide-area links."""
+def wide_area(base: Topology, north: Mapping[str, float], south: Mapping[str, float]) -> Topology:
+    """`two-path` with these parameters of its two wide-area links; the others lose nothing."""
     links = []
     for link in base.links:
         changes: dict[str, Any] = {"loss": 0.0}
         if link.delay_ms:
-            changes = {"loss": loss, "delay_ms": NORTH_MS if "north" in link.ends else SOUTH_MS}
+            changes |= north if "north" in link.ends else south
         links.append(link.model_copy(update=changes))
     return base.model_copy(update={"links": links})
+
+
+def ways(base: Topology, loss: float) -> Topology:
+    """The topology with a shorter northern way and this loss on both wide-area links."""
+    return wide_area(base, {"loss": loss, "delay_ms": NORTH_MS}, {"loss": loss, "delay_ms": SOUTH_MS})
 
 
 @contextlib.contextmanager
@@ -113,6 +118,16 @@ def routed_by(lab: Lab, scheme: str) -> AbstractContextManager[None]:
     )
 
 
+def begin(lab: Lab, stack: ExitStack, node: str, words: Sequence[str]) -> None:
+    """A program in a node until the stack unwinds; returns when it has said that it is ready. Raises LabError."""
+    process = lab.popen(node, words, stdout=subprocess.PIPE)
+    stack.callback(end_process, process)
+    assert process.stdout is not None
+    stack.callback(process.stdout.close)
+    if "ready" not in process.stdout.readline():
+        raise LabError(f"{' '.join(words)} in node {node} does not begin")
+
+
 def _stream(lab: Lab, stack: ExitStack, own: str, peer: str, port: int) -> Path:
     """A stream from one node to the other; where its arrivals stand."""
     file = lab.node_directory(peer) / f"from-{own}"
@@ -120,12 +135,7 @@ def _stream(lab: Lab, stack: ExitStack, own: str, peer: str, port: int) -> Path:
         (peer, ["hear", lab.address(peer), str(port), str(file)]),
         (own, ["send", lab.address(own), lab.address(peer), str(port), f"{PACKETS_PER_S:g}"]),
     ):
-        process = lab.popen(node, [*STREAM, *words], stdout=subprocess.PIPE)
-        stack.callback(end_process, process)
-        assert process.stdout is not None
-        stack.callback(process.stdout.close)
-        if "ready" not in process.stdout.readline():
-            raise LabError(f"the stream from {own} to {peer} does not begin")
+        begin(lab, stack, node, [*STREAM, *words])
     return file
 
 

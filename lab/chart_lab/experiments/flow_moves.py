@@ -10,9 +10,7 @@ section III: only the flows of what failed move, in tens of milliseconds and wit
 from __future__ import annotations
 
 import contextlib
-import json
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +19,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chart.common.processes import end_process
-from chart_lab import many_flows, topology
+from chart_lab import numbered_datagrams, topology
 from chart_lab.errors import LabError
 from chart_lab.experiments import agents, overlay_nodes
-from chart_lab.experiments.failover import OWNED, Connections
+from chart_lab.experiments.failover import OWNED, Connections, begin, wide_area
 from chart_lab.experiments.failover_judge import SAMPLES_FOR_P99
 from chart_lab.experiments.framework import (
     Experiment,
@@ -37,6 +34,7 @@ from chart_lab.experiments.framework import (
     quantile,
     temporary_lab,
 )
+from chart_lab.experiments.overlay_nodes import told
 from chart_lab.network import Lab
 from chart_lab.topology import Direction, Impairment, Topology
 
@@ -111,25 +109,15 @@ class Found:
 
 def network(base: Topology) -> Topology:
     """`two-path` with paths that are nearly alike."""
-    links = []
-    for link in base.links:
-        changes: dict[str, Any] = {"loss": 0.0}
-        if link.delay_ms:
-            changes = {"loss": LOSS, "delay_ms": NORTH_MS if "north" in link.ends else SOUTH_MS}
-        links.append(link.model_copy(update=changes))
-    return base.model_copy(update={"links": links})
-
-
-def told(lab: Lab, node: str) -> dict[str, Any]:
-    """What a node's agent reports of the overlay."""
-    status = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
-    found: dict[str, Any] = status["overlay"]
-    return found
+    return wide_area(base, {"loss": LOSS, "delay_ms": NORTH_MS}, {"loss": LOSS, "delay_ms": SOUTH_MS})
 
 
 def paths_to(lab: Lab, node: str, owner: str) -> list[dict[str, Any]]:
     """The paths of a node to another, as its agent reports them: the northern one first, its colour is the lesser."""
-    return sorted((path for path in told(lab, node)["paths"] if path["owner"] == owner), key=lambda one: one["colour"])
+    return sorted(
+        (path for path in told(lab, node)["paths"] if path["owner"] == owner),
+        key=lambda one: one["colour"],
+    )
 
 
 def await_good(lab: Lab) -> None:
@@ -163,12 +151,7 @@ def flows(lab: Lab, number: int, packets_per_s: float, payload: int, traffic_cla
             (PEER, ["hear", peer, PORT, file]),
             (OWN, ["send", own, FIRST_PORT, peer, PORT, number, f"{packets_per_s:g}", payload, traffic_class]),
         ):
-            process = lab.popen(node, [*TOOL, *map(str, words)], stdout=subprocess.PIPE)
-            stack.callback(end_process, process)
-            assert process.stdout is not None
-            stack.callback(process.stdout.close)
-            if "ready" not in process.stdout.readline():
-                raise LabError("the flows do not begin")
+            begin(lab, stack, node, [*TOOL, *map(str, words)])
         yield file
 
 
@@ -243,7 +226,7 @@ def run_cuts(lab: Lab, repeat: int, chance: random.Random, found: Found, report:
         time.sleep(1.0)
         found.broken_connections += connections.broken()
         found.connections += connections.number
-        arrivals = list(many_flows.read(file))
+        arrivals = list(numbered_datagrams.read(file))
     for kind, link, at_s in happened:
         near = [one for one in arrivals if at_s - 1.0 < one[1] < at_s + HOLD_S]
         found.cuts.append(
@@ -310,7 +293,8 @@ def run_calm(lab: Lab, duration_s: float, found: Found, report: Callable[[str], 
     """Nothing happens; flows of each class half of the time."""
 
     def counted() -> int:
-        return sum(told(lab, node)["flows_moved"] + told(lab, node)["flows_failed_over"] for node in (OWN, PEER))
+        ends = [told(lab, node) for node in (OWN, PEER)]
+        return sum(end["flows_moved"] + end["flows_failed_over"] for end in ends)
 
     for name, traffic_class in CLASSES.items():
         await_good(lab)

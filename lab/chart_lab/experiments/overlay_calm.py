@@ -7,7 +7,6 @@ overlay link that is called dead is a false failover. The second half runs with 
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import time
@@ -61,8 +60,7 @@ def lossy(base: Topology) -> Topology:
 
 def told(lab: Lab, node: str) -> list[dict[str, Any]]:
     """Overlay links as a node's agent reports them."""
-    status: dict[str, Any] = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
-    links: list[dict[str, Any]] = status["overlay"]["links"]
+    links: list[dict[str, Any]] = overlay_nodes.told(lab, node)["links"]
     return links
 
 

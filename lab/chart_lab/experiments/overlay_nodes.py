@@ -93,15 +93,22 @@ def write(
     return paths
 
 
+def told(lab: Lab, node: str) -> dict[str, Any]:
+    """What a node's agent reports of the overlay; nothing while none runs."""
+    status = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)
+    found: dict[str, Any] = status.get("overlay", {})
+    return found
+
+
 def await_alive(lab: Lab, owned: Mapping[str, Sequence[str]]) -> None:
     """Returns when every overlay link of every node answers probes. Raises LabError."""
     deadline = time.monotonic() + ALIVE_TIMEOUT_S
     for node in owned:
         while True:
-            told = json.loads(lab.exec(node, [*agents.command(lab, node), "--status", "--json"]).stdout)["overlay"]
-            silent = [link["name"] for link in told["links"] if not link["alive"]]
-            if told["running"] and not silent:
+            found = told(lab, node)
+            silent = [link["name"] for link in found["links"] if not link["alive"]]
+            if found["running"] and not silent:
                 break
             if time.monotonic() > deadline:
-                raise LabError(f"overlay links of {node} do not answer: {', '.join(silent) or told['error']}")
+                raise LabError(f"overlay links of {node} do not answer: {', '.join(silent) or found['error']}")
             time.sleep(LOOK_S)

@@ -11,11 +11,10 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from chart_lab import topology
 from chart_lab.experiments import agents, overlay_nodes
-from chart_lab.experiments.failover import DESTINATION, OWNED, SOURCE
+from chart_lab.experiments.failover import DESTINATION, OWNED, SOURCE, wide_area
 from chart_lab.experiments.flow_moves import PATHS, await_good
 from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report, Settings, interleaved, temporary_lab
 from chart_lab.experiments.overlay_throughput import OVERLAY, ceiling_bps
@@ -42,17 +41,9 @@ class Run:
 
 def network(base: Topology) -> Topology:
     """`two-path` with unequal paths that lose nothing."""
-    links = []
-    for link in base.links:
-        changes: dict[str, Any] = {"loss": 0.0}
-        if link.delay_ms:
-            north = "north" in link.ends
-            changes |= {
-                "rate_mbit": NORTH_MBIT if north else SOUTH_MBIT,
-                "delay_ms": NORTH_MS if north else SOUTH_MS,
-            }
-        links.append(link.model_copy(update=changes))
-    return base.model_copy(update={"links": links})
+    return wide_area(
+        base, {"rate_mbit": NORTH_MBIT, "delay_ms": NORTH_MS}, {"rate_mbit": SOUTH_MBIT, "delay_ms": SOUTH_MS}
+    )
 
 
 def transfer(lab: Lab, way: str, duration_s: float) -> Run:

@@ -185,7 +185,7 @@ class NetworkView:
             rooms = {state.node: room_of(state) for state in self._nodes()}
             states = {state.node: state for state in self._nodes()}
             dead = frozenset(link for state in self._nodes() for link in _dead_links(state) or ())
-            registered = self._registered()
+            registered = self._registered() if self.path_tables else set()
             choices = {
                 node: steering(table, states.get(node), dead, registered) for node, table in self.path_tables.items()
             }
