@@ -119,7 +119,7 @@ def routed_by(lab: Lab, scheme: str) -> AbstractContextManager[None]:
 
 
 def begin(lab: Lab, stack: ExitStack, node: str, words: Sequence[str]) -> None:
-    """A program in a node until the stack unwinds; returns when it has said that it is ready. Raises LabError."""
+    """A program in a node until the stack unwinds; returns when it is ready. Raises LabError."""
     process = lab.popen(node, words, stdout=subprocess.PIPE)
     stack.callback(end_process, process)
     assert process.stdout is not None
