@@ -150,6 +150,14 @@ static void render_room(FILE *out, const struct node *node) {
         fprintf(out, "chart_agent_room_entries{kind=\"%s\"} %" PRIu64 "\n", room[i].kind, room[i].total);
 }
 
+static size_t count_failed(const struct overlay_report *report) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < report->n_paths; i++)
+        n += !report->paths[i].alive;
+    return n;
+}
+
 static void render_overlay(FILE *out, const struct node *node) {
     struct overlay_report report;
 
@@ -169,6 +177,11 @@ static void render_overlay(FILE *out, const struct node *node) {
     for (size_t i = 0; i < report.n_links; i++)
         fprintf(out, "chart_agent_overlay_link_round_trip_seconds{link=\"%s\"} %g\n", report.links[i].name,
                 report.links[i].rtt_us / 1e6);
+    metric(out, "chart_agent_overlay_unreachable_nodes", "gauge",
+           "Other overlay nodes that no overlay link which answers probes leads to");
+    fprintf(out, "chart_agent_overlay_unreachable_nodes %zu\n", report.unreachable_owners);
+    metric(out, "chart_agent_overlay_paths_failed", "gauge", "Paths to choose from whose probes are not answered");
+    fprintf(out, "chart_agent_overlay_paths_failed %zu\n", count_failed(&report));
     metric(out, "chart_agent_overlay_packets_total", "counter", "Packets of the overlay by what was done with them");
     fprintf(out, "chart_agent_overlay_packets_total{what=\"entered\"} %" PRIu64 "\n", (uint64_t)report.counted.entered);
     fprintf(out, "chart_agent_overlay_packets_total{what=\"transit\"} %" PRIu64 "\n", (uint64_t)report.counted.transit);

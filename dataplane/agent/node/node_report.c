@@ -205,6 +205,8 @@ static uint64_t hash_state(const struct messages_node_state *state) {
             hash = hash_text(hash, interface->addresses->texts[k]);
     }
     hash = hash_bytes(hash, &state->overlay->running, sizeof(state->overlay->running));
+    if (state->overlay->running)
+        hash = hash_bytes(hash, &state->overlay->all_events, sizeof(state->overlay->all_events));
     for (size_t i = 0; i < state->overlay->n_links; i++)
         hash =
             hash_bytes(hash_text(hash, state->overlay->links[i].name), &state->overlay->links[i].alive, sizeof(bool));

@@ -2,6 +2,7 @@
 #include "paths/flow_paths.h"
 
 #include "core/log.h"
+#include "core/loop.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -181,20 +182,38 @@ static void sweep(const struct flow_paths *before, const struct flow_paths *now,
 
 static const char *const class_names[CHART_OVERLAY_CLASSES] = {"voice", "video", "data"};
 
-static void log_changes(const struct flow_owner *owner, unsigned class, uint32_t before, uint32_t now) {
+static void note_change(struct overlay_events *events, const struct flow_owner *owner, size_t place, unsigned class,
+                        bool left) {
+    const struct path_quality *quality = &owner->group.paths[place].quality;
+    struct overlay_event event = {.at_us = agent_now_us(),
+                                  .kind = left ? OVERLAY_EVENT_PATH_LEFT : OVERLAY_EVENT_PATH_GOOD_AGAIN,
+                                  .colour = owner->group.colours[place],
+                                  .class = (uint8_t)class,
+                                  .rtt_us = (uint32_t)(quality->rtt_ms * 1e3),
+                                  .exchange_loss = quality->loss_now};
+
+    if (!events)
+        return;
+    strcpy(event.subject, owner->node);
+    overlay_events_add(events, &event);
+}
+
+static void tell_changes(struct overlay_events *events, const struct flow_owner *owner, unsigned class, uint32_t before,
+                         uint32_t now) {
     for (size_t i = 0; i < owner->group.n; i++) {
         const struct path_quality *quality = &owner->group.paths[i].quality;
         unsigned colour = owner->group.colours[i];
 
         if (((before ^ now) >> colour & 1) == 0)
             continue;
+        note_change(events, owner, i, class, now >> colour & 1);
         log_info("%s path %u to %s (round trip %.1f ms, %.1f %% of exchanges lost): flows of %s %s",
                  now >> colour & 1 ? "worse:" : "good again:", colour, owner->node, quality->rtt_ms,
                  quality->loss_now * 100, class_names[class], now >> colour & 1 ? "leave it" : "may take it");
     }
 }
 
-static void tell(struct flow_owner *owner, struct overlay_program *program) {
+static void tell(struct flow_owner *owner, struct overlay_program *program, struct overlay_events *events) {
     for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++) {
         struct chart_overlay_choice choice = path_group_choice(&owner->group, class);
 
@@ -202,14 +221,14 @@ static void tell(struct flow_owner *owner, struct overlay_program *program) {
             continue;
         if (overlay_program_set_choice(program, owner->number, class, &choice))
             continue;
-        log_changes(owner, class, owner->told[class].left, choice.left);
+        tell_changes(events, owner, class, owner->told[class].left, choice.left);
         owner->told[class] = choice;
     }
 }
 
 int flow_paths_follow(struct flow_paths *paths, struct overlay_program *program, struct prober *prober,
                       const struct overlay_table *table, const char *self) {
-    struct flow_paths fresh = {.owners = calloc(table->n_owners + 1, sizeof(*fresh.owners))};
+    struct flow_paths fresh = {.owners = calloc(table->n_owners + 1, sizeof(*fresh.owners)), .events = paths->events};
     size_t n_paths = 0;
     int error = 0;
 
@@ -235,7 +254,7 @@ int flow_paths_follow(struct flow_paths *paths, struct overlay_program *program,
     *paths = fresh;
     for (size_t i = 0; i < paths->n_owners && !error; i++) {
         error = probe_owner(&paths->owners[i], program, prober, table, self);
-        tell(&paths->owners[i], program);
+        tell(&paths->owners[i], program, paths->events);
     }
     set_periods(paths, prober);
     return error;
@@ -278,7 +297,7 @@ void flow_paths_look(struct flow_paths *paths, struct overlay_program *program, 
         for (size_t k = 0; k < owner->group.n; k++)
             path_memory_look(&owner->group.paths[k], &seen[k]);
         path_group_judge(&owner->group);
-        tell(owner, program);
+        tell(owner, program, paths->events);
     }
     if (changed)
         set_periods(paths, prober);
@@ -295,31 +314,80 @@ const char *flow_paths_name(const struct flow_paths *paths, uint32_t number, uns
     return "?";
 }
 
-static cJSON *describe(const struct flow_owner *owner, size_t place, const struct chart_overlay_liveness *liveness) {
-    const struct path_memory *memory = &owner->group.paths[place];
-    cJSON *object = cJSON_CreateObject(), *left;
+static uint32_t alive_colours(const struct flow_owner *owner, const struct overlay_program *program) {
+    uint32_t alive = 0;
 
-    cJSON_AddStringToObject(object, "owner", owner->node);
-    cJSON_AddNumberToObject(object, "colour", owner->group.colours[place]);
-    cJSON_AddBoolToObject(object, "alive", liveness->usable != 0);
-    cJSON_AddNumberToObject(object, "rtt_ms", (double)liveness->rtt_ns / 1e6);
-    cJSON_AddNumberToObject(object, "exchange_loss", memory->quality.loss);
-    cJSON_AddNumberToObject(object, "load", memory->quality.load);
-    cJSON_AddNumberToObject(object, "capacity_bps", (double)memory->capacity_bps);
-    cJSON_AddNumberToObject(object, "forwarded_packets", (double)liveness->forwarded_packets);
-    cJSON_AddNumberToObject(object, "forwarded_bytes", (double)liveness->forwarded_bytes);
-    left = cJSON_AddArrayToObject(object, "left_by");
+    for (size_t i = 0; i < owner->group.n; i++)
+        alive |= (uint32_t)(overlay_program_liveness(program, owner->group.numbers[i])->usable != 0)
+                 << owner->group.colours[i];
+    return alive;
+}
+
+static struct flow_path_report path_report(const struct flow_owner *owner, size_t place, uint32_t alive,
+                                           const struct chart_overlay_liveness *liveness) {
+    const struct path_memory *memory = &owner->group.paths[place];
+    struct flow_path_report report = {.owner = owner->node,
+                                      .colour = owner->group.colours[place],
+                                      .alive = alive >> owner->group.colours[place] & 1,
+                                      .rtt_us = (uint32_t)(liveness->rtt_ns / 1000),
+                                      .exchange_loss = memory->quality.loss,
+                                      .load = memory->quality.load,
+                                      .capacity_bps = memory->capacity_bps,
+                                      .forwarded_packets = liveness->forwarded_packets,
+                                      .forwarded_bytes = liveness->forwarded_bytes};
+
+    for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++) {
+        report.taken_by |= (uint8_t)((path_choice_taken(&owner->told[class], alive) >> report.colour & 1) << class);
+        report.left_by |= (uint8_t)(owner->group.verdicts[class][place].left << class);
+    }
+    return report;
+}
+
+size_t flow_paths_report(const struct flow_paths *paths, const struct overlay_program *program,
+                         struct flow_path_report *ret) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < paths->n_owners; i++) {
+        const struct flow_owner *owner = &paths->owners[i];
+        uint32_t alive = alive_colours(owner, program);
+
+        for (size_t k = 0; k < owner->group.n && n < FLOW_PATHS_MAX; k++)
+            ret[n++] = path_report(owner, k, alive, overlay_program_liveness(program, owner->group.numbers[k]));
+    }
+    return n;
+}
+
+static void add_classes(cJSON *object, const char *name, uint8_t classes) {
+    cJSON *array = cJSON_AddArrayToObject(object, name);
+
     for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++)
-        if (owner->group.verdicts[class][place].left)
-            cJSON_AddItemToArray(left, cJSON_CreateString(class_names[class]));
+        if (classes >> class & 1)
+            cJSON_AddItemToArray(array, cJSON_CreateString(class_names[class]));
+}
+
+static cJSON *describe(const struct flow_path_report *report) {
+    cJSON *object = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(object, "owner", report->owner);
+    cJSON_AddNumberToObject(object, "colour", report->colour);
+    cJSON_AddBoolToObject(object, "alive", report->alive);
+    cJSON_AddNumberToObject(object, "rtt_ms", report->rtt_us / 1e3);
+    cJSON_AddNumberToObject(object, "exchange_loss", report->exchange_loss);
+    cJSON_AddNumberToObject(object, "load", report->load);
+    cJSON_AddNumberToObject(object, "capacity_bps", (double)report->capacity_bps);
+    cJSON_AddNumberToObject(object, "forwarded_packets", (double)report->forwarded_packets);
+    cJSON_AddNumberToObject(object, "forwarded_bytes", (double)report->forwarded_bytes);
+    add_classes(object, "taken_by", report->taken_by);
+    add_classes(object, "left_by", report->left_by);
     return object;
 }
 
 void flow_paths_tell(const struct flow_paths *paths, const struct overlay_program *program, cJSON *array) {
-    for (size_t i = 0; i < paths->n_owners; i++)
-        for (size_t k = 0; k < paths->owners[i].group.n; k++)
-            cJSON_AddItemToArray(array, describe(&paths->owners[i], k,
-                                                 overlay_program_liveness(program, paths->owners[i].group.numbers[k])));
+    struct flow_path_report reports[FLOW_PATHS_MAX];
+    size_t n = flow_paths_report(paths, program, reports);
+
+    for (size_t i = 0; i < n; i++)
+        cJSON_AddItemToArray(array, describe(&reports[i]));
 }
 
 void flow_paths_forget(struct flow_paths *paths, struct overlay_program *program, struct prober *prober) {
@@ -327,5 +395,5 @@ void flow_paths_forget(struct flow_paths *paths, struct overlay_program *program
 
     sweep(paths, &none, program, prober);
     free(paths->owners);
-    *paths = none;
+    *paths = (struct flow_paths){.events = paths->events};
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "paths/overlay_events.h"
 #include "paths/overlay_program.h"
 #include "paths/overlay_table.h"
 #include "paths/path_choice.h"
@@ -24,11 +25,29 @@ struct flow_owner {
     struct chart_overlay_choice told[CHART_OVERLAY_CLASSES];
 };
 
+/* One path as the node tells of it. */
+struct flow_path_report {
+    const char *owner;
+    uint8_t colour;
+    bool alive;
+    uint32_t rtt_us;
+    double exchange_loss;
+    double load;
+    uint64_t capacity_bps;
+    /* Bits of enum chart_overlay_class: new flows take it, flows leave it. */
+    uint8_t taken_by;
+    uint8_t left_by;
+    uint64_t forwarded_packets;
+    uint64_t forwarded_bytes;
+};
+
 struct flow_paths {
     struct flow_owner *owners;
     size_t n_owners;
     /* Owners that there was no room for, or no address of one family at both ends: their flows take colour 0. */
     size_t left_out;
+    /* Where paths that become worse are noted; may be NULL. */
+    struct overlay_events *events;
 };
 
 /* Follow the table that the program was given last; what is known of a path stays while its owner and colour do. 0 or a
@@ -39,6 +58,9 @@ int flow_paths_follow(struct flow_paths *paths, struct overlay_program *program,
 void flow_paths_look(struct flow_paths *paths, struct overlay_program *program, struct prober *prober);
 /* The owner that a path of this number leads to, and its colour; "?": nobody has it. */
 const char *flow_paths_name(const struct flow_paths *paths, uint32_t number, unsigned *ret_colour);
+/* All paths; at most FLOW_PATHS_MAX. Names live until the next call of flow_paths_follow. */
+size_t flow_paths_report(const struct flow_paths *paths, const struct overlay_program *program,
+                         struct flow_path_report *ret);
 /* Adds an object for each path to an array. */
 void flow_paths_tell(const struct flow_paths *paths, const struct overlay_program *program, cJSON *array);
 void flow_paths_forget(struct flow_paths *paths, struct overlay_program *program, struct prober *prober);

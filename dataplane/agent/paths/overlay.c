@@ -61,7 +61,7 @@ struct state {
     uint32_t grants_generation;
     bool off;
     uint64_t generation;
-    uint64_t changes;
+    struct overlay_events events;
 };
 
 /* Whose number this is; a table without it has let it go. */
@@ -72,10 +72,26 @@ static const struct overlay_link *find_link(const struct state *state, uint32_t 
     return NULL;
 }
 
+static void note(struct state *state, struct overlay_event event, const char *subject) {
+    event.at_us = agent_now_us();
+    snprintf(event.subject, sizeof(event.subject), "%s", subject);
+    overlay_events_add(&state->events, &event);
+}
+
+/* What a neighbour or path is like when something happens to it. */
+static struct overlay_event measured(const struct state *state, uint32_t number, enum overlay_event_kind kind) {
+    return (struct overlay_event){.kind = kind,
+                                  .rtt_us = (uint32_t)(overlay_program_liveness(state->program, number)->rtt_ns / 1000),
+                                  .exchange_loss = state->prober.peers[number].liveness.loss};
+}
+
 static void tell_of_path(struct state *state, uint32_t number, bool up) {
     unsigned colour;
     const char *node = flow_paths_name(&state->flow_paths, number, &colour);
+    struct overlay_event event = measured(state, number, up ? OVERLAY_EVENT_PATH_RETURNED : OVERLAY_EVENT_PATH_FAILED);
 
+    event.colour = (uint8_t)colour;
+    note(state, event, node);
     if (up)
         log_info("path %u to %s answers probes: flows may take it", colour, node);
     else
@@ -86,11 +102,12 @@ static void on_change(void *context, uint32_t neighbour, bool up) {
     struct state *state = context;
     const struct overlay_link *link = find_link(state, neighbour);
 
-    state->changes++;
     if (neighbour >= CHART_OVERLAY_NEIGHBOURS_MAX) {
         tell_of_path(state, neighbour, up);
         return;
     }
+    note(state, measured(state, neighbour, up ? OVERLAY_EVENT_LINK_RETURNED : OVERLAY_EVENT_LINK_FAILED),
+         link ? link->name : "?");
     if (up)
         log_info("overlay link to %s answers probes: it is used", link ? link->name : "?");
     else
@@ -165,6 +182,8 @@ static int make_device(struct state *state) {
     error = overlay_program_attach_device(state->program, state->device);
     if (error)
         remove_device(state);
+    else
+        note(state, (struct overlay_event){.kind = OVERLAY_EVENT_STARTED}, "");
     return error;
 }
 
@@ -288,12 +307,16 @@ static void look(void *context) {
 static void on_link_down(struct state *state, uint32_t ifindex, const char *name) {
     for (size_t i = 0; i < state->table.n_links; i++) {
         const struct overlay_link *link = &state->table.links[i];
+        uint32_t neighbour = overlay_program_neighbour(state->program, i);
+        struct overlay_event event;
 
         if (!*link->interface || (if_nametoindex(link->interface) != ifindex && strcmp(link->interface, name) != 0))
             continue;
-        if (!prober_cut(&state->prober, state->program, overlay_program_neighbour(state->program, i), agent_now_us()))
+        if (!prober_cut(&state->prober, state->program, neighbour, agent_now_us()))
             continue;
-        state->changes++;
+        event = measured(state, neighbour, OVERLAY_EVENT_LINK_FAILED);
+        event.interface_down = true;
+        note(state, event, link->name);
         log_warning("overlay link to %s: %s is down, other next hops are used", link->name, link->interface);
     }
 }
@@ -389,6 +412,7 @@ static int open_module(struct agent *agent, void **ret_state) {
     if (!state)
         return -ENOMEM;
     state->agent = agent;
+    state->flow_paths.events = &state->events;
     state->off = datapath_is_off(datapath_of(agent));
     snprintf(state->kept, sizeof(state->kept), "%s/" KEPT, options->state_dir);
     state->watched = (struct watched_file){.path = options->overlay_file, .bytes_max = FILE_BYTES_MAX};
@@ -451,7 +475,7 @@ void overlay_follow_grants(const struct agent *agent, const struct overlay_grant
 uint64_t overlay_changes(const struct agent *agent) {
     const struct state *state = agent_state(agent, &overlay_module);
 
-    return state ? state->changes : 0;
+    return state ? state->events.n : 0;
 }
 
 const char *overlay_fault(const struct agent *agent) {
@@ -484,6 +508,23 @@ static struct overlay_link_report link_report(const struct state *state, size_t 
                                         .forwarded_bytes = shared->forwarded_bytes};
 }
 
+/* Owners of whose next hops none is alive. */
+static size_t count_unreachable(const struct state *state, const struct overlay_link_report *links) {
+    const char *self = agent_options(state->agent)->node;
+    size_t n = 0;
+
+    for (size_t i = 0; i < state->table.n_owners; i++) {
+        const struct overlay_owner *owner = &state->table.owners[i];
+        bool alive = strcmp(owner->node, self) == 0;
+
+        for (size_t k = 0; k < owner->n_routes && !alive; k++)
+            for (size_t h = 0; h < owner->routes[k].n_hops && !alive; h++)
+                alive = links[owner->routes[k].hops[h]].alive;
+        n += !alive;
+    }
+    return n;
+}
+
 void overlay_report(const struct agent *agent, struct overlay_report *ret) {
     const struct state *state = agent_state(agent, &overlay_module);
 
@@ -495,6 +536,10 @@ void overlay_report(const struct agent *agent, struct overlay_report *ret) {
     ret->counted = overlay_program_counters(state->program);
     for (size_t i = 0; i < state->table.n_links; i++)
         ret->links[ret->n_links++] = link_report(state, i);
+    ret->n_paths = flow_paths_report(&state->flow_paths, state->program, ret->paths);
+    ret->n_events = overlay_events_recent(&state->events, agent_now_us(), ret->events);
+    ret->all_events = state->events.n;
+    ret->unreachable_owners = count_unreachable(state, ret->links);
 }
 
 static void add_link(const struct state *state, size_t place, struct cJSON *links) {

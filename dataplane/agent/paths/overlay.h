@@ -5,6 +5,7 @@
 
 #include "core/agent.h"
 #include "overlay_maps.h"
+#include "paths/flow_paths.h"
 #include "paths/grant_paths.h"
 #include "paths/overlay_table.h"
 
@@ -27,6 +28,14 @@ struct overlay_report {
     uint64_t generation;
     struct overlay_link_report links[OVERLAY_LINKS_MAX];
     size_t n_links;
+    struct flow_path_report paths[FLOW_PATHS_MAX];
+    size_t n_paths;
+    struct overlay_event events[OVERLAY_EVENTS_MAX];
+    size_t n_events;
+    /* Events since the agent's start: another number than before is a reason to tell at once. */
+    uint64_t all_events;
+    /* Other nodes that none of this one's links which answer probes leads to. */
+    size_t unreachable_owners;
     struct chart_overlay_counters counted;
 };
 
@@ -39,7 +48,7 @@ void overlay_follow_grants(const struct agent *agent, const struct overlay_grant
 
 /* What the overlay does; names live until the next call of overlay_follow or of the loop. */
 void overlay_report(const struct agent *agent, struct overlay_report *ret);
-/* How often links failed and returned since the agent's start: another number than before is a reason to tell. */
+/* Events since the agent's start: another number than before is a reason to tell. */
 uint64_t overlay_changes(const struct agent *agent);
 
 /* Why the overlay does not run although it shall, a sentence; "": nothing is wrong. */

@@ -360,3 +360,16 @@ struct chart_overlay_choice path_group_choice(const struct path_group *group, en
     fill_slots(group, class, &choice);
     return choice;
 }
+
+uint32_t path_choice_taken(const struct chart_overlay_choice *choice, uint32_t alive) {
+    uint32_t found = 0;
+
+    for (size_t i = 0; i < sizeof(choice->slots); i++)
+        found |= 1u << choice->slots[i];
+    if (found & alive)
+        return found & alive;
+    for (size_t i = 0; i < choice->n_order; i++)
+        if (alive >> choice->order[i] & 1)
+            return 1u << choice->order[i];
+    return 1u << choice->slots[0];
+}

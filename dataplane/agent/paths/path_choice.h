@@ -94,3 +94,5 @@ double path_cost(enum chart_overlay_class class, const struct path_quality *qual
 void path_group_judge(struct path_group *group);
 /* What the program needs for one class. */
 struct chart_overlay_choice path_group_choice(const struct path_group *group, enum chart_overlay_class class);
+/* The colours that new flows take by a choice, as the program chooses, while these are alive: bits. */
+uint32_t path_choice_taken(const struct chart_overlay_choice *choice, uint32_t alive);

@@ -125,11 +125,75 @@ int messages_take_path_table(const struct messages_intake *intake, const struct 
     return 0;
 }
 
+struct path_room {
+    Chart__V1__OverlayPathState path;
+    Chart__V1__OverlayClass taken_by[CHART_OVERLAY_CLASSES];
+    Chart__V1__OverlayClass left_by[CHART_OVERLAY_CLASSES];
+};
+
 struct room {
     Chart__V1__OverlayState state;
     Chart__V1__OverlayLinkState links[OVERLAY_LINKS_MAX];
     Chart__V1__OverlayLinkState *pointers[OVERLAY_LINKS_MAX];
+    struct path_room paths[FLOW_PATHS_MAX];
+    Chart__V1__OverlayPathState *path_pointers[FLOW_PATHS_MAX];
+    Chart__V1__OverlayEvent events[OVERLAY_EVENTS_MAX];
+    Chart__V1__OverlayEvent *event_pointers[OVERLAY_EVENTS_MAX];
 };
+
+static Chart__V1__OverlayClass class_message(unsigned class) {
+    static const Chart__V1__OverlayClass messages[CHART_OVERLAY_CLASSES] = {
+        CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VOICE, CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VIDEO,
+        CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_DATA};
+
+    return messages[class];
+}
+
+static size_t put_classes(uint8_t bits, Chart__V1__OverlayClass *ret) {
+    size_t n = 0;
+
+    for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++)
+        if (bits >> class & 1)
+            ret[n++] = class_message(class);
+    return n;
+}
+
+static void put_path(const struct flow_path_report *from, struct path_room *ret) {
+    Chart__V1__OverlayPathState *path = &ret->path;
+
+    chart__v1__overlay_path_state__init(path);
+    path->owner = (char *)from->owner;
+    path->colour = from->colour;
+    path->alive = from->alive;
+    path->rtt_us = from->rtt_us;
+    path->exchange_loss = from->exchange_loss;
+    path->load = from->load;
+    path->n_taken_by = put_classes(from->taken_by, ret->taken_by);
+    path->taken_by = ret->taken_by;
+    path->n_left_by = put_classes(from->left_by, ret->left_by);
+    path->left_by = ret->left_by;
+    path->forwarded_packets = from->forwarded_packets;
+    path->forwarded_bytes = from->forwarded_bytes;
+}
+
+static void put_event(const struct overlay_event *from, Chart__V1__OverlayEvent *ret) {
+    bool of_path = from->kind >= OVERLAY_EVENT_PATH_FAILED, of_class = from->kind >= OVERLAY_EVENT_PATH_LEFT;
+
+    chart__v1__overlay_event__init(ret);
+    ret->sequence = from->sequence;
+    ret->at_us = from->at_us;
+    ret->kind = (Chart__V1__OverlayEventKind)from->kind;
+    if (of_path)
+        ret->owner = (char *)from->subject;
+    else
+        ret->link_id = (char *)from->subject;
+    ret->colour = from->colour;
+    if (of_class)
+        ret->flow_class = class_message(from->class);
+    ret->rtt_us = from->rtt_us;
+    ret->exchange_loss = from->exchange_loss;
+    ret->interface_down = from->interface_down;
+}
 
 void *messages_add_overlay(Chart__V1__NodeState *message, const struct overlay_report *report) {
     struct room *room = calloc(1, sizeof(*room));
@@ -158,6 +222,18 @@ void *messages_add_overlay(Chart__V1__NodeState *message, const struct overlay_r
     }
     room->state.n_links = report->n_links;
     room->state.links = room->pointers;
+    for (size_t i = 0; i < report->n_paths; i++) {
+        put_path(&report->paths[i], &room->paths[i]);
+        room->path_pointers[i] = &room->paths[i].path;
+    }
+    room->state.n_paths = report->n_paths;
+    room->state.paths = room->path_pointers;
+    for (size_t i = 0; i < report->n_events; i++) {
+        put_event(&report->events[i], &room->events[i]);
+        room->event_pointers[i] = &room->events[i];
+    }
+    room->state.n_events = report->n_events;
+    room->state.events = room->event_pointers;
     message->overlay = &room->state;
     return room;
 }

@@ -175,7 +175,7 @@ static void a_table_stands_in_the_state_folder_as_it_came(void **state) {
     overlay_table_free(&heard.table);
 }
 
-static void links_stand_in_the_nodes_state(void **state) {
+static void links_paths_and_events_stand_in_the_nodes_state(void **state) {
     Chart__V1__NodeState message = CHART__V1__NODE_STATE__INIT;
     struct overlay_report report = {.running = true, .generation = 3, .n_links = 1};
     void *room;
@@ -183,6 +183,24 @@ static void links_stand_in_the_nodes_state(void **state) {
     (void)state;
     report.links[0] = (struct overlay_link_report){
         .name = "alpha:a", .alive = true, .rtt_us = 20000, .exchange_loss = 0.25, .failures = 2};
+    report.n_paths = 1;
+    report.paths[0] = (struct flow_path_report){.owner = "bravo",
+                                                .colour = 2,
+                                                .alive = true,
+                                                .rtt_us = 30000,
+                                                .load = 0.5,
+                                                .taken_by = 1u << CHART_OVERLAY_VIDEO | 1u << CHART_OVERLAY_DATA,
+                                                .left_by = 1u << CHART_OVERLAY_VOICE};
+    report.n_events = 2;
+    report.events[0] = (struct overlay_event){
+        .sequence = 8, .at_us = 5, .kind = OVERLAY_EVENT_LINK_FAILED, .subject = "alpha:a", .interface_down = true};
+    report.events[1] = (struct overlay_event){.sequence = 9,
+                                              .at_us = 6,
+                                              .kind = OVERLAY_EVENT_PATH_LEFT,
+                                              .subject = "bravo",
+                                              .colour = 2,
+                                              .class = CHART_OVERLAY_VOICE,
+                                              .exchange_loss = 0.05};
     report.counted.strangers = 4;
     report.counted.bad_probes = 1;
     report.counted.detours = 6;
@@ -195,6 +213,20 @@ static void links_stand_in_the_nodes_state(void **state) {
     assert_int_equal(message.overlay->links[0]->failures, 2);
     assert_int_equal(message.overlay->refused_packets, 5);
     assert_int_equal(message.overlay->detour_packets, 6);
+    assert_int_equal(message.overlay->n_paths, 1);
+    assert_string_equal(message.overlay->paths[0]->owner, "bravo");
+    assert_int_equal(message.overlay->paths[0]->n_taken_by, 2);
+    assert_int_equal(message.overlay->paths[0]->taken_by[0], CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VIDEO);
+    assert_int_equal(message.overlay->paths[0]->n_left_by, 1);
+    assert_int_equal(message.overlay->paths[0]->left_by[0], CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VOICE);
+    assert_int_equal(message.overlay->n_events, 2);
+    assert_string_equal(message.overlay->events[0]->link_id, "alpha:a");
+    assert_string_equal(message.overlay->events[0]->owner, "");
+    assert_true(message.overlay->events[0]->interface_down);
+    assert_int_equal(message.overlay->events[0]->flow_class, 0);
+    assert_int_equal(message.overlay->events[1]->kind, CHART__V1__OVERLAY_EVENT_KIND__OVERLAY_EVENT_KIND_PATH_LEFT);
+    assert_string_equal(message.overlay->events[1]->owner, "bravo");
+    assert_int_equal(message.overlay->events[1]->flow_class, CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VOICE);
     free(room);
     message.overlay = NULL;
     report.running = false;
@@ -210,7 +242,7 @@ int main(void) {
         cmocka_unit_test(a_tombstone_is_a_table_without_links),
         cmocka_unit_test(what_cannot_be_meant_is_refused_whole),
         cmocka_unit_test(a_table_stands_in_the_state_folder_as_it_came),
-        cmocka_unit_test(links_stand_in_the_nodes_state),
+        cmocka_unit_test(links_paths_and_events_stand_in_the_nodes_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

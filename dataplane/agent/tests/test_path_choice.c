@@ -260,6 +260,19 @@ static void a_program_that_began_anew_is_learnt_anew(void **state) {
     assert_true(network.group.paths[NORTH].quality.load < 1);
 }
 
+static void what_new_flows_take_is_told_as_the_program_chooses(void **state) {
+    struct chart_overlay_choice choice = {.order = {2, 1, 0}, .n_order = 3};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(choice.slots); i++)
+        choice.slots[i] = i % 2;
+    assert_int_equal(path_choice_taken(&choice, 7), 1 | 2);
+    assert_int_equal(path_choice_taken(&choice, 1 | 4), 1);
+    /* None of the slots' is alive: the first of the order that is. */
+    assert_int_equal(path_choice_taken(&choice, 4), 4);
+    assert_int_equal(path_choice_taken(&choice, 0), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_path_is_taken_first),
@@ -274,6 +287,7 @@ int main(void) {
         cmocka_unit_test(what_is_dead_is_offered_to_nobody),
         cmocka_unit_test(the_least_bad_is_taken_when_all_became_bad),
         cmocka_unit_test(a_program_that_began_anew_is_learnt_anew),
+        cmocka_unit_test(what_new_flows_take_is_told_as_the_program_chooses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
