@@ -57,9 +57,9 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
             raise invalid("resolution", "must be minute or hour", "minute", "hour")
         until_us = request.until_us or time.time_ns() // 1000
         from_us = request.from_us or until_us - (_HOUR_US if resolution == "minute" else 24 * _HOUR_US)
-        _check_range(from_us, until_us)
+        check_range(from_us, until_us)
         path = (request.source_node, request.destination_node, request.metric)
-        rows = await self._rollups.rollups(resolution, path, from_us, until_us, _limit(request.limit))
+        rows = await self._rollups.rollups(resolution, path, from_us, until_us, limit_of(request.limit))
         return archive_pb2.QueryRollupsResponse(
             rollups=[_rollup(row) for row in rows], unit=rows[0]["unit"] if rows else ""
         )
@@ -77,9 +77,9 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
         """Lasting changes of levels."""
         until_us = request.until_us or time.time_ns() // 1000 + _HOUR_US
         from_us = request.from_us or 1
-        _check_range(from_us, until_us)
+        check_range(from_us, until_us)
         rows = await self._rollups.changes(
-            request.source_node, request.destination_node, request.metric, from_us, until_us, _limit(request.limit)
+            request.source_node, request.destination_node, request.metric, from_us, until_us, limit_of(request.limit)
         )
         return archive_pb2.ListPathChangesResponse(changes=[message_of(archive_pb2.PathChange, row) for row in rows])
 
@@ -105,7 +105,7 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
     ) -> archive_pb2.GetSnapshotResponse:
         """One page of a snapshot."""
         found = await self._found(request.id)
-        limit = _limit(request.limit)
+        limit = limit_of(request.limit)
         after = (*request.cursor.split(","), "", "")[:3] if request.cursor else ("", "", "")
         rows = await self._snapshots.rows(found.id, request.metric, (after[0], after[1], after[2]), limit + 1)
         shown = rows[:limit]
@@ -175,16 +175,18 @@ class BackplaneServicer(archive_pb2_grpc.ArchiveServicer):
         self, request: archive_pb2.ListAlertsRequest, context: Any
     ) -> archive_pb2.ListAlertsResponse:
         """Alerts, the newest first."""
-        rows = await self._alerts.listing(firing=request.firing, subject=request.subject, limit=_limit(request.limit))
+        rows = await self._alerts.listing(firing=request.firing, subject=request.subject, limit=limit_of(request.limit))
         return archive_pb2.ListAlertsResponse(alerts=[message_of(archive_pb2.AlertRecord, row) for row in rows])
 
 
-def _check_range(from_us: int, until_us: int) -> None:
+def check_range(from_us: int, until_us: int) -> None:
+    """Refuse a time range that is none."""
     if not 0 < from_us < until_us <= 4_102_444_800_000_000:
         raise invalid("from_us", "must be a time before until_us")
 
 
-def _limit(asked: int) -> int:
+def limit_of(asked: int) -> int:
+    """How many answers are given; refuses more than there may be."""
     if asked > CEILING:
         raise invalid("limit", f"must be at most {CEILING}")
     return asked or LIMIT

@@ -25,6 +25,8 @@ _KEYS = {
     "grant_status": ("request_id", "node", "at", "stream_offset"),
     "flow_grant": ("request_id", "at", "stream_offset"),
     "audit": ("id", "at"),
+    "overlay_event": ("node", "agent_instance", "sequence", "at"),
+    "path_table": ("node", "at", "stream_offset"),
 }
 _JSON_COLUMNS = frozenset({"detail", "body"})
 # Below this a table of its own costs more than it saves.

@@ -7,6 +7,7 @@ import sys
 from chart.archiver import rpc as archiver_rpc
 from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
+from chart.archiver.overlay_repository import OverlayRepository
 from chart.archiver.pair_repository import PairRepository
 from chart.archiver.repository import Repository
 from chart.archiver.rollup_repository import RollupRepository
@@ -45,6 +46,7 @@ async def serve(settings: ArchiverSettings) -> None:
                 snapshots,
                 backplane,
                 PairRepository(pool),
+                OverlayRepository(pool),
                 settings.rollup_minute_retention_days,
             )
 
@@ -56,8 +58,8 @@ async def serve(settings: ArchiverSettings) -> None:
                 HealthServer(settings.http_listen, {"database": database_answers, "archiving": archiver.check}),
             ):
                 await runtime.run_together(
-                    *(archiver.run_facts(), archiver.run_loads(), archiver.run_retention(), backplane.run()),
-                    *(relay.run(), platform.run(broker)),
+                    *(archiver.run_facts(), archiver.run_overlay(), archiver.run_loads(), archiver.run_retention()),
+                    *(backplane.run(), relay.run(), platform.run(broker)),
                 )
     finally:
         await broker.close()

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from psycopg import sql
 
-from chart.archiver import bulk, minutes, windows
+from chart.archiver import bulk, minutes, overlay_repository, windows
 from chart.archiver.times import day_of, moment, time_us
 from chart.common.database import Pool
 
@@ -32,6 +32,8 @@ TIME_COLUMNS = {
     "audit": "at",
     "rollup_minute": "at",
     "rollup_hour": "at",
+    "overlay_event": "at",
+    "path_table": "at",
 }
 
 _log = structlog.get_logger("chart.archiver.repository")
@@ -154,6 +156,10 @@ class Repository:
                         (table, _midnight(oldest)),
                     )
                     dropped += [str(row["n"]) for row in await cursor.fetchall()]
+        if "overlay_event" in retention_days:
+            async with self._pool.connection() as connection:
+                oldest = today - timedelta(days=retention_days["overlay_event"])
+                await overlay_repository.prune(connection, _midnight(oldest))
         return dropped
 
     async def _drop_before(self, table: str, oldest: date) -> list[str]:

@@ -8,8 +8,18 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from chart.archiver.overlay_repository import CLASS_PREFIX, KIND_PREFIX, packed
 from chart.common.records import Record
-from chart.v1 import audit_pb2, estimate_pb2, flow_grant_pb2, grant_status_pb2, link_rate_pb2, measurement_pb2
+from chart.v1 import (
+    audit_pb2,
+    estimate_pb2,
+    flow_grant_pb2,
+    grant_status_pb2,
+    link_rate_pb2,
+    measurement_pb2,
+    node_state_pb2,
+    path_table_pb2,
+)
 
 MEASUREMENT = "chart.measurement.v1"
 ESTIMATE = "chart.estimate.v1"
@@ -19,7 +29,11 @@ FLOW_GRANT = "chart.flow-grant.v1"
 AUDIT = "chart.audit.v1"
 LINK_LOAD = "chart.link-load.v1"
 
+NODE_STATE = "chart.node-state.v1"
+PATH_TABLE = "chart.path-table.v1"
+
 FACTS = (MEASUREMENT, ESTIMATE, LINK_RATE, GRANT_STATUS, FLOW_GRANT, AUDIT)
+OVERLAY = (NODE_STATE, PATH_TABLE)
 
 # (table, row); times are integers in microseconds under names that end in _us.
 Row = tuple[str, dict[str, Any]]
@@ -49,6 +63,10 @@ def rows_of(record: Record) -> list[Row]:
         return [("audit", _audit(value))]
     if record.topic == FLOW_GRANT and (value is None or isinstance(value, flow_grant_pb2.FlowGrant)):
         return [("flow_grant", _flow_grant(record, value))]
+    if isinstance(value, node_state_pb2.NodeState):
+        return [("overlay_event", _overlay_event(value, event)) for event in value.overlay.events]
+    if record.topic == PATH_TABLE and (value is None or isinstance(value, path_table_pb2.PathTable)):
+        return [("path_table", _path_table(record, value))]
     if record.topic == ESTIMATE and value is None:
         return [("estimate_gone", _estimate_gone(record))]
     return []  # a tombstone of another compacted stream: history stays
@@ -72,6 +90,11 @@ def _time(value_us: int, field: str) -> int:
         msg = f"{field} is {value_us}, not a time in microseconds"
         raise UnarchivableError(msg)
     return value_us
+
+
+def _value(enum: Any, value: int, prefix: str) -> str:
+    """A value of an enumeration without its prefix; the number of one that only a later version knows."""
+    return enum.Name(value).removeprefix(prefix) if value in enum.values() else str(value)
 
 
 def _number(value: float) -> float:
@@ -139,15 +162,13 @@ def _link_rate(value: link_rate_pb2.LinkRates, rate: link_rate_pb2.LinkRate) -> 
 
 
 def _grant_status(record: Record, value: grant_status_pb2.GrantStatus) -> dict[str, Any]:
-    known = value.state in grant_status_pb2.GrantState.values()
-    state = grant_status_pb2.GrantState.Name(value.state) if known else f"GRANT_STATE_{value.state}"
     return {
         "request_id": _name(value.request_id, "request_id"),
         "node": _name(value.node, "node"),
         "at_us": _time(record.timestamp_us, "timestamp"),
         "stream_offset": record.offset,
         "generation": value.generation,
-        "state": state.removeprefix("GRANT_STATE_"),
+        "state": _value(grant_status_pb2.GrantState, value.state, "GRANT_STATE_"),
         "reason": _text(value.reason),
         "applied_at_us": value.applied_at_us if 0 < value.applied_at_us < 4_102_444_800_000_000 else None,
         "kernel_rate_bps": float(value.kernel_rate_bps),
@@ -186,4 +207,32 @@ def _audit(value: audit_pb2.AuditRecord) -> dict[str, Any]:
         "subject": _text(value.subject),
         "detail": json.dumps(detail).replace("\\u0000", "\\ufffd"),
         "trace_id": _text(value.trace_id),
+    }
+
+
+def _overlay_event(state: node_state_pb2.NodeState, event: node_state_pb2.OverlayEvent) -> dict[str, Any]:
+    return {
+        "node": _name(state.node, "node"),
+        "agent_instance": _text(state.agent_instance),
+        "sequence": event.sequence,
+        "at_us": _time(event.at_us, "at_us"),
+        "kind": _value(node_state_pb2.OverlayEventKind, event.kind, KIND_PREFIX),
+        "link_id": _text(event.link_id),
+        "owner": _text(event.owner),
+        "colour": event.colour,
+        "flow_class": _value(node_state_pb2.OverlayClass, event.flow_class, CLASS_PREFIX) if event.flow_class else "",
+        "rtt_ms": event.rtt_us / 1000,
+        "exchange_loss": _number(event.exchange_loss),
+        "interface_down": event.interface_down,
+    }
+
+
+def _path_table(record: Record, value: path_table_pb2.PathTable | None) -> dict[str, Any]:
+    """Without content the node has no part in the overlay any more."""
+    return {
+        "node": _name(record.key, "key"),
+        "at_us": _time(record.timestamp_us, "timestamp"),
+        "stream_offset": record.offset,
+        "generation": value.generation if value else 0,
+        "content": packed(value) if value and value.links else b"",
     }

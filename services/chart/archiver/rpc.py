@@ -11,6 +11,8 @@ from chart.archiver.alert_repository import AlertRepository
 from chart.archiver.backplane import Backplane
 from chart.archiver.backplane_rpc import BackplaneServicer
 from chart.archiver.messages import message_of
+from chart.archiver.overlay_repository import OverlayRepository
+from chart.archiver.overlay_rpc import OverlayServicer
 from chart.archiver.pair_repository import PairRepository
 from chart.archiver.pair_rpc import PairServicer
 from chart.archiver.repository import Repository, Sample
@@ -28,7 +30,7 @@ _HOUR_US = 3_600_000_000
 _STATUS_HOLD_US = 60_000_000
 
 
-class ArchiveServicer(PairServicer, BackplaneServicer):
+class ArchiveServicer(OverlayServicer, PairServicer, BackplaneServicer):
     """Answers from the tables."""
 
     def __init__(
@@ -39,10 +41,12 @@ class ArchiveServicer(PairServicer, BackplaneServicer):
         snapshots: SnapshotRepository,
         backplane: Backplane,
         pair_repository: PairRepository,
+        overlay_repository: OverlayRepository,
         minute_days: int,
     ) -> None:
         BackplaneServicer.__init__(self, rollups, alert_repository, snapshots, backplane)
         PairServicer.__init__(self, pair_repository)
+        OverlayServicer.__init__(self, overlay_repository)
         self._repository = repository
         # Days that minutes of measurements are kept.
         self._minute_days = minute_days

@@ -36,6 +36,8 @@ class ArchiverSettings(BaseServiceSettings):
     link_minute_retention_days: int = Field(default=365, ge=1)
     grant_retention_days: int = Field(default=90, ge=1)
     audit_retention_days: int = Field(default=365, ge=1)
+    # What happened to the overlay's links and paths; by which table packets went at the beginning stays.
+    overlay_retention_days: int = Field(default=90, ge=1)
 
     def retention_days(self) -> dict[str, int]:
         """Days by table."""
@@ -48,6 +50,7 @@ class ArchiverSettings(BaseServiceSettings):
             "grant_status": self.grant_retention_days,
             "flow_grant": self.grant_retention_days,
             "audit": self.audit_retention_days,
+            "overlay_event": self.overlay_retention_days,
             "rollup_minute": self.rollup_minute_retention_days,
             "rollup_hour": self.rollup_hour_retention_days,
         }

@@ -7,7 +7,7 @@ nothing twice. A database that is away stops the reading, not the service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from chart.archiver.downsample import Downsampler
 from chart.archiver.repository import TIME_COLUMNS, Repository
-from chart.archiver.rows import FACTS, LINK_LOAD, Row, UnarchivableError, rows_of
+from chart.archiver.rows import FACTS, LINK_LOAD, OVERLAY, Row, UnarchivableError, rows_of
 from chart.archiver.settings import ArchiverSettings
 from chart.archiver.times import day_of
 from chart.common.clock import Clock
@@ -28,6 +28,7 @@ from chart.v1 import link_load_pb2
 
 GROUP_FACTS = "archiver"
 GROUP_LOADS = "archiver-link-load"
+GROUP_OVERLAY = "archiver-overlay"
 BACK_OFF_S = (0.2, 10.0)
 RETENTION_EVERY_S = 600.0
 # A row that claims to be from later than this is a wrong clock.
@@ -71,17 +72,23 @@ class Archiver:
 
     async def run_facts(self) -> None:
         """Archive until cancelled."""
-        await self._keep(self._facts)
+        await self._keep(lambda: self._facts(FACTS, GROUP_FACTS, "facts"))
 
-    async def _facts(self) -> None:
-        async with self._broker.subscribe(list(FACTS), group=GROUP_FACTS, start="earliest") as subscription:
+    async def run_overlay(self) -> None:
+        """Archive what happens to the overlay until cancelled: by itself, so that streams which this service may not
+        read yet (a broker of the version before) stop nothing else.
+        """
+        await self._keep(lambda: self._facts(OVERLAY, GROUP_OVERLAY, "overlay"))
+
+    async def _facts(self, topics: Sequence[str], group: str, loop: str) -> None:
+        async with self._broker.subscribe(list(topics), group=group, start="earliest") as subscription:
             while True:
                 records = await self._batch(subscription)
                 if not records:
                     continue
                 newest_us = records[-1].timestamp_us
-                await self._store([row for record in records for row in self._rows(record)], "facts", newest_us)
-                self._note_delay("facts", newest_us)
+                await self._store([row for record in records for row in self._rows(record)], loop, newest_us)
+                self._note_delay(loop, newest_us)
                 await _commit(subscription, records)
 
     async def _batch(self, subscription: Subscription) -> list[Record]:
