@@ -32,6 +32,8 @@ from chart.reservations.store import allowances
 from chart.v1 import (
     archive_pb2,
     archive_pb2_grpc,
+    node_state_pb2,
+    path_table_pb2,
     platform_settings_pb2,
     registry_pb2,
     registry_pb2_grpc,
@@ -432,7 +434,23 @@ class MemoryReservations(reservations_grpc.ReservationsServicer):
 
 
 class MemoryArchive(sensing.MemoryBackplane):
-    """One measurement, a series of two points with a hole."""
+    """One measurement, a series of two points with a hole, an overlay of one link that failed."""
+
+    async def ListOverlayEvents(self, request: Any, context: Any) -> Any:  # noqa: N802
+        event = node_state_pb2.OverlayEvent(
+            sequence=1,
+            at_us=NOW_US,
+            kind=node_state_pb2.OVERLAY_EVENT_KIND_LINK_FAILED,
+            link_id="alpha:to-delta",
+            rtt_us=1500,
+        )
+        found = request.node in ("", "alpha") and request.link_id in ("", event.link_id) and not request.owner
+        events = [archive_pb2.NodeOverlayEvent(node="alpha", agent_instance="1", event=event)] if found else []
+        return archive_pb2.ListOverlayEventsResponse(events=events)
+
+    async def GetOverlayAt(self, request: Any, context: Any) -> Any:  # noqa: N802
+        events = await self.ListOverlayEvents(archive_pb2.ListOverlayEventsRequest(), context)
+        return archive_pb2.GetOverlayAtResponse(tables=[alpha_table()], events=events.events)
 
     async def QuerySeries(self, request: Any, context: Any) -> Any:  # noqa: N802
         answer = archive_pb2.QuerySeriesResponse(unit="bps")
@@ -452,6 +470,17 @@ class MemoryArchive(sensing.MemoryBackplane):
             measured_at_us=NOW_US,
         )
         return answer
+
+
+def alpha_table() -> path_table_pb2.PathTable:
+    """Of alpha, which has one link, to delta."""
+    link = path_table_pb2.OverlayLink(
+        link_id="alpha:to-delta", neighbour="delta", local_address="10.0.1.1", remote_address="10.0.1.2"
+    )
+    path = path_table_pb2.OverlayPath(colour=0, next_hops=[link.link_id])
+    delta = path_table_pb2.OverlayOwner(node="delta", prefixes=["10.20.0.0/16"], paths=[path])
+    alpha = path_table_pb2.OverlayOwner(node="alpha", prefixes=["10.1.0.1/32"])
+    return path_table_pb2.PathTable(node="alpha", generation=3, links=[link], owners=[delta, alpha])
 
 
 @dataclass

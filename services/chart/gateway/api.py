@@ -25,6 +25,7 @@ from chart.gateway.routes import (
     nodes,
     observed,
     operations,
+    overlay,
     pair_groups,
     paths,
     platform_settings,
@@ -52,6 +53,7 @@ _TAGS = [
     {"name": "network", "description": "Nodes and links with their live state."},
     {"name": "authorisations", "description": "In-band authorisations and signed receipts."},
     {"name": "identities", "description": "Enrolment and revocation of identities, neighbouring domains, next hops."},
+    {"name": "overlay", "description": "Paths that pass failed links: routes, traces, what happened."},
     {"name": "policy", "description": "Enforcement mode, link rate controller, limits."},
     {"name": "session rules", "description": "What nodes ask in band for sessions of a kind."},
     {"name": "sensing", "description": "Sensing configurations, runs, estimates."},
@@ -80,7 +82,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     )
     modules = (
         *(authorisations, identities, next_hops),
-        *(rate_requests, callbacks, nodes, links, paths, policies, platform_settings, meshes),
+        *(rate_requests, callbacks, nodes, links, paths, overlay, policies, platform_settings, meshes),
         *(session_rules, tenants, quotas, tunnels),
         *(history, pair_groups, observed, events, session, operations),
     )

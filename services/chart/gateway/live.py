@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from chart.gateway import mapping, reservation_mapping
+from chart.gateway import overlay as overlay_view
 from chart.gateway.schemas import network
 from chart.gateway.schemas.common import timestamp
 from chart.v1 import (
@@ -21,6 +22,7 @@ from chart.v1 import (
     link_rate_pb2,
     measurement_pb2,
     node_state_pb2,
+    path_table_pb2,
     policy_pb2,
     rate_request_pb2,
     topology_pb2,
@@ -31,11 +33,12 @@ NODE_STATE = "chart.node-state.v1"
 POLICY = "chart.policy.v1"
 LINK_RATE = "chart.link-rate.v1"
 RATE_REQUEST = "chart.rate-request.v1"
+PATH_TABLE = "chart.path-table.v1"
 LINK_LOAD = "chart.link-load.v1"
 MEASUREMENT = "chart.measurement.v1"
 GRANT_STATUS = "chart.grant-status.v1"
 
-COMPACTED = (TOPOLOGY, NODE_STATE, POLICY, LINK_RATE, RATE_REQUEST)
+COMPACTED = (TOPOLOGY, NODE_STATE, POLICY, LINK_RATE, RATE_REQUEST, PATH_TABLE)
 PASSING = (LINK_LOAD, MEASUREMENT, GRANT_STATUS)
 
 LINK_METRICS = ("rtt_us", "loss_ratio", "available_bandwidth_bps")
@@ -98,6 +101,7 @@ class LiveState:
     nodes: dict[str, topology_pb2.TopologyEntity] = field(default_factory=dict)
     links: dict[str, topology_pb2.TopologyEntity] = field(default_factory=dict)
     node_states: dict[str, node_state_pb2.NodeState] = field(default_factory=dict)
+    path_tables: dict[str, path_table_pb2.PathTable] = field(default_factory=dict)
     policies: dict[str, policy_pb2.Policy] = field(default_factory=dict)
     link_rates: dict[str, link_rate_pb2.LinkRates] = field(default_factory=dict)
     rate_of_link: dict[str, tuple[link_rate_pb2.LinkRate, int]] = field(default_factory=dict)
@@ -112,6 +116,7 @@ class LiveState:
         handlers: dict[str, Callable[[str, Any, int], list[Change]]] = {
             TOPOLOGY: self._topology,
             NODE_STATE: self._node_state,
+            PATH_TABLE: self._path_table,
             POLICY: self._policy,
             LINK_RATE: self._link_rates,
             RATE_REQUEST: self._rate_request,
@@ -144,6 +149,14 @@ class LiveState:
         state = self.state_of(key, now_us)
         assert state is not None
         return [Change("node-state", {"node": key, "state": state.model_dump(mode="json")})]
+
+    def _path_table(self, key: str, value: path_table_pb2.PathTable | None, _now_us: int) -> list[Change]:
+        """Nobody is told: who looks at routes asks for them."""
+        if value is None or not value.links:
+            self.path_tables.pop(key, None)
+        else:
+            self.path_tables[key] = value
+        return []
 
     def _policy(self, key: str, value: policy_pb2.Policy | None, _now_us: int) -> list[Change]:
         if value is None:
@@ -237,6 +250,12 @@ class LiveState:
     def current_states(self, now_us: int) -> list[node_state_pb2.NodeState]:
         """States of the nodes whose agents reported lately."""
         return [one for one in self.node_states.values() if now_us - one.reported_at_us <= self.staleness.node_us]
+
+    def overlay(self, now_us: int) -> overlay_view.View:
+        """The overlay now."""
+        oldest_us = now_us - self.staleness.node_us
+        current = [node for node, state in self.node_states.items() if state.reported_at_us >= oldest_us]
+        return overlay_view.live_view(self.path_tables, self.node_states, current, now_us)
 
     def node(self, message: topology_pb2.Node, revision: int, now_us: int) -> network.Node:
         """A node as REST shows it."""
