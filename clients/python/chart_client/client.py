@@ -29,6 +29,7 @@ from chart_client.models import (
     Tunnel,
 )
 from chart_client.observed import Audit, Authorisations, Flows, InBandFlows, NodeKeys
+from chart_client.overlay import Overlay
 from chart_client.pair_groups import PairGroups
 from chart_client.platform_settings import PlatformSettingsResource
 from chart_client.rate_requests import Callbacks, Quotas, RateRequests
@@ -242,6 +243,7 @@ class Client:
         self.quotas = Quotas(self._transport)
         self.nodes = Nodes(self._transport)
         self.links = Links(self._transport)
+        self.overlay = Overlay(self._transport)
         self.policies = Policies(self._transport)
         self.registered = Registered(self._transport)
         self.session_rules = SessionRules(self._transport)

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from chart_client.cli import build
-from chart_client.commands.overlay import rows_of
+from chart_client.client import Client
+from chart_client.commands.overlay import event_row, lines_of, rows_of
 from chart_client.models import Node, NodeState
-from chart_client.overlay_models import OverlayLinkState, OverlayMembership, OverlayState
+from chart_client.overlay_models import (
+    OverlayEvent,
+    OverlayHop,
+    OverlayLinkState,
+    OverlayMembership,
+    OverlaySkip,
+    OverlayState,
+    OverlayTracedPath,
+    PathQuality,
+)
 from chart_client.registry.node_ends import FieldError, overlay
+from support.gateway import NOW_US, alpha_table
 from support.gateway_thread import Running
 
 
@@ -95,3 +107,73 @@ def test_a_part_in_a_file() -> None:
     assert overlay({"member": False, "prefixes": ["10.1.0.0/16"]}) == {"member": False, "prefixes": []}
     with pytest.raises(FieldError, match="a node's part in the overlay has no networks"):
         overlay({"networks": []})
+
+
+def test_routes_traces_and_events(gateway: Running) -> None:
+    gateway.place.gateway.live.apply("chart.path-table.v1", "alpha", alpha_table(), NOW_US)
+    routes = run("overlay", "routes", "alpha")
+    assert "10.20.0.0/16" in routes
+    assert "alpha does not report how its links are" in routes
+    assert json.loads(run("overlay", "routes", "alpha", "--json"))["destinations"][0]["node"] == "delta"
+    assert "alpha has no path to echo" in run("overlay", "routes", "alpha", "--to", "echo")
+    traced = run("overlay", "trace", "alpha", "10.20.0.5")
+    assert traced.startswith("alpha to 10.20.0.5 (behind delta, 10.20.0.0/16)\n")
+    assert "path 0  alpha > delta" in traced
+    assert "packets take the kernel's routes" in run("overlay", "trace", "alpha", "192.0.2.1")
+    past = run("overlay", "trace", "alpha", "delta", "--at", "2020-01-01 00:00:00")
+    assert "no next hop answers probes" in past
+    assert " at 2020-01-01 00:00:00" in past
+    assert "link alpha:to-delta failed" in run("overlay", "events", "--node", "alpha")
+    assert "nothing happened" in run("overlay", "events", "--to", "delta")
+    assert json.loads(run("overlay", "events", "--json"))[0]["kind"] == "link-failed"
+    refused = CliRunner().invoke(build(["overlay"]), ["overlay", "routes", "echo"])
+    assert refused.exit_code == 1
+    with Client(gateway.url) as client:
+        assert client.overlay.trace("alpha", "delta").owner == "delta"
+
+
+def test_a_path_in_words() -> None:
+    hops = [
+        OverlayHop(
+            node="alpha",
+            link_id="alpha:b",
+            next_node="south",
+            skipped=[OverlaySkip(link_id="alpha:a", reason="failed")],
+            all_failed=False,
+            reported=True,
+        ),
+        OverlayHop(node="south", link_id="south:d", next_node="delta", skipped=[], all_failed=False, reported=False),
+    ]
+    quality = PathQuality(alive=True, taken_by=["data"], left_by=[], rtt_ms=12.34, exchange_loss=0.015, load=0.5)
+    path = OverlayTracedPath(
+        colour=1,
+        choice=True,
+        hops=hops,
+        outcome="arrives",
+        detours=True,
+        planned_link_ids=[],
+        capacity_bps=0,
+        quality=quality,
+        why=["New flows of data take it."],
+    )
+    assert lines_of(path) == [
+        "path 1  alpha > south > delta   RTT 12.3 ms, round-trip loss 1.5%, load 50%",
+        "    alpha by alpha:b (not alpha:a: failed)",
+        "    south by south:d  (does not report)",
+        "    New flows of data take it.",
+    ]
+
+
+def test_an_event_in_words() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    measured: dict[str, Any] = {"at": at, "node": "alpha", "rtt_ms": 2.5, "exchange_loss": 0.25, "interface_down": False}
+    left = OverlayEvent(**measured, kind="path-left", owner="delta", colour=1, flow_class="voice")
+    assert event_row(left)[1:] == (
+        "alpha",
+        "path 1 to delta is worse than another: flows of voice leave it (RTT 2.5 ms, round-trip loss 25.0%)",
+    )
+    down = OverlayEvent(**{**measured, "interface_down": True}, kind="link-failed", link_id="alpha:a")
+    assert event_row(down)[2] == "link alpha:a failed: its interface is down"
+    assert event_row(OverlayEvent(**measured, kind="started"))[2] == "the overlay began to run"
+    # Of a later version.
+    assert event_row(OverlayEvent(**measured, kind="unknown"))[2] == "unknown"

@@ -685,6 +685,68 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/overlay/routes/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Routes of an overlay node
+         * @description Its path table: for each other overlay node the next hops by colour, with how they are.
+         */
+        get: operations["get_overlay_routes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/overlay/trace/{source}/{destination}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where packets go, and why
+         * @description Every path of the overlay from a node to a destination, hop by hop, as the nodes' kernels decide: which flows
+         *     take it, which links are passed over and why. Packets to what is behind no overlay node take the kernel's routes.
+         */
+        get: operations["get_overlay_trace"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/overlay/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What happened to overlay links and paths
+         * @description Failures and returns of links and paths, paths that flows left because they became worse, and starts of the
+         *     overlay; the newest first.
+         */
+        get: operations["list_overlay_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/policies": {
         parameters: {
             query?: never;
@@ -3979,6 +4041,92 @@ export interface components {
             stale: boolean;
         };
         /**
+         * OverlayDestination
+         * @description An overlay node and what is behind it.
+         */
+        OverlayDestination: {
+            /** Node */
+            node: string;
+            /** Prefixes */
+            prefixes: string[];
+            /** Routes */
+            routes: components["schemas"]["OverlayRoute"][];
+        };
+        /**
+         * OverlayEvent
+         * @description What happened to a link or path of a node.
+         */
+        OverlayEvent: {
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /** Node */
+            node: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "started" | "link-failed" | "link-returned" | "path-failed" | "path-returned" | "path-left" | "path-good-again" | "unknown";
+            /** Link Id */
+            link_id: string | null;
+            /**
+             * Owner
+             * @description Where the path leads to.
+             */
+            owner: string | null;
+            /** Colour */
+            colour: number | null;
+            /**
+             * Flow Class
+             * @description Flows of this class left the path, or may take it again.
+             */
+            flow_class: ("voice" | "video" | "data") | null;
+            /** Rtt Ms */
+            rtt_ms: number;
+            /** Exchange Loss */
+            exchange_loss: number;
+            /**
+             * Interface Down
+             * @description The link failed because its interface went down.
+             */
+            interface_down: boolean;
+        };
+        /**
+         * OverlayEventList
+         * @description Events, the newest first.
+         */
+        OverlayEventList: {
+            /** Items */
+            items: components["schemas"]["OverlayEvent"][];
+        };
+        /**
+         * OverlayHop
+         * @description From a node to the next.
+         */
+        OverlayHop: {
+            /** Node */
+            node: string;
+            /** Link Id */
+            link_id: string;
+            /** Next Node */
+            next_node: string;
+            /** Skipped */
+            skipped: components["schemas"]["OverlaySkip"][];
+            /**
+             * All Failed
+             * @description No next hop answers probes; the first is taken all the same.
+             */
+            all_failed: boolean;
+            /**
+             * Reported
+             * @description false: the node does not report how its links are.
+             */
+            reported: boolean;
+        };
+        /**
          * OverlayLinkState
          * @description An overlay link as its node sees it.
          */
@@ -4028,6 +4176,120 @@ export interface components {
             prefixes?: string[];
         };
         /**
+         * OverlayNextHop
+         * @description A link of the node, in the order in which they are tried.
+         */
+        OverlayNextHop: {
+            /** Link Id */
+            link_id: string;
+            /** Next Node */
+            next_node: string;
+            /**
+             * Alive
+             * @description The other end answers probes, or nothing says otherwise.
+             */
+            alive: boolean;
+        };
+        /**
+         * OverlayPathQuality
+         * @description What a node finds of a path by its own probes; null: nobody probes it, or nobody knows of that time.
+         */
+        OverlayPathQuality: {
+            /**
+             * Alive
+             * @description Its probes are answered, or nothing says otherwise.
+             */
+            alive: boolean;
+            /**
+             * Taken By
+             * @description New flows of these classes take it.
+             */
+            taken_by: ("voice" | "video" | "data")[];
+            /**
+             * Left By
+             * @description Flows of these classes leave it: it is worse than another one.
+             */
+            left_by: ("voice" | "video" | "data")[];
+            /** Rtt Ms */
+            rtt_ms: number | null;
+            /**
+             * Exchange Loss
+             * @description Share of probes without an answer, 0 to 1.
+             */
+            exchange_loss: number | null;
+            /**
+             * Load
+             * @description Share of its capacity that flows of the node take.
+             */
+            load: number | null;
+        };
+        /**
+         * OverlayRoute
+         * @description By which links packets of one colour go on from the node.
+         */
+        OverlayRoute: {
+            /** Colour */
+            colour: number;
+            /**
+             * Choice
+             * @description Flows that enter the overlay at the node may choose it.
+             */
+            choice: boolean;
+            /** Next Hops */
+            next_hops: components["schemas"]["OverlayNextHop"][];
+            /**
+             * Link Ids
+             * @description All links of the path when none fails; empty where it is not chosen.
+             */
+            link_ids: string[];
+            /**
+             * Capacity Bps
+             * @description Of the weakest link; 0: unknown.
+             */
+            capacity_bps: number;
+            quality: components["schemas"]["OverlayPathQuality"];
+        };
+        /**
+         * OverlayRoutes
+         * @description A node's path table with what the node reports.
+         */
+        OverlayRoutes: {
+            /** Node */
+            node: string;
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /**
+             * Generation
+             * @description Revision of the newest change of the topology that it was made from.
+             */
+            generation: number;
+            /**
+             * Reported
+             * @description false: nothing that is known says how its links are.
+             */
+            reported: boolean;
+            /** Destinations */
+            destinations: components["schemas"]["OverlayDestination"][];
+        };
+        /**
+         * OverlaySkip
+         * @description A next hop that was not taken.
+         */
+        OverlaySkip: {
+            /** Link Id */
+            link_id: string;
+            /**
+             * Reason
+             * @description failed: does not answer probes; back: packets came from there.
+             * @enum {string}
+             */
+            reason: "failed" | "back";
+        };
+        /**
          * OverlayState
          * @description Packets of the overlay at a node since the agent's start, and its overlay links.
          */
@@ -4050,6 +4312,89 @@ export interface components {
              * @description Not from a neighbour's address, or no proper probe.
              */
             refused_packets: number;
+        };
+        /**
+         * OverlayTrace
+         * @description Where packets from a node to a destination go, path by path.
+         */
+        OverlayTrace: {
+            /** Source */
+            source: string;
+            /**
+             * Destination
+             * @description As it was asked for.
+             */
+            destination: string;
+            /**
+             * Owner
+             * @description The overlay node that it is behind; null: the kernel's routes are taken.
+             */
+            owner: string | null;
+            /**
+             * Prefix
+             * @description Of the owner, by which it was found; null: it was asked for by name.
+             */
+            prefix: string | null;
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            at: string;
+            /**
+             * Past
+             * @description From the archive: path tables and events of then.
+             */
+            past: boolean;
+            /** Paths */
+            paths: components["schemas"]["OverlayTracedPath"][];
+            /**
+             * Why
+             * @description What is to be said about all of it, one sentence each.
+             */
+            why: string[];
+        };
+        /**
+         * OverlayTracedPath
+         * @description Where packets of one colour go.
+         */
+        OverlayTracedPath: {
+            /** Colour */
+            colour: number;
+            /**
+             * Choice
+             * @description Flows may choose it.
+             */
+            choice: boolean;
+            /** Hops */
+            hops: components["schemas"]["OverlayHop"][];
+            /**
+             * Outcome
+             * @description arrives; circles until the TTL ends; no-table: a node has no path table; no-path: it has none.
+             * @enum {string}
+             */
+            outcome: "arrives" | "circles" | "no-table" | "no-path";
+            /**
+             * Detours
+             * @description Some node does not take its first next hop.
+             */
+            detours: boolean;
+            /**
+             * Planned Link Ids
+             * @description Links of the path when none fails.
+             */
+            planned_link_ids: string[];
+            /**
+             * Capacity Bps
+             * @description Of the weakest link; 0: unknown.
+             */
+            capacity_bps: number;
+            quality: components["schemas"]["OverlayPathQuality"];
+            /**
+             * Why
+             * @description What is to be said about it, one sentence each.
+             */
+            why: string[];
         };
         /**
          * PairGroup
@@ -11329,6 +11674,280 @@ export interface operations {
             };
             /** @description The resource does not exist, or belongs to another owner. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_overlay_routes: {
+        parameters: {
+            query?: {
+                /** @description A time of the past; null: now. */
+                at?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description Host name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverlayRoutes"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The resource does not exist, or belongs to another owner. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_overlay_trace: {
+        parameters: {
+            query?: {
+                /** @description A time of the past; null: now. */
+                at?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The overlay node at which they enter. */
+                source: string;
+                /** @description Another overlay node, or an address. */
+                destination: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverlayTrace"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_overlay_events: {
+        parameters: {
+            query?: {
+                node?: string;
+                /** @description Id of a link. */
+                link?: string;
+                /** @description Where paths lead to. */
+                owner?: string;
+                /** @description Default: a day before until. */
+                from?: string | null;
+                /** @description Default: now. */
+                until?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverlayEventList"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

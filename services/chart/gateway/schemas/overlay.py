@@ -87,7 +87,7 @@ class OverlayTracedPath(Output):
     choice: bool = Field(description="Flows may choose it.")
     hops: list[OverlayHop]
     outcome: Outcome = Field(
-        description="arrives; circles until the TTL ends; no-table: a node has no path table; no-path: it has none there."
+        description="arrives; circles until the TTL ends; no-table: a node has no path table; no-path: it has none."
     )
     detours: bool = Field(description="Some node does not take its first next hop.")
     planned_link_ids: list[str] = Field(description="Links of the path when none fails.")
