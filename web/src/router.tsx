@@ -55,6 +55,27 @@ export const pathsRoute = createRoute({
   component: lazyRouteComponent(() => import("./features/paths/PathsPage"), "PathsPage"),
 });
 
+export interface OverlaySearch {
+  source?: string | undefined;
+  destination?: string | undefined;
+  /** RFC 3339; left out: now. */
+  at?: string | undefined;
+}
+
+export const overlayRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/overlay",
+  validateSearch: (search: Record<string, unknown>): OverlaySearch => {
+    const at = text(search.at);
+    return {
+      source: text(search.source),
+      destination: text(search.destination),
+      at: at !== undefined && !Number.isNaN(Date.parse(at)) ? at : undefined,
+    };
+  },
+  component: lazyRouteComponent(() => import("./features/overlay/OverlayPage"), "OverlayPage"),
+});
+
 const flowsRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/flows",
@@ -145,6 +166,7 @@ export const router = createRouter({
     networkRoute,
     linkRoute,
     pathsRoute,
+    overlayRoute,
     flowsRoute,
     alertsRoute,
     requestsRoute,

@@ -48,6 +48,8 @@ export const NODE_COLORS = {
   observe: "#7048e8",
   off: "#868e96",
 } as const;
+/** What lies under the line of an overlay link. */
+export const OVERLAY_COLORS = { alive: "#9775fa", failed: "#e03131" } as const;
 export const SILENCE = NODE_COLORS.bad;
 
 /** Utilisation -> colour, from idle to full; readable on both backgrounds. */

@@ -166,7 +166,8 @@ def test_a_path_in_words() -> None:
 
 def test_an_event_in_words() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    measured: dict[str, Any] = {"at": at, "node": "alpha", "rtt_ms": 2.5, "exchange_loss": 0.25, "interface_down": False}
+    measured: dict[str, Any] = {"at": at, "node": "alpha", "rtt_ms": 2.5, "exchange_loss": 0.25}
+    measured["interface_down"] = False
     left = OverlayEvent(**measured, kind="path-left", owner="delta", colour=1, flow_class="voice")
     assert event_row(left)[1:] == (
         "alpha",

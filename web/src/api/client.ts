@@ -126,6 +126,18 @@ export const api = {
     unwrap(
       client.GET("/v1/paths/{source}/{destination}", { params: { path: { source, destination } } }),
     ).then((page) => page.items),
+  overlayTrace: (source: string, destination: string, at?: string) =>
+    unwrap(
+      client.GET("/v1/overlay/trace/{source}/{destination}", {
+        params: { path: { source, destination }, query: at ? { at } : {} },
+      }),
+    ),
+  overlayEvents: (wanted: { node?: string; link?: string; owner?: string }, from: Date, until: Date) =>
+    unwrap(
+      client.GET("/v1/overlay/events", {
+        params: { query: { ...wanted, from: from.toISOString(), until: until.toISOString() } },
+      }),
+    ).then((answer) => answer.items),
   capacity: (id: string, from: Date, until: Date) =>
     unwrap(
       client.GET("/v1/links/{id}/capacity", {

@@ -1,7 +1,7 @@
 /** A chart of archived series over the page's time range. */
 import { Alert, Card, Center, Loader } from "@mantine/core";
 
-import { type ChartSeries, LiveChart } from "../features/links/LiveChart";
+import { type ChartMark, type ChartSeries, LiveChart } from "../features/links/LiveChart";
 import { useSeries, type Wanted } from "./useSeries";
 import type { TimeRange } from "./timeRange";
 
@@ -16,6 +16,7 @@ interface Props {
   height?: number;
   /** Not asked for while this is false: the subject is not known yet. */
   enabled?: boolean;
+  marks?: ChartMark[] | undefined;
 }
 
 export function HistoryChart({
@@ -27,6 +28,7 @@ export function HistoryChart({
   format,
   height = 200,
   enabled = true,
+  marks,
 }: Props) {
   const { data, error } = useSeries(series, range, enabled);
   return (
@@ -47,6 +49,7 @@ export function HistoryChart({
           {...(ceiling === undefined ? {} : { ceiling })}
           format={format}
           height={height}
+          {...(marks ? { marks } : {})}
         />
       ) : error ? (
         <Alert color="red" variant="outline" title={title}>

@@ -15,6 +15,7 @@ import {
   IconNetwork,
   IconRadar,
   IconReceipt,
+  IconRoute,
   IconRuler2,
   IconTopologyFull,
 } from "@tabler/icons-react";
@@ -66,6 +67,15 @@ export const PAGES: PageAction[] = [
     icon: IconGridDots,
     letter: "P",
     keywords: ["all pairs", "heat map", "rtt", "loss", "estimates", "inferred"],
+  },
+  {
+    id: "overlay",
+    to: "/overlay",
+    label: "Overlay",
+    group: "Watch",
+    icon: IconRoute,
+    letter: "V",
+    keywords: ["failover", "path explorer", "trace", "detour", "failures"],
   },
   {
     id: "flows",

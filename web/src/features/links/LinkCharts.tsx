@@ -3,10 +3,13 @@ import { Card, SimpleGrid } from "@mantine/core";
 import { useMemo } from "react";
 
 import type { Link } from "../../api/types";
+import { useNodes } from "../../api/useLive";
 import { HistoryChart } from "../../shared/HistoryChart";
 import type { TimeRange } from "../../shared/timeRange";
 import { formatBytes, formatMs, formatRate, formatShare } from "../../shared/units";
-import { type ChartSeries, LiveChart } from "./LiveChart";
+import { type ChartMark, type ChartSeries, LiveChart } from "./LiveChart";
+import { marksOf } from "../overlay/words";
+import { useOverlayEvents } from "../overlay/useOverlayEvents";
 import { useLoadRows, type useSensed } from "./useLinkRows";
 import { columns, LOAD_METRICS, probeGap, WINDOW_S } from "./window";
 
@@ -32,14 +35,27 @@ const percent = (value: number | null) => formatShare(value, 1);
 export const isLive = (range: TimeRange): boolean =>
   range.live && range.untilMs - range.fromMs <= WINDOW_S * 1000;
 
+/** Failures and returns of an overlay link, for its charts; of other links there are none to ask for. */
+export function useMarks(link: Link, range: TimeRange): ChartMark[] {
+  const nodes = useNodes();
+  const reported = nodes.data?.find(({ id }) => id === link.from_node)?.state?.overlay?.links ?? [];
+  const events = useOverlayEvents(
+    { link: link.id },
+    range,
+    reported.some(({ link_id }) => link_id === link.id),
+  );
+  return useMemo(() => marksOf(events.data ?? []), [events.data]);
+}
+
 interface LiveProps {
   link: Link;
   now: number;
   sensed: ReturnType<typeof useSensed>;
   label: string;
+  marks: ChartMark[];
 }
 
-export function LiveCharts({ link, now, sensed, label }: LiveProps) {
+export function LiveCharts({ link, now, sensed, label, marks }: LiveProps) {
   const rows = useLoadRows(link.id);
   const [times, sent, explicit, legacy, queue] = useMemo(() => columns(rows, LOAD_METRICS.length), [rows]);
   const [sensedAt, rtt, loss] = useMemo(
@@ -57,6 +73,7 @@ export function LiveCharts({ link, now, sensed, label }: LiveProps) {
           format={formatRate}
           floor={link.capacity_bps / 10}
           ceiling={link.capacity_bps * CEILING}
+          marks={marks}
           {...axis}
         />
       </Card>
@@ -99,7 +116,7 @@ export function LiveCharts({ link, now, sensed, label }: LiveProps) {
   );
 }
 
-export function ArchivedCharts({ link, range }: { link: Link; range: TimeRange }) {
+export function ArchivedCharts({ link, range, marks }: { link: Link; range: TimeRange; marks: ChartMark[] }) {
   const ends = `${link.from_node},${link.to_node}`;
   const ofLink = (metric: string, style: ChartSeries) =>
     ({ kind: "link", subject: link.id, metric, ...style }) as const;
@@ -115,6 +132,7 @@ export function ArchivedCharts({ link, range }: { link: Link; range: TimeRange }
         floor={link.capacity_bps / 10}
         ceiling={link.capacity_bps * CEILING}
         height={220}
+        marks={marks}
       />
       <SimpleGrid cols={{ base: 1, md: 2, lg: 3 }}>
         <HistoryChart

@@ -13,7 +13,7 @@ import { RangePicker } from "../../shared/RangePicker";
 import { TextLink } from "../../shared/TextLink";
 import { formatAge, formatMs, formatRate, formatShare } from "../../shared/units";
 import { loadIsStale } from "../map/linkLabel";
-import { ArchivedCharts, isLive, LiveCharts } from "./LinkCharts";
+import { ArchivedCharts, isLive, LiveCharts, useMarks } from "./LinkCharts";
 import { useSensed } from "./useLinkRows";
 
 export function LinkPage() {
@@ -66,6 +66,7 @@ function adviceOf({ scone, quick_start }: Link): string {
 function LinkFigures({ link, now }: { link: Link; now: number }) {
   const range = useRange();
   const sensed = useSensed(link);
+  const marks = useMarks(link, range);
   const { load, rate, measured } = link;
   const age = (at: string | undefined) => (at ? formatAge(at, now) : undefined);
   const meanLoss = sensed.loss ? meanOfSeries(sensed.loss) : null;
@@ -92,9 +93,9 @@ function LinkFigures({ link, now }: { link: Link; now: number }) {
         />
       </SimpleGrid>
       {isLive(range) ? (
-        <LiveCharts link={link} now={now} sensed={sensed} label={range.label} />
+        <LiveCharts link={link} now={now} sensed={sensed} label={range.label} marks={marks} />
       ) : (
-        <ArchivedCharts link={link} range={range} />
+        <ArchivedCharts link={link} range={range} marks={marks} />
       )}
     </>
   );

@@ -7,7 +7,15 @@ import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 
 import { inTurn } from "../../shared/inTurn";
+import type { Tone } from "../../shared/State";
 import { DRAWN } from "../../theme";
+
+/** Something that happened: a line across the chart. */
+export interface ChartMark {
+  atS: number;
+  label: string;
+  tone: Tone;
+}
 
 export interface ChartSeries {
   label: string;
@@ -32,7 +40,13 @@ interface Props {
   ceiling?: number;
   format: (value: number | null) => string;
   height?: number;
+  marks?: ChartMark[];
 }
+
+/** Colours of marks, and how many of them are told in words under a chart. */
+const MARKS: Record<Tone, string> = { good: "teal", busy: "orange", bad: "red", off: "gray" };
+const MARKS_TOLD = 3;
+const NONE: ChartMark[] = [];
 
 /** What stands under a chart; room for it is kept before it is there. */
 const LEGEND_PX = 29;
@@ -60,6 +74,22 @@ function isSilent(column: ArrayLike<number | null | undefined>): boolean {
   return true;
 }
 
+function drawMark(plot: uPlot, atS: number, color: string): void {
+  const { left, top, width, height } = plot.bbox;
+  const place = Math.round(plot.valToPos(atS, "x", true));
+  if (place < left || place > left + width) return;
+  const context = plot.ctx;
+  context.save();
+  context.strokeStyle = color;
+  context.lineWidth = 2 * devicePixelRatio;
+  context.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  context.beginPath();
+  context.moveTo(place, top);
+  context.lineTo(place, top + height);
+  context.stroke();
+  context.restore();
+}
+
 export function LiveChart({
   title,
   series,
@@ -70,11 +100,12 @@ export function LiveChart({
   ceiling = Infinity,
   format,
   height = 220,
+  marks = NONE,
 }: Props) {
   const { ref, width } = useElementSize();
   const holder = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
-  const latest = useRef({ data, untilS });
+  const latest = useRef({ data, untilS, marks });
   const scheme = useComputedColorScheme("light");
   const theme = useMantineTheme();
   const layout = JSON.stringify(series);
@@ -101,6 +132,14 @@ export function LiveChart({
         { ...axis, space: windowS > 86_400 ? 110 : 70, values: (_plot, splits) => splits.map(clock) },
         { ...axis, size: 84, space: 34, values: (_plot, splits) => splits.map((value) => format(value)) },
       ],
+      hooks: {
+        draw: [
+          (plot) => {
+            for (const { atS, tone } of latest.current.marks)
+              drawMark(plot, atS, theme.colors[MARKS[tone]]?.[shade] ?? ink);
+          },
+        ],
+      },
       cursor: { drag: { x: false, y: false } },
       legend: { live: true },
       series: [
@@ -140,14 +179,15 @@ export function LiveChart({
   }, [scheme, theme, width, height, layout, format, windowS, floor, ceiling]);
 
   useEffect(() => {
-    latest.current = { data, untilS };
+    latest.current = { data, untilS, marks };
     const plot = chart.current;
     if (!plot) return;
     plot.setData(data);
     // Without a pointer over the chart the legend shows the newest values.
     if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: newest(data) });
-  }, [data, untilS]);
+  }, [data, untilS, marks]);
 
+  const shown = marks.filter(({ atS }) => atS > untilS - windowS && atS <= untilS);
   const silent = useMemo(() => data.slice(1).every(isSilent), [data]);
   return (
     <figure ref={ref} aria-label={title} style={{ margin: 0 }}>
@@ -162,6 +202,12 @@ export function LiveChart({
         ) : null}
       </Group>
       <div ref={holder} style={{ minHeight: height + LEGEND_PX }} />
+      {shown.slice(-MARKS_TOLD).map(({ atS, label }) => (
+        <Text size="xs" key={`${atS} ${label}`}>
+          {CLOCK.format(atS * 1000)}: {label}
+        </Text>
+      ))}
+      {shown.length > MARKS_TOLD ? <Text size="xs">and {shown.length - MARKS_TOLD} earlier</Text> : null}
     </figure>
   );
 }

@@ -10,7 +10,7 @@ import { useNow, useSampled } from "../../shared/hooks";
 import { Empty, Failed, Loading } from "../../shared/Notices";
 import { PageHeader } from "../../shared/PageHeader";
 import { UTILISATION_LEVELS } from "../../theme";
-import { mapHeight, nodeStatus } from "./linkLabel";
+import { mapHeight, nodeStatus, overlayColor, overlayStates } from "./linkLabel";
 import { LinkTable } from "./LinkTable";
 
 /** The graph library is large: heading and table do not wait for it. */
@@ -84,7 +84,7 @@ export function MapPage() {
         ) : (
           room
         )}
-        <Legend />
+        <Legend overlay={overlayStates(nodes.data).size > 0} />
       </Card>
       {shown ? <Table links={links.data} now={now} /> : null}
     </Stack>
@@ -139,7 +139,7 @@ function Dot({ color }: { color: string }) {
 }
 
 /** What the colours of the lines mean; the table says it in numbers. */
-function Legend() {
+function Legend({ overlay }: { overlay: boolean }) {
   return (
     <Group gap="md" px="md" py={6} aria-hidden>
       {UTILISATION_LEVELS.map(({ color, label }) => (
@@ -156,6 +156,14 @@ function Legend() {
             />
           </svg>
           <Text size="xs">{label}</Text>
+        </Group>
+      ))}
+      {(overlay ? ["alive", "failed"] : []).map((state) => (
+        <Group key={state} gap={6} wrap="nowrap">
+          <svg width={22} height={12}>
+            <rect width={22} height={12} fill={overlayColor(state === "alive") ?? "none"} opacity={0.45} />
+          </svg>
+          <Text size="xs">overlay link, {state}</Text>
         </Group>
       ))}
     </Group>

@@ -10,7 +10,7 @@ import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
 import { DRAWN } from "../../theme";
 import { layoutPositions } from "./layout";
-import { linkLabel, linkStyle, mapHeight, nodeStatus } from "./linkLabel";
+import { linkLabel, linkStyle, mapHeight, nodeStatus, overlayColor, overlayStates } from "./linkLabel";
 import { useManyEdges } from "./useManyEdges";
 
 interface Props {
@@ -30,6 +30,7 @@ function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefi
   const labelled = links.length <= LABELS_LIMIT;
   const edges = links.length > MANY_LINKS ? [] : links;
   const known = new Set(nodes.map((node) => node.id));
+  const overlay = overlayStates(nodes);
   return [
     ...nodes.map((node) => ({
       group: "nodes" as const,
@@ -50,10 +51,17 @@ function elements(nodes: NetworkNode[], links: Link[], now: number): ElementDefi
             color,
             width,
             line: dashed ? "dashed" : "solid",
+            ...under(overlay.get(link.id)),
           },
         };
       }),
   ];
+}
+
+/** What lies under an edge, of an overlay link. */
+function under(alive: boolean | undefined): { under: string; shown: number } {
+  const color = overlayColor(alive);
+  return { under: color ?? "#000000", shown: color ? 0.45 : 0 };
 }
 
 /** Gives each element what changed of it; where nothing did, nothing is drawn anew. */
@@ -61,10 +69,12 @@ function refresh(core: Core, nodes: NetworkNode[], links: Link[], now: number): 
   const labelled = links.length <= LABELS_LIMIT;
   for (const node of nodes) set(core, node.id, { color: nodeStatus(node).color });
   if (links.length > MANY_LINKS) return;
+  const overlay = overlayStates(nodes);
   for (const link of links) {
     const { color, width, dashed } = linkStyle(link, now);
     const label = labelled ? linkLabel(link, now) : "";
-    set(core, link.id, { label, color, width: Math.round(width * 2) / 2, line: dashed ? "dashed" : "solid" });
+    const drawn = { label, color, width: Math.round(width * 2) / 2, line: dashed ? "dashed" : "solid" };
+    set(core, link.id, { ...drawn, ...under(overlay.get(link.id)) });
   }
 }
 
@@ -111,6 +121,9 @@ function styleOf(scheme: "light" | "dark", many: boolean, narrow: boolean): Styl
         "control-point-step-size": 90,
         width: "data(width)" as unknown as number,
         "line-style": "data(line)" as unknown as "solid",
+        "underlay-color": "data(under)",
+        "underlay-opacity": "data(shown)" as unknown as number,
+        "underlay-padding": 5,
         color: ink,
         "font-size": 12,
         "min-zoomed-font-size": 7,

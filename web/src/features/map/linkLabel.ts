@@ -2,7 +2,7 @@
 import { MANY_LINKS } from "../../api/events";
 import type { Link, NetworkNode } from "../../api/types";
 import { formatMs, formatRate, formatShare } from "../../shared/units";
-import { NODE_COLORS, utilisationColor } from "../../theme";
+import { NODE_COLORS, OVERLAY_COLORS, utilisationColor } from "../../theme";
 
 /** A load older than this says nothing about now. */
 export const LOAD_STALE_MS = 3000;
@@ -34,6 +34,21 @@ export function linkStyle(link: Link, now: number): { color: string; width: numb
     dashed: stale,
   };
 }
+
+/** Overlay links among the links: whether each answers probes. */
+export function overlayStates(nodes: NetworkNode[]): Map<string, boolean> {
+  return new Map(
+    nodes.flatMap(({ state }) =>
+      state && !state.stale
+        ? (state.overlay?.links ?? []).map(({ link_id, alive }) => [link_id, alive] as const)
+        : [],
+    ),
+  );
+}
+
+/** Colour of what lies under an overlay link's line; null: it is none. */
+export const overlayColor = (alive: boolean | undefined): string | null =>
+  alive === undefined ? null : alive ? OVERLAY_COLORS.alive : OVERLAY_COLORS.failed;
 
 export function nodeStatus(node: NetworkNode): { text: string; color: string } {
   if (!node.state) return { text: "no agent", color: NODE_COLORS.unknown };

@@ -1,6 +1,7 @@
 /** One path: its history, its baseline, when it changed, and the ways that a request could take over it. */
 import { Card, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 
 import { api } from "../../api/client";
 import type { Estimate, FoundPath } from "../../api/types";
@@ -10,6 +11,8 @@ import { HistoryChart } from "../../shared/HistoryChart";
 import { useNow, useRange } from "../../shared/hooks";
 import { refetchEvery } from "../../shared/timeRange";
 import { formatAge, formatMs, formatRate } from "../../shared/units";
+import { marksOf } from "../overlay/words";
+import { useOverlayEvents } from "../overlay/useOverlayEvents";
 import { intervalOf, isMeasured, type Metric } from "./matrix";
 
 /** Who says that packets take it, and on how many ways. */
@@ -68,6 +71,9 @@ export function PathDetail({ source, destination, metric, estimate }: Props) {
       api.pathChanges(source, destination, metric.id, new Date(range.fromMs), new Date(range.untilMs)),
     refetchInterval: refetchEvery(range),
   });
+  // Of pairs of overlay nodes; there are none of others.
+  const events = useOverlayEvents({ node: source, owner: destination }, range);
+  const marks = useMemo(() => marksOf(events.data ?? []), [events.data]);
   const ways = useQuery({
     queryKey: ["paths", source, destination],
     queryFn: () => api.paths(source, destination),
@@ -93,6 +99,7 @@ export function PathDetail({ source, destination, metric, estimate }: Props) {
           range={range}
           floor={0}
           format={metric.format}
+          marks={marks}
         />
         <Card withBorder>
           <Facts
