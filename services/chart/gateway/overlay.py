@@ -62,7 +62,7 @@ class View:
     silent: frozenset[str] = frozenset()
 
     def facts(self, path: PathId) -> PathFacts:
-        """Of a path that nothing is known of: that it is alive."""
+        """What was found of a path; of one without data that it is alive."""
         return self.paths.get(path, PathFacts())
 
 
