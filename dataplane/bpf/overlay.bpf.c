@@ -367,7 +367,13 @@ static __always_inline void turn_round(struct __sk_buff *skb, const struct overl
     }
 }
 
-/* A path's probe goes back by the same colour. */
+/* Strictly by the same colour, or as packets of colour 0 where this node has no path of it: a colour stands for a path
+ * in one direction, and there may be none for the other. */
+static __always_inline __u32 route_back(__u32 owner, __u32 route) {
+    struct chart_overlay_path_key key = {.owner = owner, .colour = route & (CHART_OVERLAY_COLOURS - 1)};
+    return bpf_map_lookup_elem(&overlay_paths, &key) ? route : 0;
+}
+
 static __always_inline int take_path_probe(struct __sk_buff *skb, const struct chart_overlay_config *config,
                                            const struct overlay_packet *packet, const struct chart_overlay_probe *probe,
                                            __u32 at) {
@@ -379,7 +385,10 @@ static __always_inline int take_path_probe(struct __sk_buff *skb, const struct c
             COUNT(bad_probes);
         return TCX_DROP;
     }
-    neighbour = owner && owner != CHART_OVERLAY_SELF ? overlay_pick(owner, route, 0) : 0;
+    if (!owner || owner == CHART_OVERLAY_SELF)
+        return TCX_DROP;
+    route = route_back(owner, route);
+    neighbour = overlay_pick(owner, route, 0);
     if (!neighbour)
         return TCX_DROP;
     turn_round(skb, packet);

@@ -79,6 +79,29 @@ def chooses(lab: Lab) -> bool:
     return len(found) == 2 and all(path["alive"] and not path["left_by"] for path in found)
 
 
+def answers(lab: Lab) -> bool:
+    """Whether every path that flows of any node may choose is answered from end to end."""
+    found = [path for node in OWNED for path in told(lab, node).get("paths", [])]
+    return len(found) >= 2 * len(OWNED) and all(path["alive"] and path["rtt_ms"] > 0 for path in found)
+
+
+def traced(rest: httpx.Client, destination: str, **query: str) -> dict[int, dict[str, Any]]:
+    """Paths from ingress by colour."""
+    found = fetch(rest, f"/v1/overlay/trace/ingress/{destination}", **query)
+    assert found["owner"] == "egress", found
+    return {path["colour"]: path for path in found["paths"]}
+
+
+def middle(path: Mapping[str, Any]) -> list[str]:
+    """Links that a traced path takes."""
+    return [hop["link_id"] for hop in path["hops"]]
+
+
+def happened(rest: httpx.Client, link: str) -> list[str]:
+    """Kinds of what happened to a link, the newest first."""
+    return [one["kind"] for one in fetch(rest, "/v1/overlay/events", link=link)["items"]]
+
+
 def guaranteed(lab: Lab, **more: object) -> dict[str, Any]:
     """A request for 5 Mb/s from host to host."""
     return {
@@ -107,6 +130,21 @@ def share_by_south(lab: Lab) -> float:
     north, south = (b - a for a, b in zip(before, after, strict=True))
     assert north + south > 400 * 1000
     return float(south / (north + south))
+
+
+def test_every_path_to_choose_is_answered_and_seen(joined: tuple[Lab, httpx.Client]) -> None:
+    """Also one whose colour has no path the other way."""
+    lab, rest = joined
+    poll(lambda: answers(lab), limit_s=JOINED_S)
+    routes = fetch(rest, "/v1/overlay/routes/ingress")
+    assert routes["reported"]
+    assert {one["node"] for one in routes["destinations"]} == set(OWNED) - {"ingress"}
+    paths = traced(rest, lab.address("destination"))
+    assert [path["outcome"] for path in paths.values()] == ["arrives"] * 3
+    chosen = [path for path in paths.values() if path["choice"]]
+    assert [middle(path) for path in chosen] == [NORTH, SOUTH]
+    assert all(path["quality"]["rtt_ms"] > 0 for path in chosen)
+    assert "voice" in chosen[0]["quality"]["taken_by"]
 
 
 def test_a_request_takes_the_path_that_it_is_steered_by(joined: tuple[Lab, httpx.Client]) -> None:
@@ -140,8 +178,17 @@ def test_packets_and_requests_pass_a_link_that_fails(joined: tuple[Lab, httpx.Cl
     time.sleep(0.3)
     assert losses(lab) == 0
     poll(lambda: between(rest, request["id"]) == ("ENFORCED", SOUTH), limit_s=FOLLOWED_S)
+    poll(lambda: happened(rest, "north:to-egress")[0] == "link-failed", limit_s=FOLLOWED_S)
+    failed_at = fetch(rest, "/v1/overlay/events", link="north:to-egress")["items"][0]["at"]
+    paths = [path for path in traced(rest, lab.address("destination")).values() if path["quality"]["taken_by"]]
+    assert [middle(path) for path in paths] == [SOUTH]
     links = fetch(rest, "/v1/nodes/north")["state"]["overlay"]["links"]
     assert {one["link_id"]: one["alive"] for one in links} == {"north:to-ingress": True, "north:to-egress": False}
+    poll(lambda: happened(rest, "north:to-egress")[0] == "link-returned", limit_s=FOLLOWED_S)
+    # What it was like when it failed is still known.
+    past = traced(rest, lab.address("destination"), at=failed_at)
+    skipped = [skip for path in past.values() for hop in path["hops"] for skip in hop["skipped"]]
+    assert {"link_id": "north:to-egress", "reason": "failed"} in skipped
     # It stays where it is when the link answers again, and its packets do; whoever comes then may take either.
     poll(lambda: chooses(lab), limit_s=FOLLOWED_S + BACK_S)
     time.sleep(2.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from chart_client.overlay_models import OverlayEvent, OverlayRoutes, OverlayTrace
 from chart_client.resource import Resource, path_of, time_of
@@ -27,15 +28,17 @@ class Overlay(Resource):
         node: str = "",
         link: str = "",
         owner: str = "",
+        of: Literal["links", "paths"] | None = None,
         start: datetime | None = None,
         until: datetime | None = None,
         limit: int = 1000,
     ) -> list[OverlayEvent]:
-        """What happened to links and paths, the newest first; default: the last day."""
+        """What happened to links and paths, the newest first; default: to both, in the last day."""
         query = {
             "node": node or None,
             "link": link or None,
             "owner": owner or None,
+            "of": of,
             "from": time_of(start),
             "until": time_of(until),
             "limit": limit,

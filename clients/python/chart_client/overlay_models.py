@@ -146,7 +146,7 @@ class OverlayEvent(Model):
     link_id: str | None = None
     owner: str | None = None
     colour: int | None = None
-    flow_class: str | None = None
+    flow_classes: list[str]
     rtt_ms: float
     exchange_loss: float
     interface_down: bool

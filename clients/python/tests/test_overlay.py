@@ -166,12 +166,13 @@ def test_a_path_in_words() -> None:
 
 def test_an_event_in_words() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    measured: dict[str, Any] = {"at": at, "node": "alpha", "rtt_ms": 2.5, "exchange_loss": 0.25}
+    measured: dict[str, Any] = {"at": at, "node": "alpha", "rtt_ms": 2.5, "exchange_loss": 0.25, "flow_classes": []}
     measured["interface_down"] = False
-    left = OverlayEvent(**measured, kind="path-left", owner="delta", colour=1, flow_class="voice")
+    both = {**measured, "flow_classes": ["voice", "data"]}
+    left = OverlayEvent(**both, kind="path-left", owner="delta", colour=1)
     assert event_row(left)[1:] == (
         "alpha",
-        "path 1 to delta is worse than another: flows of voice leave it (RTT 2.5 ms, round-trip loss 25.0%)",
+        "path 1 to delta is worse than another: flows of voice and data leave it (RTT 2.5 ms, round-trip loss 25.0%)",
     )
     down = OverlayEvent(**{**measured, "interface_down": True}, kind="link-failed", link_id="alpha:a")
     assert event_row(down)[2] == "link alpha:a failed: its interface is down"

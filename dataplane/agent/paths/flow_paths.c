@@ -182,48 +182,68 @@ static void sweep(const struct flow_paths *before, const struct flow_paths *now,
 
 static const char *const class_names[CHART_OVERLAY_CLASSES] = {"voice", "video", "data"};
 
-static void note_change(struct overlay_events *events, const struct flow_owner *owner, size_t place, unsigned class,
-                        bool left) {
+static void note(struct overlay_events *events, const struct flow_owner *owner, size_t place, uint8_t classes,
+                 enum overlay_event_kind kind) {
     const struct path_quality *quality = &owner->group.paths[place].quality;
     struct overlay_event event = {.at_us = agent_now_us(),
-                                  .kind = left ? OVERLAY_EVENT_PATH_LEFT : OVERLAY_EVENT_PATH_GOOD_AGAIN,
+                                  .kind = kind,
                                   .colour = owner->group.colours[place],
-                                  .class = (uint8_t)class,
+                                  .classes = classes,
                                   .rtt_us = (uint32_t)(quality->rtt_ms * 1e3),
                                   .exchange_loss = quality->loss_now};
 
-    if (!events)
+    if (!events || !classes)
         return;
     strcpy(event.subject, owner->node);
     overlay_events_add(events, &event);
 }
 
-static void tell_changes(struct overlay_events *events, const struct flow_owner *owner, unsigned class, uint32_t before,
-                         uint32_t now) {
+static void log_changes(const struct flow_owner *owner, unsigned class, uint32_t before, uint32_t now) {
     for (size_t i = 0; i < owner->group.n; i++) {
         const struct path_quality *quality = &owner->group.paths[i].quality;
         unsigned colour = owner->group.colours[i];
 
         if (((before ^ now) >> colour & 1) == 0)
             continue;
-        note_change(events, owner, i, class, now >> colour & 1);
         log_info("%s path %u to %s (round trip %.1f ms, %.1f %% of exchanges lost): flows of %s %s",
                  now >> colour & 1 ? "worse:" : "good again:", colour, owner->node, quality->rtt_ms,
                  quality->loss_now * 100, class_names[class], now >> colour & 1 ? "leave it" : "may take it");
     }
 }
 
+/* Paths that flows of some classes left, or may take again, since these bits of colours were told. */
+static void note_changes(struct overlay_events *events, const struct flow_owner *owner,
+                         const uint32_t before[CHART_OVERLAY_CLASSES]) {
+    for (size_t i = 0; i < owner->group.n; i++) {
+        unsigned colour = owner->group.colours[i];
+        uint8_t left = 0, good = 0;
+
+        for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++) {
+            uint32_t now = owner->told[class].left;
+
+            left |= (uint8_t)((now & ~before[class]) >> colour & 1) << class;
+            good |= (uint8_t)((before[class] & ~now) >> colour & 1) << class;
+        }
+        note(events, owner, i, left, OVERLAY_EVENT_PATH_LEFT);
+        note(events, owner, i, good, OVERLAY_EVENT_PATH_GOOD_AGAIN);
+    }
+}
+
 static void tell(struct flow_owner *owner, struct overlay_program *program, struct overlay_events *events) {
+    uint32_t before[CHART_OVERLAY_CLASSES];
+
     for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++) {
         struct chart_overlay_choice choice = path_group_choice(&owner->group, class);
 
+        before[class] = owner->told[class].left;
         if (memcmp(&choice, &owner->told[class], sizeof(choice)) == 0)
             continue;
         if (overlay_program_set_choice(program, owner->number, class, &choice))
             continue;
-        tell_changes(events, owner, class, owner->told[class].left, choice.left);
+        log_changes(owner, class, owner->told[class].left, choice.left);
         owner->told[class] = choice;
     }
+    note_changes(events, owner, before);
 }
 
 int flow_paths_follow(struct flow_paths *paths, struct overlay_program *program, struct prober *prober,

@@ -30,8 +30,8 @@ struct overlay_event {
     /* Of the link, or the node that the path leads to. */
     char subject[OVERLAY_NAME_LEN];
     uint8_t colour;
-    /* enum chart_overlay_class, of a path that is left or good again. */
-    uint8_t class;
+    /* Bits of enum chart_overlay_class, of a path that is left or good again. */
+    uint8_t classes;
     uint32_t rtt_us;
     double exchange_loss;
     bool interface_down;

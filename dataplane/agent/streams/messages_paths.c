@@ -131,30 +131,30 @@ struct path_room {
     Chart__V1__OverlayClass left_by[CHART_OVERLAY_CLASSES];
 };
 
+struct event_room {
+    Chart__V1__OverlayEvent event;
+    Chart__V1__OverlayClass classes[CHART_OVERLAY_CLASSES];
+};
+
 struct room {
     Chart__V1__OverlayState state;
     Chart__V1__OverlayLinkState links[OVERLAY_LINKS_MAX];
     Chart__V1__OverlayLinkState *pointers[OVERLAY_LINKS_MAX];
     struct path_room paths[FLOW_PATHS_MAX];
     Chart__V1__OverlayPathState *path_pointers[FLOW_PATHS_MAX];
-    Chart__V1__OverlayEvent events[OVERLAY_EVENTS_MAX];
+    struct event_room events[OVERLAY_EVENTS_MAX];
     Chart__V1__OverlayEvent *event_pointers[OVERLAY_EVENTS_MAX];
 };
 
-static Chart__V1__OverlayClass class_message(unsigned class) {
+static size_t put_classes(uint8_t bits, Chart__V1__OverlayClass *ret) {
     static const Chart__V1__OverlayClass messages[CHART_OVERLAY_CLASSES] = {
         CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VOICE, CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VIDEO,
         CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_DATA};
-
-    return messages[class];
-}
-
-static size_t put_classes(uint8_t bits, Chart__V1__OverlayClass *ret) {
     size_t n = 0;
 
     for (unsigned class = 0; class < CHART_OVERLAY_CLASSES; class ++)
         if (bits >> class & 1)
-            ret[n++] = class_message(class);
+            ret[n++] = messages[class];
     return n;
 }
 
@@ -176,20 +176,20 @@ static void put_path(const struct flow_path_report *from, struct path_room *ret)
     path->forwarded_bytes = from->forwarded_bytes;
 }
 
-static void put_event(const struct overlay_event *from, Chart__V1__OverlayEvent *ret) {
-    bool of_path = from->kind >= OVERLAY_EVENT_PATH_FAILED, of_class = from->kind >= OVERLAY_EVENT_PATH_LEFT;
+static void put_event(const struct overlay_event *from, struct event_room *room) {
+    Chart__V1__OverlayEvent *ret = &room->event;
 
     chart__v1__overlay_event__init(ret);
     ret->sequence = from->sequence;
     ret->at_us = from->at_us;
     ret->kind = (Chart__V1__OverlayEventKind)from->kind;
-    if (of_path)
+    if (from->kind >= OVERLAY_EVENT_PATH_FAILED)
         ret->owner = (char *)from->subject;
     else
         ret->link_id = (char *)from->subject;
     ret->colour = from->colour;
-    if (of_class)
-        ret->flow_class = class_message(from->class);
+    ret->n_flow_classes = put_classes(from->classes, room->classes);
+    ret->flow_classes = room->classes;
     ret->rtt_us = from->rtt_us;
     ret->exchange_loss = from->exchange_loss;
     ret->interface_down = from->interface_down;
@@ -230,7 +230,7 @@ void *messages_add_overlay(Chart__V1__NodeState *message, const struct overlay_r
     room->state.paths = room->path_pointers;
     for (size_t i = 0; i < report->n_events; i++) {
         put_event(&report->events[i], &room->events[i]);
-        room->event_pointers[i] = &room->events[i];
+        room->event_pointers[i] = &room->events[i].event;
     }
     room->state.n_events = report->n_events;
     room->state.events = room->event_pointers;

@@ -199,7 +199,7 @@ static void links_paths_and_events_stand_in_the_nodes_state(void **state) {
                                               .kind = OVERLAY_EVENT_PATH_LEFT,
                                               .subject = "bravo",
                                               .colour = 2,
-                                              .class = CHART_OVERLAY_VOICE,
+                                              .classes = 1u << CHART_OVERLAY_VOICE | 1u << CHART_OVERLAY_DATA,
                                               .exchange_loss = 0.05};
     report.counted.strangers = 4;
     report.counted.bad_probes = 1;
@@ -223,10 +223,11 @@ static void links_paths_and_events_stand_in_the_nodes_state(void **state) {
     assert_string_equal(message.overlay->events[0]->link_id, "alpha:a");
     assert_string_equal(message.overlay->events[0]->owner, "");
     assert_true(message.overlay->events[0]->interface_down);
-    assert_int_equal(message.overlay->events[0]->flow_class, 0);
+    assert_int_equal(message.overlay->events[0]->n_flow_classes, 0);
     assert_int_equal(message.overlay->events[1]->kind, CHART__V1__OVERLAY_EVENT_KIND__OVERLAY_EVENT_KIND_PATH_LEFT);
     assert_string_equal(message.overlay->events[1]->owner, "bravo");
-    assert_int_equal(message.overlay->events[1]->flow_class, CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_VOICE);
+    assert_int_equal(message.overlay->events[1]->n_flow_classes, 2);
+    assert_int_equal(message.overlay->events[1]->flow_classes[1], CHART__V1__OVERLAY_CLASS__OVERLAY_CLASS_DATA);
     free(room);
     message.overlay = NULL;
     report.running = false;

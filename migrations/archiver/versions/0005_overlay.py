@@ -17,7 +17,7 @@ def upgrade() -> None:
     op.execute(
         "CREATE TABLE overlay_event (node text NOT NULL, agent_instance text NOT NULL, sequence numeric NOT NULL,"
         " at timestamptz NOT NULL, kind text NOT NULL, link_id text NOT NULL, owner text NOT NULL,"
-        " colour integer NOT NULL, flow_class text NOT NULL, rtt_ms double precision NOT NULL,"
+        " colour integer NOT NULL, flow_classes text[] NOT NULL, rtt_ms double precision NOT NULL,"
         " exchange_loss double precision NOT NULL, interface_down boolean NOT NULL,"
         f" PRIMARY KEY (node, agent_instance, sequence, at)){partitioning}"
     )

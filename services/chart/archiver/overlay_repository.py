@@ -40,13 +40,14 @@ class OverlayRepository:
         self._pool = pool
 
     async def events(
-        self, node: str, link_id: str, owner: str, from_us: int, until_us: int, limit: int
+        self, node: str, link_id: str, owner: str, of: str, from_us: int, until_us: int, limit: int
     ) -> list[archive_pb2.NodeOverlayEvent]:
-        """Events in [from, until), the newest first; an empty name means any."""
+        """Events in [from, until), the newest first; an empty name means any. ``of``: links, paths, or both."""
         async with self._pool.connection() as connection:
             cursor = await connection.execute(
                 "SELECT * FROM overlay_event WHERE at >= %(from)s AND at < %(until)s AND (%(n)s = '' OR node = %(n)s)"
                 " AND (%(l)s = '' OR link_id = %(l)s) AND (%(o)s = '' OR owner = %(o)s)"
+                " AND CASE %(of)s WHEN 'links' THEN owner = '' WHEN 'paths' THEN owner <> '' ELSE true END"
                 " ORDER BY at DESC, node, sequence DESC LIMIT %(limit)s",
                 {
                     "from": moment(from_us),
@@ -54,6 +55,7 @@ class OverlayRepository:
                     "n": node,
                     "l": link_id,
                     "o": owner,
+                    "of": of,
                     "limit": limit,
                 },
             )
@@ -70,17 +72,21 @@ class OverlayRepository:
             return [unpacked(row["content"]) for row in await cursor.fetchall() if row["content"]]
 
     async def last_events(self, at_us: int) -> list[archive_pb2.NodeOverlayEvent]:
-        """The last event of each link, path, and path and class until then, since its node's overlay began to run."""
+        """The start of each node's overlay, and until then the last event of each link, path, and path and class, which
+        then is the only one of the event.
+        """
         async with self._pool.connection() as connection:
             cursor = await connection.execute(
                 "WITH began AS (SELECT node, max(at) AS at FROM overlay_event WHERE kind = 'STARTED' AND at <= %(at)s"
-                " GROUP BY node) SELECT DISTINCT ON (e.node, e.link_id, e.owner, e.colour, e.flow_class) e.*"
-                " FROM overlay_event e LEFT JOIN began b ON b.node = e.node WHERE e.at <= %(at)s"
-                " AND e.kind <> 'STARTED' AND (b.at IS NULL OR e.at >= b.at)"
-                " ORDER BY e.node, e.link_id, e.owner, e.colour, e.flow_class, e.at DESC, e.sequence DESC",
+                " GROUP BY node) SELECT DISTINCT ON (e.node, e.link_id, e.owner, e.colour, c.flow_class) e.*,"
+                " c.flow_class FROM overlay_event e LEFT JOIN began b ON b.node = e.node"
+                " LEFT JOIN LATERAL unnest(e.flow_classes) AS c (flow_class) ON true"
+                " WHERE e.at <= %(at)s AND (b.at IS NULL OR e.at >= b.at)"
+                " ORDER BY e.node, e.link_id, e.owner, e.colour, c.flow_class, e.at DESC, e.sequence DESC",
                 {"at": moment(at_us)},
             )
-            return [_event(row) for row in await cursor.fetchall()]
+            rows = await cursor.fetchall()
+        return [_event({**row, "flow_classes": [row["flow_class"]] if row["flow_class"] else []}) for row in rows]
 
 
 def _event(row: dict[str, Any]) -> archive_pb2.NodeOverlayEvent:
@@ -94,7 +100,7 @@ def _event(row: dict[str, Any]) -> archive_pb2.NodeOverlayEvent:
             link_id=row["link_id"],
             owner=row["owner"],
             colour=row["colour"],
-            flow_class=_number(node_state_pb2.OverlayClass, CLASS_PREFIX, row["flow_class"]),
+            flow_classes=[_number(node_state_pb2.OverlayClass, CLASS_PREFIX, one) for one in row["flow_classes"]],
             rtt_us=round(row["rtt_ms"] * 1000),
             exchange_loss=row["exchange_loss"],
             interface_down=row["interface_down"],
@@ -104,5 +110,5 @@ def _event(row: dict[str, Any]) -> archive_pb2.NodeOverlayEvent:
 
 def _number(enum: Any, prefix: str, name: str) -> Any:
     """A value of an enumeration; what only a later version knows is the unspecified one."""
-    full = f"{prefix}{name or 'UNSPECIFIED'}"
+    full = f"{prefix}{name}"
     return enum.Value(full) if full in enum.keys() else 0  # noqa: SIM118 - not a mapping

@@ -28,8 +28,10 @@ class OverlayServicer(archive_pb2_grpc.ArchiveServicer):
         until_us = request.until_us or time.time_ns() // 1000 + _AHEAD_US
         from_us = request.from_us or until_us - _DAY_US
         check_range(from_us, until_us)
+        if request.of not in ("", "links", "paths"):
+            raise invalid("of", "must be links or paths, or empty for both", "links", "paths")
         found = await self._overlay.events(
-            request.node, request.link_id, request.owner, from_us, until_us, limit_of(request.limit)
+            request.node, request.link_id, request.owner, request.of, from_us, until_us, limit_of(request.limit)
         )
         return archive_pb2.ListOverlayEventsResponse(events=found)
 

@@ -220,7 +220,7 @@ def _overlay_event(state: node_state_pb2.NodeState, event: node_state_pb2.Overla
         "link_id": _text(event.link_id),
         "owner": _text(event.owner),
         "colour": event.colour,
-        "flow_class": _value(node_state_pb2.OverlayClass, event.flow_class, CLASS_PREFIX) if event.flow_class else "",
+        "flow_classes": [_value(node_state_pb2.OverlayClass, one, CLASS_PREFIX) for one in event.flow_classes],
         "rtt_ms": event.rtt_us / 1000,
         "exchange_loss": _number(event.exchange_loss),
         "interface_down": event.interface_down,

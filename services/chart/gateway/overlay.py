@@ -112,8 +112,9 @@ def live_view(
                 alive=path.alive,
                 taken_by=_classes(path.taken_by),
                 left_by=_classes(path.left_by),
-                rtt_ms=path.rtt_us / 1000,
-                exchange_loss=path.exchange_loss,
+                # None was ever answered: nothing was measured.
+                rtt_ms=path.rtt_us / 1000 if path.rtt_us else None,
+                exchange_loss=path.exchange_loss if path.rtt_us else None,
                 load=path.load,
                 measured=True,
             )
@@ -122,19 +123,33 @@ def live_view(
 
 def past_view(answer: archive_pb2.GetOverlayAtResponse, at_us: int) -> View:
     """The overlay at a time: path tables, and the last that had happened to each link and path."""
-    failed: set[tuple[str, str]] = set()
-    dead: set[PathId] = set()
+    started: set[str] = set()
+    link_up: dict[tuple[str, str], bool] = {}
+    path_up: dict[PathId, bool] = {}
     left: dict[PathId, list[FlowClass]] = {}
     for one in answer.events:
         event = one.event
-        path = PathId(one.node, event.owner, event.colour)
-        if event.kind == OverlayEventKind.OVERLAY_EVENT_KIND_LINK_FAILED:
-            failed.add((one.node, event.link_id))
-        elif event.kind == OverlayEventKind.OVERLAY_EVENT_KIND_PATH_FAILED:
-            dead.add(path)
-        elif event.kind == OverlayEventKind.OVERLAY_EVENT_KIND_PATH_LEFT and event.flow_class in CLASSES:
-            left.setdefault(path, []).append(CLASSES[event.flow_class])
-    paths = {path: PathFacts(alive=path not in dead, left_by=tuple(left.get(path, ()))) for path in {*dead, *left}}
+        link, path = (one.node, event.link_id), PathId(one.node, event.owner, event.colour)
+        match event.kind:
+            case OverlayEventKind.OVERLAY_EVENT_KIND_STARTED:
+                started.add(one.node)
+            case OverlayEventKind.OVERLAY_EVENT_KIND_LINK_FAILED | OverlayEventKind.OVERLAY_EVENT_KIND_LINK_RETURNED:
+                link_up[link] = event.kind == OverlayEventKind.OVERLAY_EVENT_KIND_LINK_RETURNED
+            case OverlayEventKind.OVERLAY_EVENT_KIND_PATH_FAILED | OverlayEventKind.OVERLAY_EVENT_KIND_PATH_RETURNED:
+                path_up[path] = event.kind == OverlayEventKind.OVERLAY_EVENT_KIND_PATH_RETURNED
+            case OverlayEventKind.OVERLAY_EVENT_KIND_PATH_LEFT:
+                left.setdefault(path, []).extend(_classes(event.flow_classes))
+    failed: set[tuple[str, str]] = set()
+    paths: dict[PathId, PathFacts] = {}
+    for table in answer.tables:
+        # Since a start that is known of, what has not answered yet fails.
+        usual = table.node not in started
+        ids = [(table.node, link.link_id) for link in table.links]
+        failed.update(one for one in ids if not link_up.get(one, usual))
+        for owner in table.owners:
+            for colour in (path.colour for path in owner.paths if path.choice):
+                path = PathId(table.node, owner.node, colour)
+                paths[path] = PathFacts(path_up.get(path, usual), left_by=tuple(left.get(path, ())))
     return View(at_us, {table.node: table for table in answer.tables}, frozenset(failed), paths)
 
 
@@ -159,12 +174,15 @@ def owner_of(table: PathTable, destination: str) -> tuple[OverlayOwner, str] | N
 
 
 def trace(view: View, source: str, owner: str) -> list[Traced]:
-    """Where packets from a node to an owner go, by colour, the first path first; empty: its table has no path there."""
+    """Where packets that enter the overlay at a node go: by the first path, and by those that flows may choose, in the
+    order of their colours; empty: its table has no path there. Other colours are of packets that enter elsewhere.
+    """
     table = view.tables.get(source)
     found = next((one for one in table.owners if one.node == owner), None) if table else None
     if found is None:
         return []
-    return [_traced(view, source, owner, path) for path in sorted(found.paths, key=lambda path: path.colour)]
+    paths = sorted(found.paths, key=lambda path: path.colour)
+    return [_traced(view, source, owner, path) for path in paths if path.choice or not path.colour]
 
 
 def _traced(view: View, source: str, owner: str, path: OverlayPath) -> Traced:

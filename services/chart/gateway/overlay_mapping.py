@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from chart.gateway.overlay import CLASSES, FlowClass, Hop, PathFacts, PathId, Traced, View
+from chart.gateway.overlay import CLASSES, Hop, PathFacts, PathId, Traced, View
 from chart.gateway.schemas import overlay as schemas
 from chart.gateway.schemas.common import timestamp
 from chart.v1 import archive_pb2, node_state_pb2
@@ -61,8 +61,8 @@ def routes(view: View, table: PathTable) -> schemas.OverlayRoutes:
     )
 
 
-def traced(view: View, one: Traced) -> schemas.OverlayTracedPath:
-    """A path with its sentences."""
+def traced(view: View, one: Traced, *, chosen: bool = True) -> schemas.OverlayTracedPath:
+    """A path with its sentences. ``chosen``: flows choose between others than this."""
     return schemas.OverlayTracedPath(
         colour=one.colour,
         choice=one.choice,
@@ -72,7 +72,7 @@ def traced(view: View, one: Traced) -> schemas.OverlayTracedPath:
         planned_link_ids=list(one.planned),
         capacity_bps=one.capacity_bps,
         quality=_quality(one.facts),
-        why=_why(view, one),
+        why=_why(one, chosen=chosen),
     )
 
 
@@ -87,9 +87,11 @@ def _hop(view: View, hop: Hop) -> schemas.OverlayHop:
     )
 
 
-def _why(view: View, one: Traced) -> list[str]:
+def _why(one: Traced, *, chosen: bool) -> list[str]:
     facts = one.facts
     said = []
+    if not one.choice and chosen:
+        said.append("Flows that agree on rates in band take it, and packets of which no flow is known.")
     if facts.taken_by:
         said.append(f"New flows of {_listed(facts.taken_by)} take it.")
     elif one.choice and facts.measured and facts.alive:
@@ -143,7 +145,6 @@ def event(message: archive_pb2.NodeOverlayEvent) -> schemas.OverlayEvent:
     known = stated.kind in node_state_pb2.OverlayEventKind.values() and stated.kind != 0
     name = node_state_pb2.OverlayEventKind.Name(stated.kind) if known else "UNKNOWN"
     kind = name.removeprefix(_KIND_PREFIX).lower().replace("_", "-")
-    flow_class: FlowClass | None = CLASSES.get(stated.flow_class)
     return schemas.OverlayEvent(
         at=timestamp(stated.at_us),
         node=message.node,
@@ -151,7 +152,7 @@ def event(message: archive_pb2.NodeOverlayEvent) -> schemas.OverlayEvent:
         link_id=stated.link_id or None,
         owner=stated.owner or None,
         colour=stated.colour if stated.owner else None,
-        flow_class=flow_class,
+        flow_classes=[CLASSES[one] for one in stated.flow_classes if one in CLASSES],
         rtt_ms=stated.rtt_us / 1000,
         exchange_loss=stated.exchange_loss,
         interface_down=stated.interface_down,

@@ -23,7 +23,8 @@ STARTED = OverlayEventKind.OVERLAY_EVENT_KIND_STARTED
 FAILED = OverlayEventKind.OVERLAY_EVENT_KIND_LINK_FAILED
 RETURNED = OverlayEventKind.OVERLAY_EVENT_KIND_LINK_RETURNED
 LEFT = OverlayEventKind.OVERLAY_EVENT_KIND_PATH_LEFT
-VOICE = node_state_pb2.OVERLAY_CLASS_VOICE
+GOOD = OverlayEventKind.OVERLAY_EVENT_KIND_PATH_GOOD_AGAIN
+VOICE, DATA = node_state_pb2.OVERLAY_CLASS_VOICE, node_state_pb2.OVERLAY_CLASS_DATA
 LINK = "alpha:to-bravo"
 
 
@@ -48,12 +49,12 @@ def table(at_us: int, offset: int, generation: int = 1, *, node: str = "alpha", 
 
 
 def test_each_event_of_a_state_is_a_row_and_a_state_without_any_is_none() -> None:
-    left = OverlayEvent(sequence=2, at_us=START_US, kind=LEFT, owner="bravo", colour=1, flow_class=VOICE)
+    left = OverlayEvent(sequence=2, at_us=START_US, kind=LEFT, owner="bravo", colour=1, flow_classes=[VOICE, DATA])
     rows = rows_of(state(link_event(1, START_US, FAILED), left))
     assert [name for name, _ in rows] == ["overlay_event"] * 2
     assert rows[0][1]["kind"] == "LINK_FAILED"
-    assert rows[0][1]["flow_class"] == ""
-    assert rows[1][1]["flow_class"] == "VOICE"
+    assert rows[0][1]["flow_classes"] == []
+    assert rows[1][1]["flow_classes"] == ["VOICE", "DATA"]
     assert (rows[1][1]["owner"], rows[1][1]["colour"]) == ("bravo", 1)
     assert rows_of(state()) == []
     assert rows_of(Record("chart.node-state.v1", "alpha", None, {}, START_US, 0, 0)) == []
@@ -93,20 +94,36 @@ async def test_the_overlay_of_a_time_is_what_had_happened_since_it_began(
         tables = await overlay.tables_at(when_us)
         return [one.generation for one in tables], [one.event.kind for one in await overlay.last_events(when_us)]
 
-    assert await at(5) == ([5], [])
-    assert await at(15) == ([6], [FAILED])
-    assert await at(30) == ([6], [RETURNED])
+    assert await at(5) == ([5], [STARTED])
+    assert await at(15) == ([6], [STARTED, FAILED])
+    assert await at(30) == ([6], [STARTED, RETURNED])
     # Its agent began anew: what failed before does not count.
-    assert await at(45) == ([6], [])
-    assert await at(60) == ([], [])
-    found = await overlay.events("alpha", "", "", START_US, START_US + 60 * SECOND, 10)
+    assert await at(45) == ([6], [STARTED])
+    assert await at(60) == ([], [STARTED])
+    found = await overlay.events("alpha", "", "", "", START_US, START_US + 60 * SECOND, 10)
     assert [one.event.sequence for one in found] == [1, 3, 2, 1]
     assert found[2].event.rtt_us == 1500
     assert found[2].event.exchange_loss == 0.25
-    assert [one.event.kind for one in await overlay.events("", LINK, "", START_US, START_US + 15 * SECOND, 10)] == [
-        FAILED
-    ]
-    assert await overlay.events("bravo", "", "", START_US, NOW_US, 10) == []
+    assert [
+        one.event.kind for one in await overlay.events("", LINK, "", "links", START_US, START_US + 15 * SECOND, 10)
+    ] == [FAILED]
+    assert await overlay.events("bravo", "", "", "", START_US, NOW_US, 10) == []
+
+
+@pytest.mark.contract
+async def test_what_each_class_thinks_of_a_path_counts_by_itself(
+    repository: Repository, overlay: OverlayRepository
+) -> None:
+    left = OverlayEvent(
+        sequence=1, at_us=START_US, kind=LEFT, owner="bravo", colour=1, rtt_us=2500, flow_classes=[VOICE, DATA]
+    )
+    good = OverlayEvent(sequence=2, at_us=START_US + SECOND, kind=GOOD, owner="bravo", colour=1, flow_classes=[DATA])
+    await repository.insert(rows_of(state(left, good)))
+    found = await overlay.last_events(START_US + 2 * SECOND)
+    assert {tuple(one.event.flow_classes): one.event.kind for one in found} == {(VOICE,): LEFT, (DATA,): GOOD}
+    every = await overlay.events("", "", "bravo", "paths", START_US, START_US + 2 * SECOND, 10)
+    assert [list(one.event.flow_classes) for one in every] == [[DATA], [VOICE, DATA]]
+    assert await overlay.events("", "", "", "links", START_US, START_US + 2 * SECOND, 10) == []
 
 
 @pytest.mark.contract

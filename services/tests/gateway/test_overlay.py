@@ -183,13 +183,13 @@ def test_the_past_is_what_had_happened_last() -> None:
                 OverlayEventKind.OVERLAY_EVENT_KIND_PATH_LEFT,
                 owner="delta",
                 colour=1,
-                flow_class=OverlayClass.OVERLAY_CLASS_VIDEO,
+                flow_classes=[OverlayClass.OVERLAY_CLASS_VIDEO],
             ),
             event(
                 OverlayEventKind.OVERLAY_EVENT_KIND_PATH_GOOD_AGAIN,
                 owner="delta",
                 colour=1,
-                flow_class=OverlayClass.OVERLAY_CLASS_DATA,
+                flow_classes=[OverlayClass.OVERLAY_CLASS_DATA],
             ),
         ],
     )
@@ -203,6 +203,31 @@ def test_the_past_is_what_had_happened_last() -> None:
         "At alpha alpha:to-north failed: packets go by alpha:to-south.",
     ]
     assert second.why == ["Flows of video leave it: it is worse than another one."]
+
+
+def test_since_a_start_what_has_not_answered_fails() -> None:
+    answer = archive_pb2.GetOverlayAtResponse(
+        tables=TABLES.values(),
+        events=[
+            event(OverlayEventKind.OVERLAY_EVENT_KIND_STARTED),
+            event(OverlayEventKind.OVERLAY_EVENT_KIND_LINK_RETURNED, link_id="alpha:to-north"),
+            event(OverlayEventKind.OVERLAY_EVENT_KIND_PATH_RETURNED, owner="delta", colour=1),
+        ],
+    )
+    found = past_view(answer, NOW_US)
+    assert found.failed == {("alpha", "alpha:to-south")}
+    assert not found.facts(PathId("alpha", "delta", 0)).alive
+    assert found.facts(PathId("alpha", "delta", 1)).alive
+
+
+def test_colours_of_packets_that_enter_elsewhere_are_left_out() -> None:
+    tables = {**TABLES, "alpha": table("alpha", (0, "north"), (1, "south"), (2, "north"))}
+    for path in tables["alpha"].owners[-1].paths:
+        path.choice = path.colour == 1
+    found = trace(view(tables=tables), "alpha", "delta")
+    assert [one.colour for one in found] == [0, 1]
+    assert "agree on rates in band" in overlay_mapping.traced(view(), found[0]).why[0]
+    assert overlay_mapping.traced(view(), found[0], chosen=False).why == []
 
 
 async def test_routes_and_traces_are_of_the_tables_on_the_stream(place: World) -> None:

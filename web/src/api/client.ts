@@ -132,7 +132,11 @@ export const api = {
         params: { path: { source, destination }, query: at ? { at } : {} },
       }),
     ),
-  overlayEvents: (wanted: { node?: string; link?: string; owner?: string }, from: Date, until: Date) =>
+  overlayEvents: (
+    wanted: { node?: string; link?: string; owner?: string; of?: "links" | "paths" },
+    from: Date,
+    until: Date,
+  ) =>
     unwrap(
       client.GET("/v1/overlay/events", {
         params: { query: { ...wanted, from: from.toISOString(), until: until.toISOString() } },

@@ -4080,10 +4080,10 @@ export interface components {
             /** Colour */
             colour: number | null;
             /**
-             * Flow Class
-             * @description Flows of this class left the path, or may take it again.
+             * Flow Classes
+             * @description Flows of these classes left the path, or may take it again.
              */
-            flow_class: ("voice" | "video" | "data") | null;
+            flow_classes: ("voice" | "video" | "data")[];
             /** Rtt Ms */
             rtt_ms: number;
             /** Exchange Loss */
@@ -11914,6 +11914,8 @@ export interface operations {
                 link?: string;
                 /** @description Where paths lead to. */
                 owner?: string;
+                /** @description Only of links, with starts, or only of paths; null: both. */
+                of?: ("links" | "paths") | null;
                 /** @description Default: a day before until. */
                 from?: string | null;
                 /** @description Default: now. */

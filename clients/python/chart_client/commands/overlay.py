@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -46,9 +47,9 @@ AtOption = Annotated[
 _HAPPENED = {
     "started": "the overlay began to run",
     "link-failed": "failed",
-    "link-returned": "answers probes again",
+    "link-returned": "answers probes",
     "path-failed": "is not answered: its flows take another path",
-    "path-returned": "answers probes again",
+    "path-returned": "answers probes",
     "path-left": "is worse than another: flows of {} leave it",
     "path-good-again": "is good again: flows of {} may take it",
 }
@@ -128,6 +129,13 @@ def leave(
     told(stored, f"{stored.id} is no overlay node", as_json=as_json)
 
 
+class Of(StrEnum):
+    """What something happened to."""
+
+    LINKS = "links"
+    PATHS = "paths"
+
+
 def _local(at: datetime | None) -> datetime | None:
     return at.astimezone() if at is not None else None
 
@@ -145,7 +153,11 @@ def _hops(route: OverlayRoute) -> str:
     return ", ".join(f"{hop.link_id}{'' if hop.alive else ' (failed)'}" for hop in route.next_hops)
 
 
-def _state(quality: PathQuality) -> str:
+def _state(route: OverlayRoute) -> str:
+    """Of a path that flows may choose; the others nobody probes."""
+    quality = route.quality
+    if not route.choice:
+        return "-"
     words = [] if quality.alive else ["failed"]
     words += [f"left by {', '.join(quality.left_by)}"] if quality.left_by else []
     return "; ".join(words) or "alive"
@@ -161,7 +173,7 @@ def _print_routes(found: OverlayRoutes, destination: str) -> None:
                 ", ".join(one.prefixes) if number == 0 else "",
                 route.colour,
                 _hops(route),
-                _state(route.quality),
+                _state(route),
                 ", ".join(route.quality.taken_by) or "-",
                 *_quality(route.quality),
             )
@@ -235,7 +247,7 @@ def trace(
 
 def event_row(event: OverlayEvent) -> tuple[str, str, str]:
     """When, where and what."""
-    happened = _HAPPENED.get(event.kind, event.kind).format(event.flow_class or "?")
+    happened = _HAPPENED.get(event.kind, event.kind).format(" and ".join(event.flow_classes) or "?")
     if event.link_id:
         cause = ": its interface is down" if event.interface_down else ""
         what = f"link {event.link_id} {happened}{cause}"
@@ -251,6 +263,7 @@ def event_row(event: OverlayEvent) -> tuple[str, str, str]:
 def events(
     node: Annotated[str, typer.Option(help="Only of this node.")] = "",
     link: Annotated[str, typer.Option(help="Only of this link.")] = "",
+    of: Annotated[Of | None, typer.Option(help="Only of links, with starts, or only of paths.")] = None,
     destination: Annotated[str, typer.Option("--to", help="Only of paths to this overlay node.")] = "",
     hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="How far back.")] = 24.0,
     until: Annotated[datetime | None, typer.Option(help="Local time; default: now.")] = None,
@@ -268,6 +281,7 @@ def events(
             node=node,
             link=link,
             owner=destination,
+            of=of.value if of is not None else None,
             start=end - timedelta(hours=hours),
             until=None if until is None else end,
             limit=limit,

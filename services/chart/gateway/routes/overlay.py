@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
@@ -94,7 +94,7 @@ async def get_overlay_trace(
         prefix=(found[1] or None) if found else None,
         at=timestamp(view.at_us),
         past=at is not None,
-        paths=[overlay_mapping.traced(view, one) for one in paths],
+        paths=[overlay_mapping.traced(view, one, chosen=any(each.choice for each in paths)) for one in paths],
         why=overlay_mapping.why_of_all(view, source, owner, paths),
     )
 
@@ -111,6 +111,9 @@ async def list_overlay_events(
         str,
         Query(pattern=rf"{NODE_ID_PATTERN}|^$", max_length=names.NODE_LENGTH_MAX, description="Where paths lead to."),
     ] = "",
+    of: Annotated[
+        Literal["links", "paths"] | None, Query(description="Only of links, with starts, or only of paths; null: both.")
+    ] = None,
     start: Annotated[InputTimestamp | None, Query(alias="from", description="Default: a day before until.")] = None,
     until: Annotated[InputTimestamp | None, Query(description="Default: now.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
@@ -122,6 +125,7 @@ async def list_overlay_events(
         node=node,
         link_id=link,
         owner=owner,
+        of=of or "",
         from_us=microseconds(start) if start else 0,
         until_us=microseconds(until) if until else 0,
         limit=limit,

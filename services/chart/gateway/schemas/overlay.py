@@ -118,7 +118,7 @@ class OverlayEvent(Output):
     link_id: str | None
     owner: str | None = Field(description="Where the path leads to.")
     colour: int | None
-    flow_class: FlowClass | None = Field(description="Flows of this class left the path, or may take it again.")
+    flow_classes: list[FlowClass] = Field(description="Flows of these classes left the path, or may take it again.")
     rtt_ms: float
     exchange_loss: float
     interface_down: bool = Field(description="The link failed because its interface went down.")

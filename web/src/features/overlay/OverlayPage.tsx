@@ -1,7 +1,7 @@
 /** The overlay: its links, where packets go and why, and what happened. */
-import { Alert, Button, Stack } from "@mantine/core";
+import { Alert, Button, SegmentedControl, Stack } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 
 import { useLinks, useNodes } from "../../api/useLive";
 import type { OverlayEvent } from "../../api/types";
@@ -19,6 +19,13 @@ import { useOverlayEvents } from "./useOverlayEvents";
 import { type OverlayLinkRow, overlayLinks, overlayNodes, subjectOf, toneOf, wordsOf } from "./words";
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+type Of = "links" | "paths" | "all";
+const OF = [
+  { value: "links", label: "Links" },
+  { value: "paths", label: "Paths" },
+  { value: "all", label: "Both" },
+];
 
 const LINKS: Column<OverlayLinkRow>[] = [
   {
@@ -112,7 +119,8 @@ export function OverlayPage() {
 /** What happened in the page's time range; each event opens the explorer at its time. */
 function Happened({ go }: { go: (change: OverlaySearch) => void }) {
   const range = useRange();
-  const events = useOverlayEvents({}, range);
+  const [of, setOf] = useState<Of>("links");
+  const events = useOverlayEvents(of === "all" ? {} : { of }, range);
   const columns = useMemo<Column<OverlayEvent>[]>(
     () => [
       {
@@ -155,18 +163,30 @@ function Happened({ go }: { go: (change: OverlaySearch) => void }) {
     [go],
   );
   return (
-    <Fetched query={events} what="what happened">
-      {(items) => (
-        <DataTable
-          label={`What happened, ${range.label}`}
-          rows={items}
-          columns={columns}
-          rowKey={({ node, at, kind, link_id, owner, colour, flow_class }) =>
-            [node, at, kind, link_id, owner, colour, flow_class].join(" ")
-          }
-          empty="nothing"
-        />
-      )}
-    </Fetched>
+    <Stack gap="xs">
+      <SegmentedControl
+        size="xs"
+        w="max-content"
+        aria-label="What happened to"
+        value={of}
+        data={OF}
+        onChange={(value) => {
+          setOf(value as Of);
+        }}
+      />
+      <Fetched query={events} what="what happened">
+        {(items) => (
+          <DataTable
+            label={`What happened, ${range.label}`}
+            rows={items}
+            columns={columns}
+            rowKey={({ node, at, kind, link_id, owner, colour }) =>
+              [node, at, kind, link_id, owner, colour].join(" ")
+            }
+            empty="nothing"
+          />
+        )}
+      </Fetched>
+    </Stack>
   );
 }

@@ -8,6 +8,7 @@ export interface Wanted {
   node?: string;
   link?: string;
   owner?: string;
+  of?: "links" | "paths";
 }
 
 export function useOverlayEvents(wanted: Wanted, range: TimeRange, enabled = true) {

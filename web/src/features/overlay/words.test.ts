@@ -46,7 +46,7 @@ function event(change: Partial<OverlayEvent>): OverlayEvent {
     link_id: null,
     owner: null,
     colour: null,
-    flow_class: null,
+    flow_classes: [],
     rtt_ms: 20,
     exchange_loss: 0,
     interface_down: false,
@@ -98,9 +98,9 @@ describe("what happened", () => {
   it("is of a link, a path or a node", () => {
     const down = event({ link_id: "a:to-b", interface_down: true });
     expect(`${subjectOf(down)} ${wordsOf(down)}`).toBe("a:to-b failed, its interface is down");
-    const left = event({ kind: "path-left", owner: "b", colour: 1, flow_class: "voice" });
+    const left = event({ kind: "path-left", owner: "b", colour: 1, flow_classes: ["voice", "data"] });
     expect(`${subjectOf(left)} ${wordsOf(left)}`).toBe(
-      "path 1 to b is worse than another: flows leave it (voice)",
+      "path 1 to b is worse than another: flows leave it (voice, data)",
     );
     expect(subjectOf(event({ kind: "started" }))).toBe("a");
   });

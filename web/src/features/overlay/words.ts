@@ -44,9 +44,9 @@ export function overlayNodes(nodes: NetworkNode[]): { members: NetworkNode[]; si
 const KINDS: Record<OverlayEvent["kind"], { tone: Tone; words: string }> = {
   started: { tone: "off", words: "the overlay began to run" },
   "link-failed": { tone: "bad", words: "failed" },
-  "link-returned": { tone: "good", words: "answers probes again" },
+  "link-returned": { tone: "good", words: "answers probes" },
   "path-failed": { tone: "bad", words: "is not answered: its flows take another path" },
-  "path-returned": { tone: "good", words: "answers probes again" },
+  "path-returned": { tone: "good", words: "answers probes" },
   "path-left": { tone: "busy", words: "is worse than another: flows leave it" },
   "path-good-again": { tone: "good", words: "is good again: flows may take it" },
   unknown: { tone: "off", words: "something that this page does not know" },
@@ -62,7 +62,7 @@ export function subjectOf(event: OverlayEvent): string {
 }
 
 export function wordsOf(event: OverlayEvent): string {
-  const of = event.flow_class ? ` (${event.flow_class})` : "";
+  const of = event.flow_classes.length > 0 ? ` (${event.flow_classes.join(", ")})` : "";
   const cause = event.interface_down ? ", its interface is down" : "";
   return `${KINDS[event.kind].words}${of}${cause}`;
 }
