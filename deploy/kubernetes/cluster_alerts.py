@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,10 @@ FOR_S = 4
 # Everything is well again within this after each cause.
 WELL_LIMIT_S = 240.0
 PORT = 9090
+# More failures and packets than the alerts allow.
+OVERLAY_FAILURES, OVERLAY_STRANGERS = 8, 50
+OVERLAY_PORT = 18480
+LAB_LINK = f"{CONTROL}-{FAR}"
 FILES = "/etc/prometheus"
 # Records that nobody can read, and one in a node's name that it did not write.
 RUBBISH = """
@@ -186,6 +191,13 @@ class Alerts:
             Cause("an agent that stands still", ("ChartGrantsSlow",), self._slow_agent),
             Cause("a tunnel without ends", ("ChartTunnelDown",), self._tunnel_without_ends),
             Cause("a neighbour that does not answer", ("ChartNeighbourSilent",), self._silent_neighbour, 120),
+            Cause(
+                "an overlay link that fails again and again",
+                ("ChartOverlayLinkFailed", "ChartOverlayNodeUnreachable", "ChartOverlayLinkUnsteady"),
+                self._overlay_fails,
+                90,
+            ),
+            Cause("packets of the overlay from a stranger", ("ChartOverlayPacketsRefused",), self._overlay_stranger),
             Cause("no allocator", ("ChartNoAllocator",), lambda: self._away(f"{RELEASE}-allocator")),
             Cause("no gateway", ("ChartRateControllerAway",), lambda: self._away(f"{RELEASE}-gateway"), 90),
             Cause(
@@ -320,6 +332,48 @@ class Alerts:
             yield
         finally:
             self._delete(f"/v1/policies/{FAR}")
+
+    def _overlay_alive(self, node: str) -> bool:
+        """Whether the node's overlay link answers."""
+        with self._trial.rest() as client:
+            state = client.get(f"/v1/nodes/{node}").raise_for_status().json()["state"]
+        links = (state["overlay"] or {"links": []})["links"]
+        return bool(links) and all(link["alive"] for link in links)
+
+    @contextlib.contextmanager
+    def _overlay(self) -> Iterator[None]:
+        """Both nodes route for the overlay, and their link answers."""
+        for node in (CONTROL, FAR):
+            self._trial.chart("overlay", "join", node)
+        try:
+            self._await("overlay", lambda: self._overlay_alive(CONTROL) and self._overlay_alive(FAR))
+            yield
+        finally:
+            for node in (CONTROL, FAR):
+                self._trial.chart("overlay", "leave", node)
+
+    @contextlib.contextmanager
+    def _overlay_fails(self) -> Iterator[None]:
+        """Short failures, then one that lasts until the alerts fire."""
+        with self._overlay():
+            for _ in range(OVERLAY_FAILURES):
+                self._trial.cluster.lab.outage(LAB_LINK, 1.0)
+                time.sleep(2.0)
+                self._await("overlay link", lambda: self._overlay_alive(CONTROL))
+            self._trial.cluster.lab.outage(LAB_LINK, SCRAPE_S * 4 + FOR_S)
+            yield
+
+    @contextlib.contextmanager
+    def _overlay_stranger(self) -> Iterator[None]:
+        """Well-formed VXLAN packets that are no neighbour's."""
+        with self._overlay(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            to = (self._trial.cluster.lab.management_address(CONTROL), OVERLAY_PORT)
+            # The VXLAN header with a network, Ethernet, and the beginning of IPv4.
+            packet = bytes([8]) + bytes(7) + bytes(12) + bytes([0x08, 0x00, 0x45]) + bytes(59)
+            for _ in range(OVERLAY_STRANGERS):
+                sender.sendto(packet, to)
+                time.sleep(0.2)
+            yield
 
     @contextlib.contextmanager
     def _no_broker(self) -> Iterator[None]:

@@ -46,8 +46,21 @@ const GROUP = {
   destination_nodes: ["charlie", "delta"],
 };
 
+/** The two ends of the lossy link: one overlay link. */
+const OVERLAY_NODES = ["bravo", "charlie"];
+
+async function putOverlay(page: Page, member: boolean): Promise<void> {
+  for (const id of OVERLAY_NODES) {
+    const known = (await (await page.request.get(`/v1/nodes/${id}`)).json()) as Record<string, unknown>;
+    const { description, addresses, sensor_pod_target, tags, map_position } = known;
+    const kept = { description, addresses, sensor_pod_target, tags, map_position };
+    const answer = await page.request.put(`/v1/nodes/${id}`, { data: { ...kept, overlay: { member } } });
+    expect(answer.ok(), await answer.text()).toBe(true);
+  }
+}
+
 /**
- * Signs in as an operator, asks for two rates, states an alert rule and a group of pairs; returns the pages, with those of what was made and of
+ * Signs in as an operator, asks for two rates, states an alert rule and a group of pairs, lets two nodes join the overlay; returns the pages, with those of what was made and of
  * a tunnel that there will be.
  */
 export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
@@ -74,12 +87,14 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
   expect(rule.ok(), await rule.text()).toBe(true);
   const group = await page.request.put("/v1/pair-groups/branches", { data: GROUP });
   expect(group.ok(), await group.text()).toBe(true);
+  await putOverlay(page, true);
   return [
     { name: "overview", path: "/", title: "Overview" },
     { name: "network", path: "/network", title: "Network" },
     { name: "link", path: `/links/${BAD_LINK}`, title: "bravo → charlie" },
     { name: "link-history", path: `/links/${BAD_LINK}?range=15m`, title: "bravo → charlie" },
     { name: "paths", path: "/paths?source=bravo&destination=charlie", title: "Paths" },
+    { name: "overlay", path: "/overlay?source=bravo&destination=charlie", title: "Overlay" },
     { name: "alerts", path: "/alerts", title: "Alerts" },
     { name: "requests", path: "/requests", title: "Rate requests" },
     { name: "request", path: `/requests/${id}`, title: "nightly copy" },
@@ -98,6 +113,7 @@ export async function furnish(page: Page, tunnel?: string): Promise<Visit[]> {
 
 /** Takes back what `furnish` made. */
 export async function clear(page: Page): Promise<void> {
+  await putOverlay(page, false);
   const { items } = (await (await page.request.get("/v1/authorisations")).json()) as {
     items: { id: string }[];
   };

@@ -123,7 +123,10 @@ describe("a traced path", () => {
     expect(pathState(path({ detours: true })).text).toBe("detour");
     expect(pathState(path({}, { left_by: ["voice"], taken_by: ["data"] })).text).toBe("worse");
     expect(pathState(path({}, { taken_by: ["voice", "data"] })).text).toBe("taken by voice, data");
-    expect(pathState(path({})).text).toBe("stands by");
+    expect(pathState(path({}, { rtt_ms: 20 })).text).toBe("stands by");
+    // In the past nobody knows which flows took it.
+    expect(pathState(path({})).text).toBe("alive");
+    expect(pathState(path({ choice: false })).text).toBe("default");
   });
 
   it("has figures only where somebody probes it", () => {

@@ -79,18 +79,21 @@ export function marksOf(events: OverlayEvent[]): ChartMark[] {
 }
 
 /** What a path is like, in a word and in figures. */
-export function pathState({ quality, outcome, detours }: OverlayTracedPath): { tone: Tone; text: string } {
+export function pathState({ quality, outcome, detours, choice }: OverlayTracedPath): {
+  tone: Tone;
+  text: string;
+} {
   if (outcome !== "arrives") return { tone: "bad", text: outcome === "circles" ? "circles" : "ends" };
   if (!quality.alive) return { tone: "bad", text: "failed" };
   if (detours) return { tone: "busy", text: "detour" };
   if (quality.left_by.length > 0) return { tone: "busy", text: "worse" };
   if (quality.taken_by.length > 0) return { tone: "good", text: `taken by ${quality.taken_by.join(", ")}` };
-  return { tone: "off", text: "stands by" };
+  return { tone: "off", text: !choice ? "default" : quality.rtt_ms === null ? "alive" : "stands by" };
 }
 
 export function figuresOf({ quality }: OverlayTracedPath): string {
   const { rtt_ms, exchange_loss, load } = quality;
   if (rtt_ms === null || exchange_loss === null) return "";
-  const of = load ? `, ${formatShare(load)} of its capacity in use by this node` : "";
+  const of = load && load >= 0.005 ? `, ${formatShare(load)} of its capacity in use by this node` : "";
   return `${formatMs(rtt_ms * 1000)} RTT, ${formatShare(exchange_loss, 1)} round-trip loss${of}`;
 }
