@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 
 import { expect, type Page } from "@playwright/test";
 
-import { BAD_LINK, enter, PYTHON, releaseAll, ROOT } from "./support";
+import { BAD_LINK, changeNode, enter, PYTHON, releaseAll, ROOT } from "./support";
 
 export interface Visit {
   name: string;
@@ -50,13 +50,7 @@ const GROUP = {
 const OVERLAY_NODES = ["bravo", "charlie"];
 
 async function putOverlay(page: Page, member: boolean): Promise<void> {
-  for (const id of OVERLAY_NODES) {
-    const known = (await (await page.request.get(`/v1/nodes/${id}`)).json()) as Record<string, unknown>;
-    const { description, addresses, sensor_pod_target, tags, map_position } = known;
-    const kept = { description, addresses, sensor_pod_target, tags, map_position };
-    const answer = await page.request.put(`/v1/nodes/${id}`, { data: { ...kept, overlay: { member } } });
-    expect(answer.ok(), await answer.text()).toBe(true);
-  }
+  for (const id of OVERLAY_NODES) await changeNode(page, id, { overlay: { member } });
 }
 
 /**

@@ -1,7 +1,6 @@
 /** What the browser tests share: signing in, axe, and the REST interface and the lab beside the page. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { appendFileSync, mkdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -14,7 +13,6 @@ export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
 const CHART = resolve(ROOT, ".venv/bin/chart");
 export const PYTHON = resolve(ROOT, ".venv/bin/python");
 const BULK = resolve(ROOT, "build/lab/bulk");
-const TUNNEL = resolve(ROOT, "build/dataplane/chart-tunnel");
 
 export async function signIn(page: Page, path = "/"): Promise<void> {
   await page.goto(path);
@@ -91,6 +89,15 @@ export async function releaseAll(page: Page): Promise<void> {
   for (const { id } of items) await page.request.post(`/v1/rate-requests/${id}/release`);
 }
 
+/** Changes a part of a node (overlay, tunnel_ends); the rest of it stays. */
+export async function changeNode(page: Page, id: string, part: object): Promise<void> {
+  const known = (await (await page.request.get(`/v1/nodes/${id}`)).json()) as Record<string, unknown>;
+  const { description, addresses, sensor_pod_target, tags, map_position } = known;
+  const kept = { description, addresses, sensor_pod_target, tags, map_position };
+  const answer = await page.request.put(`/v1/nodes/${id}`, { data: { ...kept, ...part } });
+  expect(answer.ok(), await answer.text()).toBe(true);
+}
+
 /** Runs `chart lab` with these arguments and returns what it printed. */
 export function lab(...words: string[]): string {
   return execFileSync(CHART, ["lab", ...words], { cwd: ROOT, encoding: "utf8", timeout: 60_000 });
@@ -145,7 +152,6 @@ export async function withTunnel(
 ): Promise<void> {
   const [source, destination] = [address("alpha"), address("delta")];
   const inside = "192.0.2.1";
-  const folder = mkdtempSync(join(tmpdir(), "chart-tunnel-"));
   const ends: ChildProcess[] = [];
   const start = (node: string, ...words: string[]) => {
     const child = spawn(CHART, ["lab", "exec", node, "--", ...words], {
@@ -161,12 +167,13 @@ export async function withTunnel(
   const run = (node: string, ...words: string[]) => lab("exec", node, "--", ...words);
   run("delta", "ip", "address", "add", `${inside}/32`, "dev", "lo");
   try {
-    const program = (end: string, ...options: string[]) =>
-      [TUNNEL, end, ...options, "--tun", "itm-pictures", "--control", join(folder, `${end}.sock`)] as const;
-    start("delta", ...program("destination", "--listen", `${destination}:7400`, "--peer", source));
-    const names = ["--tunnel", name, "--node", "alpha", "--peer-node", "delta"];
-    const to = ["--destination", `${destination}:7400`, "--bind", source];
-    start("alpha", ...program("origin", ...to, "--broker", "10.254.0.1:19093", ...names));
+    // The nodes' own programs run the ends, with the certificates of their nodes.
+    const end = { tunnel: name, interface: "itm-pictures", address: destination };
+    await changeNode(page, "delta", { tunnel_ends: [{ ...end, role: "destination", peer_node: "alpha" }] });
+    const led = { prefixes: [`${inside}/32`] };
+    await changeNode(page, "alpha", {
+      tunnel_ends: [{ ...end, role: "origin", peer_node: "delta", ...led }],
+    });
     const stated = await page.request.put(`/v1/tunnels/${name}`, {
       data: { controller: "pi", target_bps: targetBps, capacity_bps: 100_000_000 },
     });
@@ -174,8 +181,6 @@ export async function withTunnel(
     await expect
       .poll(async () => (await page.request.get(`/v1/tunnels/${name}`)).text(), { timeout: 60_000 })
       .toContain('"connections_established":');
-    for (const node of ["alpha", "delta"]) run(node, "ip", "link", "set", "itm-pictures", "up");
-    run("alpha", "ip", "route", "add", `${inside}/32`, "dev", "itm-pictures", "src", source);
     // Several users: one transfer alone offers less than the tunnel shall carry.
     for (const port of [5401, 5402, 5403, 5404]) {
       await told(start("delta", BULK, "receive", "--listen", `${inside}:${port}`), "listening");
@@ -185,9 +190,9 @@ export async function withTunnel(
     await work();
   } finally {
     for (const { pid, exitCode } of ends) if (pid && exitCode === null) stop(pid);
+    for (const node of ["alpha", "delta"]) await changeNode(page, node, { tunnel_ends: [] });
     await page.request.delete(`/v1/tunnels/${name}`);
     run("delta", "ip", "address", "delete", `${inside}/32`, "dev", "lo");
-    rmSync(folder, { recursive: true, force: true });
   }
 }
 

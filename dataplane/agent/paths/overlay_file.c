@@ -10,9 +10,6 @@
 #include "paths/overlay_table.h"
 
 #define N_ITEMS(array) (sizeof(array) / sizeof((array)[0]))
-#define MTU_MIN 1350
-#define MTU_MAX 65535
-#define MTU_USUAL 1500
 
 /* A path as it stands in the file: its hops are names until all links are known. */
 struct named_path {
@@ -47,14 +44,13 @@ static int read_link(const struct json_reader *reader, const cJSON *object, void
     status = status ? status : read_address(reader, object, "remote", &link->remote);
     if (!status && cJSON_HasObjectItem(object, "interface"))
         status = json_reader_text(reader, object, "interface", link->interface, sizeof(link->interface));
-    status = status ? status : json_reader_number(reader, object, "mtu", MTU_MAX, &mtu);
+    status = status ? status : json_reader_number(reader, object, "mtu", OVERLAY_MTU_MAX, &mtu);
     status = status ? status
                     : json_reader_number(reader, object, "capacity_bps", JSON_READER_MAX_RATE_BPS, &link->capacity_bps);
     if (status)
         return status;
-    link->mtu = mtu ? (uint32_t)mtu : MTU_USUAL;
-    /* IPv6 inside has to fit (RFC 8200, section 5). */
-    return link->mtu >= MTU_MIN ? 0 : json_reader_fail(reader, "mtu", "expected at least 1350 octets");
+    link->mtu = mtu ? (uint32_t)mtu : OVERLAY_MTU_USUAL;
+    return link->mtu >= OVERLAY_MTU_MIN ? 0 : json_reader_fail(reader, "mtu", "expected at least 1350 octets");
 }
 
 static int read_path(const struct json_reader *reader, const cJSON *object, void *item) {

@@ -47,6 +47,12 @@ static int check_links(const struct overlay_table *table, char *error) {
 
         if (link->local.family != link->remote.family || link->local.bits != bits || link->remote.bits != bits)
             return fail(error, "local and remote have to be addresses of one family", link->name);
+        if (!*link->name)
+            return fail(error, "a link without a name", "links");
+        if (link->mtu < OVERLAY_MTU_MIN || link->mtu > OVERLAY_MTU_MAX)
+            return fail(error, "mtu: expected 1350 to 65535 octets", link->name);
+        if (link->capacity_bps > OVERLAY_CAPACITY_MAX_BPS)
+            return fail(error, "capacity_bps: expected at most 10000000000000", link->name);
         for (size_t k = 0; k < i; k++) {
             if (strcmp(table->links[k].name, link->name) == 0)
                 return fail(error, "two links of this name", link->name);
@@ -72,8 +78,11 @@ static int check_names(const struct overlay_table *table, char *error) {
 
     if (!names)
         return -ENOMEM;
-    for (size_t i = 0; i < table->n_owners; i++)
+    for (size_t i = 0; i < table->n_owners; i++) {
         names[i] = table->owners[i].node;
+        if (!*names[i])
+            status = fail(error, "an owner without a name", "owners");
+    }
     qsort(names, table->n_owners, sizeof(*names), compare_names);
     for (size_t i = 1; !status && i < table->n_owners; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
@@ -118,6 +127,11 @@ static int check_routes(const struct overlay_table *table, char *error) {
         for (size_t k = 0; k < owner->n_routes; k++) {
             if (owner->routes[k].colour >= CHART_OVERLAY_COLOURS)
                 return fail(error, "a colour is a number from 0 to 15", owner->node);
+            if (owner->routes[k].capacity_bps > OVERLAY_CAPACITY_MAX_BPS)
+                return fail(error, "capacity_bps: expected at most 10000000000000", owner->node);
+            for (size_t j = 0; j < owner->routes[k].n_link_ids; j++)
+                if (!*owner->routes[k].link_ids[j])
+                    return fail(error, "a path has a link without an id", owner->node);
             for (size_t j = 0; j < k; j++)
                 if (owner->routes[j].colour == owner->routes[k].colour)
                     return fail(error, "two paths of one colour", owner->node);

@@ -11,6 +11,12 @@
 #include "overlay_maps.h"
 
 #define OVERLAY_NAME_LEN 256
+/* Octets of IP that a link carries: IPv6 inside has to fit (RFC 8200, section 5). 0 in what others write: the usual. */
+#define OVERLAY_MTU_MIN 1350
+#define OVERLAY_MTU_MAX 65535
+#define OVERLAY_MTU_USUAL 1500
+/* Of a link or path. */
+#define OVERLAY_CAPACITY_MAX_BPS 10000000000000ull
 #define OVERLAY_ERROR_LEN 200
 #define OVERLAY_LINKS_MAX (CHART_OVERLAY_NEIGHBOURS_MAX - 1)
 #define OVERLAY_PORT 18480

@@ -8,8 +8,6 @@
 #include "chart/v1/path_table.pb-c.h"
 #include "core/log.h"
 
-#define MTU_USUAL 1500
-
 /* A text of the message into a field; false: it is longer than the field. */
 static bool copy(char *ret, size_t size, const char *text) {
     if (strlen(text) >= size)
@@ -19,7 +17,7 @@ static bool copy(char *ret, size_t size, const char *text) {
 }
 
 static bool read_link(const Chart__V1__OverlayLink *from, struct overlay_link *ret) {
-    ret->mtu = from->mtu ? from->mtu : MTU_USUAL;
+    ret->mtu = from->mtu ? from->mtu : OVERLAY_MTU_USUAL;
     ret->capacity_bps = from->capacity_bps;
     return copy(ret->name, sizeof(ret->name), from->link_id) &&
            copy(ret->interface, sizeof(ret->interface), from->interface) &&

@@ -132,7 +132,7 @@ static void what_cannot_be_meant_is_refused_whole(void **state) {
 
     (void)state;
     assert_int_equal(messages_take(&intake, &unreadable), -EBADMSG);
-    for (int fault = 0; fault < 7; fault++) {
+    for (int fault = 0; fault < 13; fault++) {
         state_table(&stated);
         if (fault == 0)
             stated.links[0].remote_address = "nowhere";
@@ -146,8 +146,20 @@ static void what_cannot_be_meant_is_refused_whole(void **state) {
             stated.behind[0] = "10.9.0.0/99";
         else if (fault == 5)
             stated.links[1].remote_address = stated.links[0].remote_address;
-        else
+        else if (fault == 6)
             stated.own[0] = stated.behind[0];
+        else if (fault == 7)
+            stated.links[0].mtu = OVERLAY_MTU_MIN - 1;
+        else if (fault == 8)
+            stated.links[0].mtu = OVERLAY_MTU_MAX + 1;
+        else if (fault == 9)
+            stated.links[0].capacity_bps = OVERLAY_CAPACITY_MAX_BPS + 1;
+        else if (fault == 10)
+            stated.path.capacity_bps = OVERLAY_CAPACITY_MAX_BPS + 1;
+        else if (fault == 11)
+            stated.owners[0].node = "";
+        else
+            stated.links[1].link_id = stated.hops[0] = "";
         assert_true(take(&heard, "alpha", &stated.table.base) < 0);
     }
     assert_int_equal(heard.told, 0);

@@ -26,6 +26,19 @@ def test_links_lead_from_the_own_address_to_the_neighbours() -> None:
     assert (north.interface, north.mtu, north.capacity_bps) == ("to-north", 1400, 10**8)
 
 
+@pytest.mark.parametrize(("mtu", "carried"), [(0, 0), (1350, 1350), (65_536, 65_535)])
+def test_a_link_carries_what_its_ends_do(mtu: int, carried: int) -> None:
+    assert {one.mtu for one in path_tables(nodes(), links(), states(mtu=mtu), 1)["north"].links} == {carried}
+
+
+def test_a_link_that_is_too_narrow_for_ipv6_is_no_overlay_link() -> None:
+    heard = states()
+    heard["north"].interfaces[1].mtu = 1349
+    tables = path_tables(nodes(), links(), heard, 1)
+    assert [one.link_id for one in tables["north"].links] == ["north:to-ingress"]
+    assert [one.link_id for one in tables["egress"].links] == ["egress:to-south"]
+
+
 def test_owners_have_their_addresses_and_what_is_behind_them() -> None:
     owners = {one.node: list(one.prefixes) for one in path_tables(nodes(), links(), states(), 1)["north"].owners}
     assert owners["egress"] == ["10.0.0.1/32", "10.9.0.0/16"]

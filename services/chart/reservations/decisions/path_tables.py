@@ -27,6 +27,8 @@ FAILED_COST_MS = 1e6
 # Of more members paths to choose between are not computed: with their number squared it takes seconds.
 CHOOSING_MEMBERS_MAX = 40
 VIRTUAL_TAG = "virtual"
+# Octets of IP that an overlay link has to carry, so that IPv6 fits inside (RFC 8200, section 5), and those that it can.
+LEAST_MTU, MOST_MTU = 1350, 65_535
 
 # Ids of links in the order in which packets meet them.
 Path = tuple[str, ...]
@@ -70,9 +72,11 @@ def _ends(
             continue
         dead = {one.link_id for one in state.overlay.links if not one.alive}
         for interface in state.interfaces:
-            if interface.link_id == link.id:
+            # 0: its agent does not say.
+            if interface.link_id == link.id and not 0 < interface.mtu < LEAST_MTU:
                 failed = not interface.up or link.id in dead
-                found.append(_End(link, _addresses(interface.addresses), interface.mtu, failed))
+                mtu = min(interface.mtu, MOST_MTU)
+                found.append(_End(link, _addresses(interface.addresses), mtu, failed))
     return found
 
 
