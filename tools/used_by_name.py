@@ -16,7 +16,7 @@ _ = (
     used.expires_in,
     used.explicit_rate_bps, used.next_attempt_at, used.receiver_id, used.rtt_mean_us, used.sender_id, used.started_at,
     used.start_lateness_max_us, used.start_lateness_p50_us, used.stated_at, used.token_type, used.updated_at,
-    used.window_mean_segments, used.lease_draining_until,
+    used.window_mean_segments, used.lease_draining_until, used.all_failed, used.planned_link_ids,
 )  # fmt: skip
 _ = (
     used.certificate_issued_at, used.certificate_revoked_at_us, used.revoked_at_us, used.revoked_because,
@@ -29,7 +29,8 @@ _ = (used.enforce, used.hour, used.naive, used.no_data, used.pi)
 # Fields of experiments and topologies that are written, read or set through asdict, getattr or model_dump.
 _ = (
     used.congestion_at_end, used.duplicated, used.goodput_change, used.limit_packets, used.loss_bad, used.loss_good,
-    used.maximum_packets, used.maximum_probability, used.minimum_packets,
+    used.maximum_packets, used.maximum_probability, used.minimum_packets, used.joined_s, used.hops_mean_after,
+    used.peers_mean_after, used.died,
 )  # fmt: skip
 # Fields of C structures (chart_lab.simulation.decide).
 _ = (used.n_link_ids, used.selector_error)
