@@ -75,7 +75,7 @@ $(WEB_RECORDING): $(RECORDER) | $(VENV)/.installed $(BUILD)/.proto-python
 	@cd tests && $(PYTHON) -m support.recorded_network make $@
 
 web-visual: setup $(WEB_SMALL) ## compare pages of a small recorded network with their pictures of before (UPDATE=1: keep the new ones)
-	@cd web && CHART_RECORDING=$(WEB_SMALL) npx playwright test tests/visual.spec.ts $(if $(UPDATE),--update-snapshots)
+	@cd web && CHART_RECORDING=$(WEB_SMALL) npx playwright test tests/visual.spec.ts $(if $(UPDATE),--update-snapshots=all)
 
 $(WEB_SMALL): $(RECORDER) | $(VENV)/.installed $(BUILD)/.proto-python
 	@cd tests && $(PYTHON) -m support.recorded_network make $@ --nodes 8 --links 22 --wander 0

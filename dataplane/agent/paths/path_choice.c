@@ -365,9 +365,9 @@ uint32_t path_choice_taken(const struct chart_overlay_choice *choice, uint32_t a
     uint32_t found = 0;
 
     for (size_t i = 0; i < sizeof(choice->slots); i++)
-        found |= 1u << choice->slots[i];
-    if (found & alive)
-        return found & alive;
+        found |= (1u << choice->slots[i]) & alive;
+    if (found)
+        return found;
     for (size_t i = 0; i < choice->n_order; i++)
         if (alive >> choice->order[i] & 1)
             return 1u << choice->order[i];

@@ -266,6 +266,8 @@ static size_t add_onward(const struct chimera *node, const struct chimera_id *ke
         if (shared >= row && is_closer(key, &peers[i].id, &node->self.id))
             found[n_found++] = (struct onward){peers[i], shared, chimera_distance(key, &peers[i].id)};
     }
+    if (!n_found)
+        return n;
     qsort(found, n_found, sizeof(found[0]), order_onward);
     for (size_t i = 0; i < n_found; i++)
         n = add(ret, n, CHIMERA_NEXT_HOPS, &found[i].peer);
