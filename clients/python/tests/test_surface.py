@@ -138,6 +138,9 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: chart.links.delete("x"),
     lambda chart: chart.links.capacity("x"),
     lambda chart: chart.paths("a", "b"),
+    lambda chart: chart.overlay.routes("x"),
+    lambda chart: chart.overlay.trace("a", "b"),
+    lambda chart: chart.overlay.events(),
     lambda chart: list(chart.policies.list()),
     lambda chart: chart.policies.get("x"),
     lambda chart: chart.policies.put("x", enforcement="off"),
@@ -266,6 +269,10 @@ link set x:y --to z --capacity 1M
 link delete x:y
 link capacity x:y
 path a b
+overlay status
+overlay routes x
+overlay trace a b
+overlay events --of links
 policy show
 policy show x
 policy set --enforcement off
