@@ -212,12 +212,18 @@ def test_a_file_that_changes_is_followed_and_one_that_is_wrong_is_not(overlaid: 
 
 @pytest.fixture
 def chosen(lab: Lab) -> Iterator[Lab]:
-    """The overlay with paths that flows choose between, all of them alive."""
+    """The overlay with paths that flows choose between, all of them alive and as good as each other."""
     files = overlay_nodes.write(lab, OWNED, choices=2)
     with agents.running(lab, {node: ["--overlay-file", str(path)] for node, path in files.items()}):
         overlay_nodes.await_alive(lab, OWNED)
         flow_moves.await_good(lab)
+        poll(lambda: takes_both(lab), limit_s=10.0)
         yield lab
+
+
+def takes_both(lab: Lab) -> bool:
+    """Whether new flows of data take either path in turn."""
+    return all("data" in path["taken_by"] for path in flow_moves.paths_to(lab, "ingress", "egress"))
 
 
 def packets_by_path(lab: Lab) -> list[int]:
