@@ -508,25 +508,9 @@ static struct overlay_link_report link_report(const struct state *state, size_t 
                                         .forwarded_bytes = shared->forwarded_bytes};
 }
 
-/* Owners of whose next hops none is alive. */
-static size_t count_unreachable(const struct state *state, const struct overlay_link_report *links) {
-    const char *self = agent_options(state->agent)->node;
-    size_t n = 0;
-
-    for (size_t i = 0; i < state->table.n_owners; i++) {
-        const struct overlay_owner *owner = &state->table.owners[i];
-        bool alive = strcmp(owner->node, self) == 0;
-
-        for (size_t k = 0; k < owner->n_routes && !alive; k++)
-            for (size_t h = 0; h < owner->routes[k].n_hops && !alive; h++)
-                alive = links[owner->routes[k].hops[h]].alive;
-        n += !alive;
-    }
-    return n;
-}
-
 void overlay_report(const struct agent *agent, struct overlay_report *ret) {
     const struct state *state = agent_state(agent, &overlay_module);
+    bool alive[OVERLAY_LINKS_MAX];
 
     ret->n_links = 0;
     ret->running = state && state->device;
@@ -534,12 +518,14 @@ void overlay_report(const struct agent *agent, struct overlay_report *ret) {
         return;
     ret->generation = state->generation;
     ret->counted = overlay_program_counters(state->program);
-    for (size_t i = 0; i < state->table.n_links; i++)
+    for (size_t i = 0; i < state->table.n_links; i++) {
         ret->links[ret->n_links++] = link_report(state, i);
+        alive[i] = ret->links[i].alive;
+    }
     ret->n_paths = flow_paths_report(&state->flow_paths, state->program, ret->paths);
     ret->n_events = overlay_events_recent(&state->events, agent_now_us(), ret->events);
     ret->all_events = state->events.n;
-    ret->unreachable_owners = count_unreachable(state, ret->links);
+    ret->unreachable_owners = overlay_table_unreachable(&state->table, agent_options(agent)->node, alive);
 }
 
 static void add_link(const struct state *state, size_t place, struct cJSON *links) {

@@ -160,6 +160,22 @@ uint32_t overlay_table_mtu(const struct overlay_table *table) {
     return least;
 }
 
+static bool is_reachable(const struct overlay_owner *owner, const bool *alive) {
+    for (size_t i = 0; i < owner->n_routes; i++)
+        for (size_t hop = 0; hop < owner->routes[i].n_hops; hop++)
+            if (alive[owner->routes[i].hops[hop]])
+                return true;
+    return false;
+}
+
+size_t overlay_table_unreachable(const struct overlay_table *table, const char *self, const bool *alive) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < table->n_owners; i++)
+        n += strcmp(table->owners[i].node, self) != 0 && !is_reachable(&table->owners[i], alive);
+    return n;
+}
+
 void overlay_table_free(struct overlay_table *table) {
     for (size_t i = 0; i < table->n_owners; i++) {
         free(table->owners[i].prefixes);

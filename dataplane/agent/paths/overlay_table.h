@@ -75,6 +75,10 @@ int overlay_table_check(const struct overlay_table *table, char error[OVERLAY_ER
 /* The largest IP packet that fits every link, octets; 0 without links. */
 uint32_t overlay_table_mtu(const struct overlay_table *table);
 
+/* How many owners beside this node there are of whose next hops, of any colour, none is alive. `alive`: of each link.
+ */
+size_t overlay_table_unreachable(const struct overlay_table *table, const char *self, const bool *alive);
+
 void overlay_table_free(struct overlay_table *table);
 
 /* What the kernel's LPM trie has for a prefix. */

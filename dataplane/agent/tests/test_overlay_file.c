@@ -144,6 +144,25 @@ static void a_prefix_is_what_stands_before_its_length(void **state) {
     assert_int_equal(third.bits, 32);
 }
 
+static void an_owner_is_unreachable_without_a_link_that_answers(void **state) {
+    static const char text[] = "{\"links\": [{\"name\": \"north\", \"local\": \"10.0.1.1\", \"remote\": \"10.0.1.2\"},"
+                               " {\"name\": \"south\", \"local\": \"10.0.2.1\", \"remote\": \"10.0.2.2\"}],"
+                               " \"owners\": [{\"node\": \"self\", \"prefixes\": [\"10.2.0.0/16\"]},"
+                               " {\"node\": \"both\", \"prefixes\": [\"10.3.0.0/16\"],"
+                               " \"paths\": [{\"colour\": 0, \"next_hops\": [\"north\", \"south\"]}]},"
+                               " {\"node\": \"other\", \"prefixes\": [\"10.4.0.0/16\"],"
+                               " \"paths\": [{\"colour\": 0, \"next_hops\": [\"north\"]}]}]}";
+    struct overlay_table table;
+    char error[OVERLAY_ERROR_LEN];
+
+    (void)state;
+    assert_int_equal(overlay_file_parse(text, strlen(text), &table, error), 0);
+    assert_int_equal(overlay_table_unreachable(&table, "self", (const bool[]){true, true}), 0);
+    assert_int_equal(overlay_table_unreachable(&table, "self", (const bool[]){false, true}), 1);
+    assert_int_equal(overlay_table_unreachable(&table, "self", (const bool[]){false, false}), 2);
+    overlay_table_free(&table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_file),
@@ -151,6 +170,7 @@ int main(void) {
         cmocka_unit_test(without_anything_there_is_no_overlay),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(a_prefix_is_what_stands_before_its_length),
+        cmocka_unit_test(an_owner_is_unreachable_without_a_link_that_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
