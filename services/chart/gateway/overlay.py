@@ -76,7 +76,7 @@ class Hop:
     colour: int
     skipped: tuple[tuple[str, Skipped], ...] = ()
     # None of its next hops answers probes: the first is taken.
-    hopeless: bool = False
+    all_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,16 +224,16 @@ def _next_hop(view: View, node: str, owner: str, colour: int, arrived: str) -> t
         else:
             chosen = link_id
             break
-    hopeless = not chosen and (arrived not in path.next_hops or (node, arrived) in view.failed)
+    all_failed = not chosen and (arrived not in path.next_hops or (node, arrived) in view.failed)
     if not chosen:
         # Back where it came from, if that answers; else the first stays.
         onward = [link_id for link_id in path.next_hops if link_id != arrived]
-        chosen = arrived if not hopeless else (onward or [arrived])[0]
+        chosen = arrived if not all_failed else (onward or [arrived])[0]
         skipped = [one for one in skipped if one[0] != chosen]
     link = links.get(chosen)
     if link is None:
         return None, None
-    return Hop(node, chosen, link.neighbour, path.colour, tuple(skipped), hopeless), link
+    return Hop(node, chosen, link.neighbour, path.colour, tuple(skipped), all_failed), link
 
 
 def _other_end(view: View, link: OverlayLink) -> str:

@@ -82,7 +82,7 @@ def _hop(view: View, hop: Hop) -> schemas.OverlayHop:
         link_id=hop.link_id,
         next_node=hop.next_node,
         skipped=[schemas.OverlaySkip(link_id=link_id, reason=reason) for link_id, reason in hop.skipped],
-        all_failed=hop.hopeless,
+        all_failed=hop.all_failed,
         reported=hop.node not in view.silent,
     )
 
@@ -102,7 +102,7 @@ def _why(one: Traced, *, chosen: bool) -> list[str]:
         said.append(f"Flows of {_listed(facts.left_by)} leave it: it is worse than another one.")
     for hop in one.hops:
         failed = [link_id for link_id, reason in hop.skipped if reason == "failed"]
-        if hop.hopeless:
+        if hop.all_failed:
             said.append(f"At {hop.node} no next hop answers probes: packets go by the first, {hop.link_id}.")
         elif failed:
             said.append(f"At {hop.node} {_listed(failed)} failed: packets go by {hop.link_id}.")

@@ -109,7 +109,7 @@ def test_packets_that_circle_are_told_of() -> None:
 def test_where_all_have_failed_the_first_is_taken() -> None:
     found = trace(view("alpha-north", "alpha-south"), "alpha", "delta")[0]
     assert found.hops[0].link_id == "alpha:to-north"
-    assert found.hops[0].hopeless
+    assert found.hops[0].all_failed
     assert found.hops[0].skipped == (("alpha:to-south", "failed"),)
     assert "no next hop answers probes" in " ".join(overlay_mapping.traced(view(), found).why)
 
