@@ -108,9 +108,7 @@ static __always_inline void set_fallback(struct chart_socket_flow *flow, const s
         bpf_setsockopt(context, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark));                                         \
     } while (0)
 
-/* `beginning`: it is this end that opened the connection. */
-static __always_inline void established(struct bpf_sock_ops *skops, const struct chart_node_config *config,
-                                        bool beginning) {
+static __always_inline void established(struct bpf_sock_ops *skops, const struct chart_node_config *config) {
     char present[CHART_CONTROL_NAME_LEN] = {};
     char trinity[CHART_CONTROL_NAME_LEN] = CHART_TRINITY;
     struct flow_address address = {};
@@ -121,10 +119,11 @@ static __always_inline void established(struct bpf_sock_ops *skops, const struct
     struct chart_selector *selector = find_selector(&address, config);
     const struct chart_signal_half *half = signalled(&address, config);
     bool granted = selector && selector->sending;
-    if (config->signalling)
+    if (config->signalling || config->quick_start_rate)
         bpf_sock_ops_cb_flags_set(skops, skops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG);
-    __u64 begin_bps = config->quick_start_rate && config->enforce && !granted && !half && beginning
-                          ? quick_start_approved(skops, &address)
+    __u64 rtt_ns = (__u64)(BPF_CORE_READ(tp, srtt_us) >> 3) * 1000;
+    __u64 begin_bps = config->quick_start_rate && config->enforce && !granted && !half
+                          ? quick_start_approved(skops, &address, tp, rtt_ns)
                           : 0;
     if (!granted && !half && !begin_bps)
         return;
@@ -133,9 +132,9 @@ static __always_inline void established(struct bpf_sock_ops *skops, const struct
         return;
     if (begin_bps) {
         /* For the first round trip; the control that follows starts from what was then in flight. */
-        __u64 rtt_ns = (__u64)(BPF_CORE_READ(tp, srtt_us) >> 3) * 1000;
         flow->signal_bps = begin_bps;
-        flow->signal_expires_ns = (bpf_ktime_get_ns() + min(rtt_ns, QS_RATE_MAX_NS)) | CHART_QUICK_START_BIT;
+        flow->signal_expires_ns = (bpf_ktime_get_ns() + min(rtt_ns, CHART_QS_USE_MAX_NS)) | CHART_QUICK_START_BIT;
+        quick_start_watch(skops);
     }
     if (half && half->state == CHART_SOCKET_AGREED) {
         flow->signal_bps =
@@ -179,6 +178,25 @@ static __always_inline void engage(struct bpf_sock_ops *skops, const struct char
     bpf_getsockopt(skops, SOL_TCP, TCP_CONGESTION, present, sizeof(present));
     if (is_trinity(present))
         return;
+    if (flow->signal_expires_ns & CHART_QUICK_START_BIT)
+        quick_start_watch(skops);
+    set_fallback(flow, config, present);
+    bpf_setsockopt(skops, SOL_TCP, TCP_CONGESTION, trinity, sizeof(trinity));
+}
+
+/* A packet of those that a Quick-Start rate paced was lost (`repeats`: it is sent again) or marked after that rate has
+ * ended: trinity takes the window back (RFC 4782, section 4.6). */
+static __always_inline void fell(struct bpf_sock_ops *skops, const struct chart_node_config *config, bool repeats) {
+    char present[CHART_CONTROL_NAME_LEN] = {};
+    char trinity[CHART_CONTROL_NAME_LEN] = CHART_TRINITY;
+    struct bpf_sock *sk = skops->sk;
+    struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+    struct chart_socket_flow *flow = tp ? bpf_sk_storage_get(&flows, tp, 0, 0) : NULL;
+    if (!flow || !config->enforce || flow->key.grant || !quick_start_fell(flow, tp, repeats, bpf_ktime_get_ns()))
+        return;
+    bpf_getsockopt(skops, SOL_TCP, TCP_CONGESTION, present, sizeof(present));
+    if (is_trinity(present))
+        return;
     set_fallback(flow, config, present);
     bpf_setsockopt(skops, SOL_TCP, TCP_CONGESTION, trinity, sizeof(trinity));
 }
@@ -200,30 +218,23 @@ int attach_sockops(struct bpf_sock_ops *skops) {
         return 1;
     switch (skops->op) {
     case BPF_SOCK_OPS_TCP_LISTEN_CB:
-        quick_start_listen(skops);
-        /* fall through */
     case BPF_SOCK_OPS_TCP_CONNECT_CB:
         if (config->receive_window_bytes)
             raise_receive_window(skops, config->receive_window_bytes);
-        break;
-    case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-        quick_start_reserve(skops, config);
-        break;
-    case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
-        quick_start_write(skops, config);
         break;
     case BPF_SOCK_OPS_TIMEOUT_INIT:
         connecting(skops, config);
         break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-        established(skops, config, true);
-        break;
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-        quick_start_accepted(skops);
-        established(skops, config, false);
+        established(skops, config);
         break;
     case BPF_SOCK_OPS_RTT_CB:
         engage(skops, config);
+        fell(skops, config, false);
+        break;
+    case BPF_SOCK_OPS_RETRANS_CB:
+        fell(skops, config, true);
         break;
     case BPF_SOCK_OPS_STATE_CB:
         if (skops->args[1] == BPF_TCP_CLOSE)

@@ -6,13 +6,16 @@
  * A grant without a fresh rate is legacy traffic. Signals, and packets of flows whose rate was agreed in band, come
  * with a mark and a class from the program `signal`, which runs first. On links that give advice, SCONE packets are
  * lowered to their flow's rate (advise.bpf.h) and Quick-Start requests answered (quick_start.bpf.h). The verdict is
- * always to go on. */
+ * to go on.
+ *
+ * quick_start_arrive, on the ingress of links while the node's own connections ask (quick_start_arrive.bpf.h). */
 #include "packet.bpf.h"
 
 #include "advise.bpf.h"
 #include "lib/htb/htb_classes.h"
 #include "marks.h"
 #include "quick_start.bpf.h"
+#include "quick_start_arrive.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -61,11 +64,15 @@ static __always_inline void count_grant(struct chart_link *link, struct chart_gr
 
 SEC("tc")
 int classify(struct __sk_buff *skb) {
-    __u32 zero = 0, transport, ifindex = skb->ifindex;
+    __u32 zero = 0, transport, inserted = 0, ifindex = skb->ifindex;
     struct chart_packet_key key = {.ifindex = ifindex};
     const struct chart_node_config *config = bpf_map_lookup_elem(&node_config, &zero);
     struct chart_link *link = bpf_map_lookup_elem(&links, &ifindex);
-    if (!config || !link || !read_packet(skb, &key, &transport))
+    if (!config || !link)
+        return TCX_NEXT;
+    if (skb->mark == CHART_MARK_AHEAD && !quick_start_cut(skb, (__u32)link->link_header_bytes))
+        return TCX_DROP;
+    if (!read_packet(skb, &key, &transport))
         return TCX_NEXT;
     __u64 now_ns = bpf_ktime_get_ns(), epoch = now_ns / CHART_EPOCH_NS, bytes = ip_bytes(skb, link->link_header_bytes);
     struct chart_packet_flow *flow = find_flow(&key, config);
@@ -101,12 +108,11 @@ int classify(struct __sk_buff *skb) {
     /* Other queues may read it too: a node that observes leaves it alone. */
     if (config->enforce)
         skb->priority = HTB_CLASS_ID(minor);
-    if (config->quick_start_rate && config->enforce && !granted_bps &&
-        quick_start_host(skb, &key, (__u32)link->link_header_bytes, transport))
-        transport += CHART_QS_OCTETS;
+    if (config->quick_start_rate && config->enforce && !granted_bps)
+        inserted = (__u32)quick_start_host(skb, &key, (__u32)link->link_header_bytes, transport);
     if (advising_links && config->enforce) {
-        if (has_options(skb, &key, transport))
-            quick_start(skb, link, &key, transport, granted_bps, now_ns);
+        if (has_options(skb, &key, transport, inserted))
+            quick_start(skb, link, &key, transport + inserted, granted_bps, now_ns);
         if (key.protocol == IPPROTO_UDP && transport)
             advise(skb, link, &key, transport, granted_bps, now_ns);
     }

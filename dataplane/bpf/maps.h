@@ -57,7 +57,8 @@ struct chart_usage {
 struct chart_socket_flow {
     struct chart_grant_key key;
     /* What the path agreed to in band, bits per second with headers, and when it ends (CLOCK_MONOTONIC). While it lasts
-     * it stands above the grant. Writer: signal; attach for what Quick-Start approved. */
+     * it stands above the grant. Writer: signal; attach and the classifier for what
+     * Quick-Start approved. */
     __u64 signal_bps;
     __u64 signal_expires_ns; /* with CHART_QUICK_START_BIT: approved by Quick-Start, for the first round trip */
     /* What of the socket's counters `usage` already has. */
@@ -95,6 +96,19 @@ struct chart_selector_table {
     __u32 count;
     __u32 unused;
     struct chart_selector selectors[CHART_SELECTORS_MAX];
+};
+
+/* Map `qs_counts` (array): what became of Quick-Start requests of this node's connections. */
+enum chart_qs_count {
+    CHART_QS_COUNT_ASKED,
+    CHART_QS_COUNT_APPROVED,
+    /* Nothing came back until a retransmission timeout. */
+    CHART_QS_COUNT_UNANSWERED,
+    /* The nonce says that the receiver reports more than arrived. */
+    CHART_QS_COUNT_LIES,
+    /* Of others' requests. */
+    CHART_QS_COUNT_RESPONDED,
+    CHART_QS_COUNTS,
 };
 
 /* Map `node_config` (array of 1). Writer: the agent. */

@@ -3,12 +3,8 @@
 #pragma once
 
 #include "advise.bpf.h"
-
+#include "header_options.bpf.h"
 #include "quick_start_ask.bpf.h"
-
-#define IPV6_BYTES 40
-#define IPV6_HOP_BY_HOP 0
-#define IPV6_PAD1 0
 
 /* Of links that gave any (hash: interface index). Writer: the classifier. */
 struct qs_link {
@@ -32,38 +28,15 @@ static __always_inline struct qs_link *qs_link_of(__u32 ifindex) {
     return link;
 }
 
-/* Octets from the IP header to the option among those in [begin, end), or 0. Functions of their own are verified once,
- * whatever the packet went through before. */
-QS_FUNCTION int find_option(struct __sk_buff *skb, __u32 begin, __u32 end, __u32 ipv6) {
-    __u32 at = begin;
-    for (int i = 0; i < OPTIONS_MAX && at + CHART_QS_OCTETS <= end; i++) {
-        __u8 head[2];
-        if (bpf_skb_load_bytes_relative(skb, at, head, sizeof(head), BPF_HDR_START_NET))
-            return 0;
-        if (ipv6 ? head[0] == IPV6_PAD1 : head[0] == IPV4_NOP) {
-            at++;
-            continue;
-        }
-        if (head[0] == (ipv6 ? CHART_QS_IPV6 : CHART_QS_IPV4))
-            return at;
-        if (!ipv6 && (head[0] == IPV4_END || head[1] < sizeof(head)))
-            return 0;
-        at += ipv6 ? sizeof(head) + head[1] : head[1];
-    }
-    return 0;
-}
-
 /* The whole option lies in the header: in IPv4 between the fixed part and `transport`, in IPv6 in the hop-by-hop header
  * that comes first. */
-static __always_inline __u32 find_quick_start(struct __sk_buff *skb, const struct chart_packet_key *key,
-                                              __u32 transport, bool ipv6) {
+static __always_inline __u32 find_quick_start(struct __sk_buff *skb, __u32 transport, bool ipv6) {
     if (!ipv6)
-        return (__u32)find_option(skb, sizeof(struct iphdr), transport, false);
+        return (__u32)find_option(skb, IPV4_BYTES, transport, CHART_QS_IPV4, false);
     __u8 head[2];
-    if (key->protocol != IPV6_HOP_BY_HOP ||
-        bpf_skb_load_bytes_relative(skb, IPV6_BYTES, head, sizeof(head), BPF_HDR_START_NET))
+    if (bpf_skb_load_bytes_relative(skb, IPV6_BYTES, head, sizeof(head), BPF_HDR_START_NET))
         return 0;
-    return (__u32)find_option(skb, IPV6_BYTES + sizeof(head), IPV6_BYTES + 8 + 8 * (__u32)head[1], true);
+    return (__u32)find_option(skb, IPV6_BYTES + sizeof(head), IPV6_BYTES + 8 + 8 * (__u32)head[1], CHART_QS_IPV6, true);
 }
 
 /* The rate that a request gets; the flow's grant needs no spare rate, it has its own. */
@@ -99,9 +72,12 @@ static __always_inline bool write_option(struct __sk_buff *skb, __u32 ip, __u32 
     return true;
 }
 
+/* `inserted`: this node put its own in. */
 static __always_inline bool has_options(const struct __sk_buff *skb, const struct chart_packet_key *key,
-                                        __u32 transport) {
-    return skb->protocol == bpf_htons(ETH_P_IP) ? transport > sizeof(struct iphdr) : key->protocol == IPV6_HOP_BY_HOP;
+                                        __u32 transport, __u32 inserted) {
+    if (skb->protocol == bpf_htons(ETH_P_IP))
+        return transport + inserted > IPV4_BYTES;
+    return inserted || key->protocol == IPV6_HOP_BY_HOP;
 }
 
 /* A packet with options on its way out. */
@@ -109,7 +85,7 @@ static __always_inline void quick_start(struct __sk_buff *skb, struct chart_link
                                         const struct chart_packet_key *key, __u32 transport, __u64 allowed_bps,
                                         __u64 now_ns) {
     bool ipv6 = skb->protocol != bpf_htons(ETH_P_IP);
-    __u32 ifindex = key->ifindex, at = find_quick_start(skb, key, transport, ipv6);
+    __u32 ifindex = key->ifindex, at = find_quick_start(skb, transport, ipv6);
     __u8 before[CHART_QS_OCTETS], after[CHART_QS_OCTETS];
     if (!at || bpf_skb_load_bytes_relative(skb, at, before, sizeof(before), BPF_HDR_START_NET) ||
         chart_qs_kind(before, ipv6) != CHART_QS_REQUEST)

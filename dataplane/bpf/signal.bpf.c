@@ -196,7 +196,7 @@ SEC("tc")
 int signal_egress(struct __sk_buff *skb) {
     if (skb->mark == CHART_MARK_ORDER)
         return become_signal(skb);
-    if (skb->mark == CHART_MARK_SIGNAL)
+    if (skb->mark == CHART_MARK_SIGNAL || skb->mark == CHART_MARK_AHEAD)
         return TCX_NEXT;
     look_ahead(skb);
     return TCX_NEXT;

@@ -20,6 +20,7 @@ const volatile __u32 cong_control_arguments = 4;
 /* Least window and what is assumed of a path without an RTT sample. */
 #define MIN_CWND_PACKETS 16u
 #define MIN_HANDED_PACKETS 4u
+#define QUICK_START_LEAST_PACKETS 2u /* RFC 5681, equation 4 */
 #define DEFAULT_MSS_BYTES 536u
 #define UNKNOWN_RTT_US 100000u
 /* Added to the RTT: acknowledgements that hosts delay or gather, and a sender that is not scheduled at once. */
@@ -77,6 +78,26 @@ static __always_inline __u32 queueing_us(const struct tcp_sock *tp, const struct
     __u32 rtt = min(newest, smoothed);
     return rtt > least ? rtt - least : 0;
 }
+
+/* What a socket was before Quick-Start's rate, and what became of it: trinity's own, as the rate is known by
+ * CHART_QUICK_START_BIT. */
+struct quick_start {
+    __u32 cwnd_packets;
+    __u32 delivered_packets;
+    __u32 lost_packets;
+    __u32 marked_packets;
+    __u32 end_sequence; /* of the last packet that it paced */
+    __u8 ended;         /* 1: the rate is over, end_sequence is known */
+    __u8 fell;          /* 1: a packet of it was lost or marked */
+    __u16 unused;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct quick_start);
+} quick_starts SEC(".maps");
 
 /* Bits per second; of what was agreed to in band the sender does not know which part is guaranteed. */
 struct share {
@@ -137,15 +158,62 @@ static __always_inline void hand_over(struct sock *sk, const struct chart_socket
         settle_cubic(sk, tp->snd_cwnd);
 }
 
+/* Quick-Start's rate begins, or comes back because a packet that it paced was lost after it had ended. */
+static __always_inline void quick_start_init(struct sock *sk, const struct tcp_sock *tp,
+                                             const struct chart_socket_flow *flow, __u64 now_ns) {
+    bool fresh = signal_fresh(flow, now_ns);
+    struct quick_start *start = bpf_sk_storage_get(&quick_starts, sk, 0, fresh ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+    if (!start)
+        return;
+    if (!fresh) {
+        start->fell = start->ended && (__s32)(start->end_sequence - tp->snd_una) > 0;
+        return;
+    }
+    *start = (struct quick_start){
+        .cwnd_packets = tp->snd_cwnd,
+        .delivered_packets = tp->delivered,
+        .lost_packets = tp->lost,
+        .marked_packets = tp->delivered_ce,
+    };
+}
+
+/* A packet that Quick-Start's rate paced was lost or marked: as if nothing had been approved (RFC 4782, section 4.6).
+ * The socket stays here with the window of before until its losses are repaired, and goes on in slow start up to half
+ * of what arrived. False: there is nothing to take back, or not any more. */
+static __always_inline bool quick_start_falls(struct sock *sk, struct tcp_sock *tp, struct chart_socket_flow *flow,
+                                              __u64 now_ns) {
+    const struct inet_connection_sock *icsk = (const struct inet_connection_sock *)sk;
+    if (!(flow->signal_expires_ns & CHART_QUICK_START_BIT) || flow->key.grant)
+        return false;
+    struct quick_start *start = bpf_sk_storage_get(&quick_starts, sk, 0, 0);
+    if (!start)
+        return false;
+    if (!start->fell && signal_fresh(flow, now_ns) &&
+        (tp->lost != start->lost_packets || tp->delivered_ce != start->marked_packets)) {
+        start->fell = 1;
+        flow->signal_bps = 0;
+    }
+    if (!start->fell || BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state) < TCP_CA_CWR)
+        return false;
+    __u64 rtt_us = path_rtt_us(tp);
+    tp->snd_cwnd = min(start->cwnd_packets, tp->snd_cwnd_clamp);
+    tp->snd_ssthresh = tp->snd_cwnd;
+    sk->sk_pacing_rate = max(2ull * tp->snd_cwnd * tp->mss_cache * USEC_PER_SEC / max(rtt_us, 1ull), 1ull);
+    return true;
+}
+
 SEC("struct_ops/trinity_init")
 void BPF_PROG(trinity_init, struct sock *sk) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
     struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+    __u64 now_ns = bpf_ktime_get_ns();
     sk->sk_pacing_status = SK_PACING_NEEDED; /* TCP's own timer, no qdisc has to help */
     if (!flow)
         return;
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
-    struct share share = share_of(flow, usage_entry, bpf_ktime_get_ns());
+    struct share share = share_of(flow, usage_entry, now_ns);
+    if (flow->signal_expires_ns & CHART_QUICK_START_BIT)
+        quick_start_init(sk, tp, flow, now_ns);
     if (share.rate_bps)
         pace(sk, tp, flow, share, 0);
 }
@@ -172,6 +240,8 @@ static __always_inline void control(struct sock *sk, const struct rate_sample *r
         if (usage_entry && before < ACTIVE_PACKETS && flow->epoch_delivered_packets >= ACTIVE_PACKETS)
             count_active(usage_entry->active, epoch);
     }
+    if (quick_start_falls(sk, tp, flow, now_ns))
+        return;
     struct share share = share_of(flow, usage_entry, now_ns);
     if (!share.rate_bps) {
         hand_over(sk, flow);
@@ -195,6 +265,25 @@ int trinity_control(unsigned long long *context) {
 SEC("struct_ops/trinity_avoid")
 void BPF_PROG(trinity_avoid, struct sock *sk, __u32 ack, __u32 acked) {}
 
+/* Note where Quick-Start's rate ended. True: it was taken back, and the window is the one of before, or half of what
+ * was sent if that is less (section 4.8); slow start goes up to half of what arrived. */
+static __always_inline bool quick_start_release(struct sock *sk, struct tcp_sock *tp) {
+    struct quick_start *start = bpf_sk_storage_get(&quick_starts, sk, 0, 0);
+    if (!start)
+        return false;
+    if (!start->fell) {
+        start->ended = 1;
+        start->end_sequence = tp->snd_nxt;
+        return false;
+    }
+    __u32 arrived = tp->delivered - start->delivered_packets;
+    __u32 lost = tp->lost - start->lost_packets;
+    tp->snd_cwnd = min(start->cwnd_packets, max((arrived + lost) / 2, QUICK_START_LEAST_PACKETS));
+    tp->snd_ssthresh = max(arrived / 2, QUICK_START_LEAST_PACKETS);
+    *start = (struct quick_start){0};
+    return true;
+}
+
 /* The socket leaves trinity, by us, by the agent or by its application: one RTT's worth at the last rate is what the
  * next control starts from, without a burst; pacing is its own to set. */
 SEC("struct_ops/trinity_release")
@@ -204,6 +293,10 @@ void BPF_PROG(trinity_release, struct sock *sk) {
     __u32 mss = tp->mss_cache ? tp->mss_cache : DEFAULT_MSS_BYTES;
     sk->sk_pacing_rate = ~0ul;
     sk->sk_pacing_status = SK_PACING_NONE;
+    if (flow && (flow->signal_expires_ns & CHART_QUICK_START_BIT) && quick_start_release(sk, tp)) {
+        flow->rate_bps = 0;
+        return;
+    }
     if (!flow || !flow->rate_bps)
         return;
     __u64 bytes_per_s = payload_bytes_per_s(sk, tp, flow->rate_bps, mss);
@@ -223,6 +316,9 @@ void BPF_PROG(trinity_state, struct sock *sk, __u8 new_state) {
     struct tcp_sock *tp = (struct tcp_sock *)sk;
     struct chart_socket_flow *flow = bpf_sk_storage_get(&flows, sk, 0, 0);
     if (new_state != TCP_CA_Loss || !flow || !flow->rate_bps)
+        return;
+    /* Of a rate to begin with a loss says enough. */
+    if (flow->signal_expires_ns & CHART_QUICK_START_BIT)
         return;
     struct chart_usage *usage_entry = bpf_map_lookup_elem(&usage, &flow->key);
     struct share share = share_of(flow, usage_entry, bpf_ktime_get_ns());

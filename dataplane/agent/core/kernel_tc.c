@@ -36,7 +36,8 @@ struct place {
 static const struct place places[] = {
     [KERNEL_TC_POLICE] = {true, true, 100, NAME_PREFIX "police"},
     [KERNEL_TC_SIGNAL_IN] = {true, true, 101, NAME_PREFIX "signal"},
-    [KERNEL_TC_OVERLAY_IN] = {true, false, 102, NAME_PREFIX "overlay"},
+    [KERNEL_TC_QUICK_START_IN] = {true, false, 102, NAME_PREFIX "quick-start"},
+    [KERNEL_TC_OVERLAY_IN] = {true, false, 103, NAME_PREFIX "overlay"},
     [KERNEL_TC_OVERLAY_OUT] = {false, true, 99, NAME_PREFIX "overlay"},
     [KERNEL_TC_SIGNAL_OUT] = {false, true, 100, NAME_PREFIX "signal"},
     [KERNEL_TC_CLASSIFY] = {false, false, 60000, NAME_PREFIX "classify"},

@@ -10,6 +10,8 @@ enum kernel_tc_place {
     /* Ingress. What the policer drops nobody else shall count. */
     KERNEL_TC_POLICE,
     KERNEL_TC_SIGNAL_IN,
+    /* Looks at what the others let pass. */
+    KERNEL_TC_QUICK_START_IN,
     /* The overlay takes what the others have seen. */
     KERNEL_TC_OVERLAY_IN,
     /* Egress. What goes into the overlay leaves this interface in another shape, if at all. */

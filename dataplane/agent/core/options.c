@@ -7,7 +7,7 @@
 
 #define HELP_COLUMN 30
 #define SENSOR_PORT 18300
-enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK, VALUE_EDGE, VALUE_PORT, VALUE_MS };
+enum value { VALUE_NONE, VALUE_STRING, VALUE_LINK, VALUE_EDGE, VALUE_PORT, VALUE_MS, VALUE_BPS };
 
 struct option_row {
     const char *name;
@@ -44,6 +44,8 @@ static const struct option_row table[] = {
      "send flow records to this collector as IPFIX over UDP; [ADDR]:PORT for IPv6"},
     {"--default-congestion", "NAME", STRING(default_control),
      "congestion control of flows without a rate; default: unchanged"},
+    {"--quick-start", "BPS", VALUE_BPS, OPTIONS_RUN, offsetof(struct agent_options, quick_start_bps),
+     "rate that new TCP connections ask the routers for (RFC 4782) where no policy says it; default: none"},
     {"--sensor-port", "PORT", VALUE_PORT, OPTIONS_RUN, offsetof(struct agent_options, sensor_port),
      "UDP port of the sensors, not counted as load; 0: none; default: 18300"},
     {"--edge", "IFACE[:AGGREGATE_BPS]", VALUE_EDGE, OPTIONS_RUN, 0,
@@ -85,20 +87,23 @@ void options_help(FILE *out) {
           out);
 }
 
+static int parse_bps(const char *text, uint64_t *ret) {
+    char *end;
+    errno = 0;
+    unsigned long long bps = strtoull(text, &end, 10);
+    if (errno || *end || end == text || text[0] == '-')
+        return -EINVAL;
+    *ret = bps;
+    return 0;
+}
+
 /* "IFACE[:BPS]" */
 static int parse_interface(const char *text, char *ret_name, size_t size, uint64_t *ret_bps) {
     const char *colon = strchr(text, ':');
     size_t length = colon ? (size_t)(colon - text) : strlen(text);
-    unsigned long long bps = 0;
-    if (!length || length >= size)
+    uint64_t bps = 0;
+    if (!length || length >= size || (colon && parse_bps(colon + 1, &bps)))
         return -EINVAL;
-    if (colon) {
-        char *end;
-        errno = 0;
-        bps = strtoull(colon + 1, &end, 10);
-        if (errno || *end || end == colon + 1 || colon[1] == '-')
-            return -EINVAL;
-    }
     memcpy(ret_name, text, length);
     ret_name[length] = '\0';
     *ret_bps = bps;
@@ -151,6 +156,11 @@ static int take(struct options *options, const struct option_row *row, const cha
         if (parse_number(value, (uint16_t *)((char *)agent + row->offset))) {
             fprintf(errors, "chart-agent: %s %s: expected %s from 0 to 65535\n", row->name, value,
                     row->value == VALUE_PORT ? "a port" : "milliseconds");
+            return -EINVAL;
+        }
+    } else if (row->value == VALUE_BPS) {
+        if (parse_bps(value, (uint64_t *)((char *)agent + row->offset))) {
+            fprintf(errors, "chart-agent: %s %s: expected bits per second\n", row->name, value);
             return -EINVAL;
         }
     } else if (row->value == VALUE_LINK) {

@@ -38,6 +38,8 @@ struct agent_options {
     const char *metrics_listen;
     const char *ipfix;
     const char *default_control;
+    /* What new connections ask for where no policy says it, bits per second; 0: nothing. */
+    uint64_t quick_start_bps;
     uint16_t sensor_port;
     struct agent_link_option links[AGENT_LINKS_MAX];
     size_t n_links;

@@ -18,7 +18,6 @@
 #include "core/log.h"
 #include "grants/datapath_state.h"
 #include "grants/kept_mode.h"
-#include "lib/advice/quick_start.h"
 #include "signal_maps.h"
 
 /* A quarter of RFC 6298's second: beyond the RTT of all but paths over satellites, where a SYN too many does no harm.
@@ -63,6 +62,7 @@ static int load_programs(struct datapath *datapath) {
     if (!attach || !classify)
         return -ENOMEM;
     bpf_program__set_expected_attach_type(classify->progs.classify, 0);
+    bpf_program__set_expected_attach_type(classify->progs.quick_start_arrive, 0);
     error = bpf_map__reuse_fd(attach->maps.rates, shared->rates_fd);
     error = error ? error : bpf_map__reuse_fd(attach->maps.usage, shared->usage_fd);
     if (!error && datapath->config.signalling)
@@ -75,6 +75,7 @@ static int load_programs(struct datapath *datapath) {
     error = error ? error : bpf_map__reuse_fd(classify->maps.node_config, bpf_map__fd(attach->maps.node_config));
     error = error ? error : bpf_map__reuse_fd(classify->maps.selectors, bpf_map__fd(attach->maps.selectors));
     error = error ? error : bpf_map__reuse_fd(classify->maps.qs_flows, bpf_map__fd(attach->maps.qs_flows));
+    error = error ? error : bpf_map__reuse_fd(classify->maps.qs_counts, bpf_map__fd(attach->maps.qs_counts));
     error = error ? error : chart_classify__load(classify);
     if (error)
         log_error("the kernel refused the programs attach or classify: %s", strerror(-error));
@@ -142,14 +143,6 @@ int datapath_set_default_control(struct datapath *datapath, const char *name) {
     /* The kernel compares it as words: what is behind the name is zero. */
     memset(kept, 0, sizeof(datapath->config.default_control));
     snprintf(kept, sizeof(datapath->config.default_control), "%s", name);
-    return datapath_write_config(datapath);
-}
-
-int datapath_set_quick_start(struct datapath *datapath, uint64_t bps) {
-    uint32_t rate = chart_qs_encode(bps);
-    if (datapath->config.quick_start_rate == rate)
-        return 0;
-    datapath->config.quick_start_rate = rate;
     return datapath_write_config(datapath);
 }
 

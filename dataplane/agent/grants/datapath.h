@@ -32,6 +32,14 @@ struct datapath_room {
     uint64_t total;
 };
 
+/* What became of Quick-Start requests of the node's connections, and how many of others' it responded to. */
+enum { DATAPATH_QUICK_START_COUNTS = 5 };
+
+struct datapath_count {
+    const char *name;
+    uint64_t count;
+};
+
 struct datapath_options {
     /* The processes whose flows CHART handles: a cgroup v2 directory. */
     const char *cgroup_path;
@@ -149,6 +157,7 @@ int datapath_set_default_control(struct datapath *datapath, const char *name);
 
 /* What new TCP connections ask for by Quick-Start, rounded down to a step of its scale; 0: nothing. */
 int datapath_set_quick_start(struct datapath *datapath, uint64_t bps);
+void datapath_quick_start(const struct datapath *datapath, struct datapath_count ret[DATAPATH_QUICK_START_COUNTS]);
 
 /* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);

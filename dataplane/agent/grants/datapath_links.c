@@ -55,6 +55,8 @@ int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
     }
     link->ifindex = ifindex;
     link->advises = false;
+    link->arrivals = (struct kernel_tc){.fd = -1};
+    datapath_watch_arrivals(datapath, link);
     datapath->n_links++;
     return 0;
 }
@@ -64,6 +66,7 @@ int datapath_detach_link(struct datapath *datapath, uint32_t ifindex) {
     if (!link)
         return -ENOENT;
     datapath_no_advice(datapath, ifindex);
+    kernel_detach_tc(&link->arrivals);
     kernel_detach_tc(&link->classifier);
     bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex);
     *link = datapath->links[--datapath->n_links];

@@ -24,6 +24,8 @@ struct datapath_entry {
 struct datapath_link {
     uint32_t ifindex;
     struct kernel_tc classifier;
+    /* While connections of the node ask by Quick-Start. */
+    struct kernel_tc arrivals;
     /* Its packets get advice. */
     bool advises;
 };
@@ -55,5 +57,7 @@ struct datapath {
 struct datapath_entry *datapath_find(const struct datapath *datapath, const char *request_id);
 struct datapath_entry *datapath_find_number(const struct datapath *datapath, uint64_t number);
 int datapath_write_config(struct datapath *datapath);
+/* Attach to a link what looks for Quick-Start in arriving packets, or detach it, as the configuration has it. */
+void datapath_watch_arrivals(struct datapath *datapath, struct datapath_link *link);
 int datapath_enter_mode(struct datapath *datapath, enum decide_mode mode);
 void datapath_detach_links(struct datapath *datapath);

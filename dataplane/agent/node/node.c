@@ -389,6 +389,7 @@ static int node_open(struct agent *agent, void **ret_state) {
     decide_set_local_off(node->decide, datapath_is_off(node->datapath));
     decide_set_untold_mode(node->decide, datapath_told_mode(node->datapath));
     node_links_open(node);
+    node_policy_quick_start(node);
     node_settings_open(node);
     /* In the mode that is kept, for flows that begin before the streams were read. */
     node_settings_follow(node);

@@ -200,6 +200,8 @@ uint64_t node_link_own_capacity_bps(const struct node_link *link);
 /* node_policy.c */
 /* What a policy says besides the mode: the node's own, else that for all, else the command line. */
 void node_policy_stated(const struct messages_policy *policy, void *context);
+/* What new connections ask for by Quick-Start, as policies and command line have it now. */
+void node_policy_quick_start(struct node *node);
 
 /* node_ends.c */
 /* Notes what the registry states, as the file's text; 0 or -ENOMEM. */

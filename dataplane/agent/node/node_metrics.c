@@ -150,6 +150,16 @@ static void render_room(FILE *out, const struct node *node) {
         fprintf(out, "chart_agent_room_entries{kind=\"%s\"} %" PRIu64 "\n", room[i].kind, room[i].total);
 }
 
+static void render_quick_start(FILE *out, const struct node *node) {
+    struct datapath_count counts[DATAPATH_QUICK_START_COUNTS];
+
+    datapath_quick_start(node->datapath, counts);
+    metric(out, "chart_agent_quick_start_total", "counter",
+           "Quick-Start requests of this node's connections by what became of them, and responses to others'");
+    for (int i = 0; i < DATAPATH_QUICK_START_COUNTS; i++)
+        fprintf(out, "chart_agent_quick_start_total{what=\"%s\"} %" PRIu64 "\n", counts[i].name, counts[i].count);
+}
+
 static size_t count_failed(const struct overlay_report *report) {
     size_t n = 0;
 
@@ -215,6 +225,7 @@ static void render(FILE *out, void *context) {
         fprintf(out, "chart_agent_refused_commands_total{bound=\"%s\"} %" PRIu64 "\n",
                 bounds_name((enum bounds_kind)kind), counts.refused[kind]);
     render_room(out, node);
+    render_quick_start(out, node);
     render_refused_signals(out);
     authority_render(out);
     render_links(out, node);
@@ -275,10 +286,15 @@ void node_status(void *state, struct cJSON *object) {
     cJSON *links = cJSON_AddArrayToObject(object, "links");
     cJSON *refused = cJSON_AddObjectToObject(object, "refused_commands");
     cJSON *room = cJSON_AddArrayToObject(object, "room");
+    cJSON *quick_start = cJSON_AddObjectToObject(object, "quick_start");
     struct datapath_room kinds[DATAPATH_ROOM_KINDS];
+    struct datapath_count asked[DATAPATH_QUICK_START_COUNTS];
     struct decide_counts counts = decide_counts(node->decide);
 
     datapath_room(node->datapath, kinds);
+    datapath_quick_start(node->datapath, asked);
+    for (int i = 0; i < DATAPATH_QUICK_START_COUNTS; i++)
+        cJSON_AddNumberToObject(quick_start, asked[i].name, (double)asked[i].count);
     for (int i = 0; i < DATAPATH_ROOM_KINDS; i++) {
         cJSON *one = cJSON_CreateObject();
 

@@ -13,6 +13,16 @@ static const char *said(const char *own, const char *of_all, const char *option)
     return *of_all || !option ? of_all : option;
 }
 
+void node_policy_quick_start(struct node *node) {
+    const struct node_policy *own = &node->own_policy, *of_all = &node->policy_of_all;
+    int error = datapath_set_quick_start(node->datapath, own->says_quick_start      ? own->quick_start_bps
+                                                         : of_all->says_quick_start ? of_all->quick_start_bps
+                                                                                    : node->options->quick_start_bps);
+
+    if (error)
+        log_error("what new connections ask for by Quick-Start cannot be set: %s", strerror(-error));
+}
+
 void node_policy_stated(const struct messages_policy *stated, void *context) {
     struct node *node = context;
     struct node_policy *policy = strcmp(stated->id, node->options->node) == 0 ? &node->own_policy
@@ -31,11 +41,7 @@ void node_policy_stated(const struct messages_policy *stated, void *context) {
         log_error("the congestion control of flows without a rate cannot be set: %s", strerror(-error));
     policy->says_quick_start = stated->says_quick_start;
     policy->quick_start_bps = stated->quick_start_bps;
-    error = datapath_set_quick_start(node->datapath, node->own_policy.says_quick_start
-                                                         ? node->own_policy.quick_start_bps
-                                                         : node->policy_of_all.quick_start_bps);
-    if (error)
-        log_error("what new connections ask for by Quick-Start cannot be set: %s", strerror(-error));
+    node_policy_quick_start(node);
     ipfix_send_to(node->agent,
                   said(node->own_policy.ipfix_collector, node->policy_of_all.ipfix_collector, node->options->ipfix));
 }

@@ -30,16 +30,6 @@ struct chart_qs_approvals {
     __u64 approved_before_bps;
 };
 
-/* How long nobody asks towards where a SYN with the option stayed without an answer. */
-#define CHART_QS_PAUSE_MIN_NS 10000000000ull
-#define CHART_QS_PAUSE_MAX_NS 600000000000ull
-
-/* An address like that: until when nobody asks, and how long the last pause is. */
-struct chart_qs_dropper {
-    __u64 until_ns;
-    __u64 pause_ns;
-};
-
 /* What of an option a router looks at. */
 enum chart_qs_kind { CHART_QS_NONE, CHART_QS_REQUEST, CHART_QS_OTHER };
 
@@ -99,18 +89,6 @@ CHART_ADVICE_INLINE void chart_qs_approve(__u8 *option, __u32 rate, __u32 hops, 
     option[2] = (__u8)((option[2] & 0xf0) | rate);
     steps = ((1u << 2 * asked) - 1) & ~((1u << 2 * rate) - 1);
     chart_qs_put_nonce(option, (chart_qs_nonce(option) & ~steps) | (random & steps));
-}
-
-/* Count a SYN with the option that stayed without an answer. Boxes that drop options do so each time, links lose a SYN
- * by chance: the pause doubles when the next one comes no later than a pause after the last, and begins anew otherwise.
- */
-CHART_ADVICE_INLINE void chart_qs_unanswered(struct chart_qs_dropper *dropper, __u64 now_ns) {
-    __u64 pause_ns = CHART_QS_PAUSE_MIN_NS;
-
-    if (dropper->pause_ns && now_ns < dropper->until_ns + dropper->pause_ns)
-        pause_ns = dropper->pause_ns < CHART_QS_PAUSE_MAX_NS / 2 ? 2 * dropper->pause_ns : CHART_QS_PAUSE_MAX_NS;
-    dropper->pause_ns = pause_ns;
-    dropper->until_ns = now_ns + pause_ns;
 }
 
 /* Approve as much of a rate as keeps a link underutilized, and count it; 0: none (appendix D, the target algorithm).

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "lib/advice/quick_start.h"
+#include "lib/advice/quick_start_host.h"
 
 #define MBPS 1000000ull
 #define INTERVAL CHART_QS_INTERVAL_NS
@@ -124,6 +124,41 @@ static void a_busy_link_has_no_spare_rate(void **state) {
     assert_int_equal(chart_qs_spare_bps(0, 0), 0);
 }
 
+/* What comes back is believed when every router took part, none raised the rate and the nonce was not guessed. */
+static void responses_are_checked(void **state) {
+    const struct chart_qs_asked asked = {.nonce = 0x2fedcba9, .rate = 11, .ttl_difference = (uint8_t)(64 - 200)};
+    uint8_t request[CHART_QS_OCTETS] = {CHART_QS_IPV4, CHART_QS_IPV4_LENGTH, 11, 200, 0, 0, 0, 3};
+    uint8_t response[CHART_QS_TCP_OCTETS], forged[CHART_QS_TCP_OCTETS];
+    (void)state;
+    chart_qs_put_nonce(request, asked.nonce);
+    for (int hop = 0; hop < 3; hop++)
+        chart_qs_approve(request, hop == 1 ? 9 : 11, 1, 0);
+    chart_qs_respond(response, request, 64 - 3);
+    assert_int_equal(response[0], CHART_QS_TCP_KIND);
+    assert_int_equal(response[1], CHART_QS_TCP_OCTETS);
+    assert_int_equal(response[7] & 3, 0);
+    assert_int_equal(chart_qs_rate(response), 9);
+    assert_int_equal(chart_qs_check(response, &asked), CHART_QS_VALID);
+    memcpy(forged, response, sizeof(forged));
+    forged[3]++;
+    assert_int_equal(chart_qs_check(forged, &asked), CHART_QS_INVALID);
+    memcpy(forged, response, sizeof(forged));
+    forged[2] = 12;
+    assert_int_equal(chart_qs_check(forged, &asked), CHART_QS_INVALID);
+    forged[2] = 10;
+    assert_int_equal(chart_qs_check(forged, &asked), CHART_QS_LIE);
+    forged[2] = 4;
+    assert_int_equal(chart_qs_check(forged, &asked), CHART_QS_VALID);
+}
+
+/* 81.92 Mb/s over 200 ms are 1,365 segments of 1,500 octets. */
+static void a_rate_is_a_window(void **state) {
+    (void)state;
+    assert_int_equal(chart_qs_window(81920000, 200000000, 1500), 1365);
+    assert_int_equal(chart_qs_window(80000, 1000000, 1500), 0);
+    assert_int_equal(chart_qs_window(UINT64_MAX / 8, 3000000000ull, 0), 0);
+}
+
 /* A SYN that a link lost costs ten seconds without requests; a box that drops options soon is asked no more. */
 static void pauses_grow_while_it_goes_on(void **state) {
     const uint64_t second = 1000000000;
@@ -151,6 +186,8 @@ int main(void) {
         cmocka_unit_test(a_refused_request_has_nothing_left),
         cmocka_unit_test(approvals_count),
         cmocka_unit_test(a_busy_link_has_no_spare_rate),
+        cmocka_unit_test(responses_are_checked),
+        cmocka_unit_test(a_rate_is_a_window),
         cmocka_unit_test(pauses_grow_while_it_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

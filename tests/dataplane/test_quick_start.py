@@ -1,0 +1,135 @@
+"""Connections of unmodified programs that ask by Quick-Start (RFC 4782, section 4), between two nodes 100 ms apart."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chart_lab import topology
+from chart_lab.network import Lab
+from chart_lab.topology import Impairment, Schedule
+from support import first_flight
+from support.agent import PORT, Node
+from support.waiting import until
+
+pytestmark = pytest.mark.lab
+
+DELAY_MS = 50.0
+OCTETS = 256_000
+REQUEST_BPS = 81_920_000
+SINK = f"""
+import socket, threading
+listener = socket.create_server(("::", {PORT}), family=socket.AF_INET6, dualstack_ipv6=True, backlog=16)
+def drain(connection):
+    while connection.recv(1 << 20):
+        pass
+while True:
+    threading.Thread(target=drain, args=(listener.accept()[0],), daemon=True).start()
+"""
+PROGRAM = ["/usr/bin/python3", first_flight.__file__]
+LINK = "alpha:to-bravo"
+IPV6 = {"alpha": "fd00:c4a7::1", "bravo": "fd00:c4a7::2"}
+# All of it is in flight at once, where slow start has ten segments, and twenty a round trip later.
+MANY = 100
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two nodes on a link of 100 Mb/s without loss, with addresses of both families."""
+    loaded = topology.load("two-node")
+    changed = {"delay_ms": DELAY_MS, "loss": 0.0, "rate_mbit": 100.0}
+    links = [topology.Link.model_validate({**link.model_dump(), **changed}) for link in loaded.links]
+    state = tmp_path_factory.mktemp("labs")
+    with Lab(loaded.model_copy(update={"links": links}), "tquick", state_dir=state) as built:
+        for node, other in (("alpha", "bravo"), ("bravo", "alpha")):
+            built.exec(node, ["ip", "addr", "add", f"{IPV6[node]}/64", "dev", f"to-{other}", "nodad"])
+        yield built
+
+
+@pytest.fixture(scope="module")
+def nodes(lab: Lab) -> Iterator[dict[str, Node]]:
+    """Both with an agent whose connections ask, and a program on bravo that takes what comes."""
+    running = {name: Node(lab, name) for name in ("alpha", "bravo")}
+    for (name, node), other in zip(running.items(), ("bravo", "alpha"), strict=True):
+        node.grant()
+        node.start("--quick-start", str(REQUEST_BPS), "--link", f"{name}:{other}=to-{other}:100000000")
+    sink = lab.popen("bravo", ["/usr/bin/python3", "-c", SINK], stdout=subprocess.DEVNULL)
+    until(lambda: f":{PORT}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "bravo listens")
+    for node in running.values():
+        until(lambda node=node: node.status()["links"][0]["classifier"], "the classifier is attached")
+    yield running
+    sink.kill()
+    sink.wait()
+    for node in running.values():
+        node.stop()
+
+
+def counted(node: Node) -> dict[str, int]:
+    told: dict[str, int] = node.status()["quick_start"]
+    return told
+
+
+def since(node: Node, before: dict[str, int]) -> dict[str, int]:
+    return {name: value - before[name] for name, value in counted(node).items() if value != before[name]}
+
+
+def sent(lab: Lab, node: str, *words: str) -> dict[str, Any]:
+    """What a sender on a node saw."""
+    done = lab.exec(node, [*PROGRAM, *words])
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_a_connection_begins_with_what_was_approved(lab: Lab, nodes: dict[str, Node], family: str) -> None:
+    address = IPV6["bravo"] if family == "ipv6" else lab.address("bravo")
+    before, there = counted(nodes["alpha"]), counted(nodes["bravo"])
+    seen = sent(lab, "alpha", "connect", address, str(PORT), str(OCTETS))
+    assert seen["most_in_flight"] > MANY, seen
+    assert seen["controls"][0] == "trinity" and seen["controls"][-1] != "trinity"
+    assert since(nodes["alpha"], before) == {"asked": 1, "approved": 1, "responded": 1}
+    assert since(nodes["bravo"], there) == {"asked": 1, "approved": 1, "responded": 1}
+
+
+def test_a_listener_that_sends_begins_so_too(lab: Lab, nodes: dict[str, Node], tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    with told.open("w") as out:
+        words = ["listen", lab.address("bravo"), str(PORT + 1), str(OCTETS)]
+        sender = lab.popen("bravo", [*PROGRAM, *words], stdout=out)
+        until(lambda: f":{PORT + 1}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "bravo listens")
+        before = counted(nodes["bravo"])
+        lab.exec("alpha", [*PROGRAM, "read", lab.address("bravo"), str(PORT + 1)])
+        sender.wait(timeout=20)
+    seen = json.loads(told.read_text())
+    assert seen["most_in_flight"] > MANY, seen
+    assert since(nodes["bravo"], before)["approved"] == 1
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_after_an_idle_time_it_asks_again(lab: Lab, nodes: dict[str, Node], family: str) -> None:
+    address = IPV6["bravo"] if family == "ipv6" else lab.address("bravo")
+    before = counted(nodes["alpha"])
+    seen = sent(lab, "alpha", "connect", address, str(PORT), str(OCTETS), "1.5")
+    assert since(nodes["alpha"], before)["asked"] == 2
+    assert since(nodes["alpha"], before)["approved"] == 2
+    # The first segments go as the kernel restarts an idle connection; the answer comes with their acknowledgement.
+    assert seen["most_early"] > MANY, seen
+    assert "trinity" in seen["controls"]
+
+
+def test_a_loss_of_what_was_paced_takes_it_all_back(lab: Lab, nodes: dict[str, Node]) -> None:
+    lab.impair(LINK, Impairment(schedule=Schedule(lost=[40, 80, 120])))
+    try:
+        seen = sent(lab, "alpha", "connect", lab.address("bravo"), str(PORT), str(OCTETS))
+    finally:
+        lab.impair(LINK, Impairment(schedule="none"))
+    # The initial window, and slow start up to half of what arrived, as if nothing had been approved.
+    assert seen["most_in_flight"] > MANY, seen
+    assert seen["least_cwnd_in_recovery"] <= 10, seen
+    assert seen["ssthresh"] <= OCTETS / 1448 / 2 + 1, seen
+    assert seen["controls"][-1] != "trinity", seen
