@@ -3,20 +3,30 @@
     python -m chart_lab.quick_start_endpoint receive PORT
     python -m chart_lab.quick_start_endpoint send PEER PORT
 
-The sender takes orders on standard input, one in a line: `OCTETS CONGESTION`, for one connection that carries so much,
-or `burst COUNT`, for so many connections at once that carry nothing. The receiver writes a line of JSON for every
-connection that has ended, and for every SYN; the sender one for every connection that it began. Times are of
-CLOCK_MONOTONIC, which both share. Both say `ready` when they have begun and end with their standard input.
+The sender takes orders on standard input, one in a line:
+
+    push OCTETS CONGESTION          one connection that carries so much
+    again OCTETS CONGESTION IDLE_S  the same, once more after an idle time; its beginning is that of the second part
+    pull OCTETS CONGESTION          one connection whose listener sends so much when it is asked
+    burst COUNT                     so many connections at once that carry nothing
+    open COUNT PORT PERIOD_S        connections to another port, one after the other, that end when they are there
+
+The receiver writes a line of JSON for every connection that has ended, and for every SYN; the sender one for every
+connection that it began, and for every one whose data came to it. Times are of CLOCK_MONOTONIC, which both share. Both
+say `ready` when they have begun and end with their standard input.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import select
 import selectors
 import socket
+import struct
 import sys
+import termios
 import threading
 import time
 from collections.abc import Sequence
@@ -25,6 +35,8 @@ from typing import Any
 
 REQUEST_KIND, REQUEST_OCTETS = 25, 8
 UNIT_BPS = 40_000
+# Of listeners that send: at the ports behind the receiver's, in this order.
+CONGESTION = ("cubic", "bbr")
 _ETH_P_IP = 0x0800
 _TCP, _SYN, _ACK = 6, 0x02, 0x10
 _CHUNK = bytes(65_536)
@@ -34,6 +46,16 @@ _LIMIT_S = 60.0
 def rate_bps(rate: int) -> int:
     """What the four bits of a rate stand for, bits per second with headers (RFC 4782, table 1)."""
     return UNIT_BPS << rate if rate else 0
+
+
+def options_of(packet: bytes) -> dict[int, bytes]:
+    """The options of an IPv4 header, by kind, whole."""
+    options, at, found = packet[20 : (packet[0] & 15) * 4], 0, {}
+    while at < len(options) and options[at]:
+        length = 1 if options[at] == 1 else max(2, options[at + 1] if at + 1 < len(options) else 2)
+        found[options[at]] = options[at : at + length]
+        at += length
+    return found
 
 
 @dataclass(frozen=True)
@@ -50,13 +72,10 @@ def asked(packet: bytes) -> Asked | None:
     header = (packet[0] & 15) * 4
     if len(packet) < header + 20 or packet[9] != _TCP or packet[header + 13] & (_SYN | _ACK) != _SYN:
         return None
-    port, options = int.from_bytes(packet[header : header + 2]), packet[20:header]
-    at = 0
-    while at + REQUEST_OCTETS <= len(options) and options[at]:
-        if options[at] == REQUEST_KIND:
-            return Asked(port, options[at + 2] & 15, (packet[8] - options[at + 3]) & 255)
-        at += 1 if options[at] == 1 else max(2, options[at + 1])
-    return Asked(port, None, None)
+    port, option = int.from_bytes(packet[header : header + 2]), options_of(packet).get(REQUEST_KIND, b"")
+    if len(option) < REQUEST_OCTETS:
+        return Asked(port, None, None)
+    return Asked(port, option[2] & 15, (packet[8] - option[3]) & 255)
 
 
 def _tell(**facts: Any) -> None:
@@ -75,9 +94,25 @@ def _watch(port: int) -> None:
                 _tell(syn=found.port, rate=found.rate, ttl_difference=found.ttl_difference, at_s=time.monotonic())
 
 
+def _serve(port: int, congestion: str) -> None:
+    """Send to everybody who asks as many octets as he asks for."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+        listening.bind(("0.0.0.0", port))  # noqa: S104 - a namespace of the lab
+        listening.listen()
+        while True:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(_LIMIT_S)
+                _push(connection, int(connection.recv(32)))
+
+
 def receive(port: int) -> None:
     """Take connections until standard input ends."""
     poll = selectors.DefaultSelector()
+    for number, congestion in enumerate(CONGESTION, 1):
+        threading.Thread(target=_serve, args=(port + number, congestion), daemon=True).start()
     listening = socket.create_server(("0.0.0.0", port), backlog=512)  # noqa: S104 - a namespace of the lab
     poll.register(listening, selectors.EVENT_READ)
     poll.register(sys.stdin, selectors.EVENT_READ)
@@ -105,20 +140,67 @@ def receive(port: int) -> None:
                 _tell(ended=key.data, octets=received.pop(key.data), at_s=time.monotonic())
 
 
-def transfer(peer: str, port: int, octets: int, congestion: str) -> None:
-    """One connection that carries so many octets."""
+def _push(connection: socket.socket, octets: int) -> None:
+    left = octets
+    while left:
+        left -= connection.send(_CHUNK[:left])
+
+
+def _await_acknowledgement(connection: socket.socket) -> None:
+    """Until nothing of what was sent is on its way."""
+    end = time.monotonic() + _LIMIT_S
+    while time.monotonic() < end:
+        if not int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder):
+            return
+        time.sleep(0.005)
+
+
+def transfer(peer: str, port: int, octets: int, congestion: str, idle_s: float = 0.0) -> None:
+    """One connection that carries so many octets; with ``idle_s`` twice, with so much time between."""
     with socket.socket() as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
         connection.settimeout(_LIMIT_S)
         began_s = time.monotonic()
         connection.connect((peer, port))
-        _tell(began=connection.getsockname()[1], at_s=began_s, connected_s=time.monotonic() - began_s)
-        left = octets
-        while left:
-            left -= connection.send(_CHUNK[:left])
+        connected_s = time.monotonic() - began_s
+        if idle_s:
+            _push(connection, octets)
+            _await_acknowledgement(connection)
+            time.sleep(idle_s)
+            began_s = time.monotonic()
+        _tell(began=connection.getsockname()[1], at_s=began_s, connected_s=connected_s)
+        _push(connection, octets)
         connection.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
             connection.recv(1)
+
+
+def pull(peer: str, port: int, octets: int, congestion: str) -> None:
+    """One connection whose listener sends."""
+    with socket.socket() as connection:
+        connection.settimeout(_LIMIT_S)
+        began_s = time.monotonic()
+        connection.connect((peer, port + 1 + CONGESTION.index(congestion)))
+        connection.sendall(str(octets).encode())
+        left = octets
+        while left and (got := len(connection.recv(1 << 20))):
+            left -= got
+        _tell(pulled=connection.getsockname()[1], octets=octets - left, seconds=time.monotonic() - began_s)
+
+
+def open_each(peer: str, port: int, count: int, period_s: float) -> None:
+    """Connections one after the other that carry nothing and end at once."""
+    opened = 0
+    for _ in range(count):
+        next_s = time.monotonic() + period_s
+        with socket.socket() as connection, contextlib.suppress(OSError):
+            connection.settimeout(2)
+            # Whoever listens there may not answer any more: ended by a reset.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.connect((peer, port))
+            opened += 1
+        time.sleep(max(0.0, next_s - time.monotonic()))
+    _tell(opened=opened)
 
 
 def burst(peer: str, port: int, count: int) -> None:
@@ -145,11 +227,15 @@ def send(peer: str, port: int) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
-        first, second = line.split()
-        if first == "burst":
-            burst(peer, port, int(second))
+        what, *words = line.split()
+        if what == "burst":
+            burst(peer, port, int(words[0]))
+        elif what == "open":
+            open_each(peer, int(words[1]), int(words[0]), float(words[2]))
+        elif what == "pull":
+            pull(peer, port, int(words[0]), words[1])
         else:
-            transfer(peer, port, int(first), second)
+            transfer(peer, port, int(words[0]), words[1], float(words[2]) if what == "again" else 0.0)
 
 
 def main(words: Sequence[str]) -> None:

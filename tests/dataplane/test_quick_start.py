@@ -51,14 +51,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield built
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nodes(lab: Lab) -> Iterator[dict[str, Node]]:
     """Both with an agent whose connections ask, and a program on bravo that takes what comes."""
     running = {name: Node(lab, name) for name in ("alpha", "bravo")}
     for (name, node), other in zip(running.items(), ("bravo", "alpha"), strict=True):
         node.grant()
         node.start("--quick-start", str(REQUEST_BPS), "--link", f"{name}:{other}=to-{other}:100000000")
-    sink = lab.popen("bravo", ["/usr/bin/python3", "-c", SINK], stdout=subprocess.DEVNULL)
+    sink = lab.popen("bravo", ["/usr/bin/python3", "-c", SINK], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: f":{PORT}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "bravo listens")
     for node in running.values():
         until(lambda node=node: node.status()["links"][0]["classifier"], "the classifier is attached")
@@ -91,7 +91,8 @@ def test_a_connection_begins_with_what_was_approved(lab: Lab, nodes: dict[str, N
     before, there = counted(nodes["alpha"]), counted(nodes["bravo"])
     seen = sent(lab, "alpha", "connect", address, str(PORT), str(OCTETS))
     assert seen["most_in_flight"] > MANY, seen
-    assert seen["controls"][0] == "trinity" and seen["controls"][-1] != "trinity"
+    assert seen["controls"][0] == "trinity"
+    assert seen["controls"][-1] != "trinity"
     assert since(nodes["alpha"], before) == {"asked": 1, "approved": 1, "responded": 1}
     assert since(nodes["bravo"], there) == {"asked": 1, "approved": 1, "responded": 1}
 
@@ -133,3 +134,58 @@ def test_a_loss_of_what_was_paced_takes_it_all_back(lab: Lab, nodes: dict[str, N
     assert seen["least_cwnd_in_recovery"] <= 10, seen
     assert seen["ssthresh"] <= OCTETS / 1448 / 2 + 1, seen
     assert seen["controls"][-1] != "trinity", seen
+
+
+CONNECT = """
+import selectors, socket, sys
+address, port, left, opened, failed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), 0, 0
+poll, waiting = selectors.DefaultSelector(), 0
+while left or waiting:
+    while left and waiting < 250:
+        one = socket.socket()
+        one.setblocking(False)
+        one.connect_ex((address, port))
+        poll.register(one, selectors.EVENT_WRITE)
+        left, waiting = left - 1, waiting + 1
+    ready = poll.select(10)
+    if not ready:
+        failed += waiting
+        break
+    for key, _ in ready:
+        error = key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        opened, failed, waiting = opened + (not error), failed + bool(error), waiting - 1
+        poll.unregister(key.fileobj)
+        key.fileobj.close()
+print(opened, failed)
+"""
+LISTEN = f"""
+import socket
+listener = socket.create_server(("", {PORT}), backlog=1024)
+while True:
+    listener.accept()[0].close()
+"""
+CONNECTIONS = 5000
+
+
+@pytest.mark.parametrize("agents", ["alpha", "bravo"])
+def test_a_host_that_knows_none_of_it_loses_no_connection(lab: Lab, agents: str) -> None:
+    """Alpha opens all of them; only one of the two has an agent."""
+    node = Node(lab, agents)
+    node.grant()
+    other = "bravo" if agents == "alpha" else "alpha"
+    node.start("--quick-start", str(REQUEST_BPS), "--link", f"{agents}:{other}=to-{other}:100000000")
+    listener = lab.popen(
+        "bravo", ["/usr/bin/python3", "-c", LISTEN], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: f":{PORT}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "bravo listens")
+        until(lambda: node.status()["links"][0]["classifier"], "the classifier is attached")
+        told = lab.exec("alpha", ["/usr/bin/python3", "-c", CONNECT, lab.address("bravo"), str(PORT), str(CONNECTIONS)])
+        assert told.stdout.split() == [str(CONNECTIONS), "0"]
+        asked = counted(node)["asked"]
+        assert asked == (CONNECTIONS if agents == "alpha" else 0)
+        assert counted(node)["unanswered"] == 0
+    finally:
+        listener.kill()
+        listener.wait()
+        node.stop()

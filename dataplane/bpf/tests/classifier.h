@@ -23,7 +23,7 @@ static __attribute__((unused)) uint64_t in_ms(int64_t ms) {
     return (uint64_t)(now.tv_sec * 1000000000ll + now.tv_nsec + ms * 1000000);
 }
 
-static struct chart_link counters(void) {
+static __attribute__((unused)) struct chart_link counters(void) {
     struct chart_link link;
     uint32_t ifindex = LOOPBACK;
     assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.links), &ifindex, &link), 0);

@@ -2,13 +2,16 @@
 
 Four nodes in a line, 100 Mb/s, RTT 200 ms. Connections from the first node to the last carry 256 KB or 1 MB, in turns
 under CUBIC and BBR without Quick-Start, and under CUBIC with it; the time is from the beginning of the connection until
-the last octet has arrived. Then a hundred connections ask at once, and at last what has IP options does not pass a link
-any more (Floyd and others, Quick-Start for TCP and IP, RFC 4782).
+the last octet has arrived. The same where the listener sends, and after an idle time, from its end. Then a hundred
+connections ask at once; a receiver reports higher rates than arrived; and at last what has IP options does not pass a
+link any more (Floyd and others, Quick-Start for TCP and IP, RFC 4782). What a link that answers requests costs other
+packets comes from the kernel's test run (dataplane/bpf/tests/advice_cost.c).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -29,15 +32,25 @@ from chart_lab.experiments.framework import Experiment, Figure, Outcome, Report,
 from chart_lab.experiments.installed import Installation
 from chart_lab.network import Lab
 from chart_lab.platform.laboratory import client
+from chart_lab.programs import program
 from chart_lab.topology import Impairment, Topology
 
 SENDER, RECEIVER, LAST = "alpha", "delta", "charlie-delta"
 LINKS = ("alpha:to-bravo", "bravo:to-charlie", "charlie:to-delta")
+LINKS_BACK = ("delta:to-charlie", "charlie:to-bravo", "bravo:to-alpha")
 RATE_MBIT, DELAY_MS = 100.0, 100.0 / 3
 PORT = 5301
 REQUEST_BPS = 100_000_000
 SIZES = {"256k": 256_000, "1m": 1_000_000}
 CONTROLS = ("cubic", "bbr", "quick-start")
+# Who sends and when, and what the figures of it are called.
+WAYS = {"push": "", "pull": "/from=listener", "again": "/after=idle"}
+# Longer than any retransmission timeout here.
+IDLE_S = 1.5
+LIAR_PORT = 5310
+# A link with 90 Mb/s to spare approves 81.92: a request for this lies so many steps above it.
+LIES = {1: 170_000_000, 2: 330_000_000, 3: 660_000_000}
+LIARS = 100
 REPEAT = 5
 BURST = 100
 # Routers count what they approved for two intervals of 150 ms, and know what is spare from twenty of 100 ms.
@@ -47,6 +60,7 @@ THRESHOLD = 0.9
 LIMIT_S = 60.0
 POLICY_S = 3.0
 ENDPOINT = [sys.executable, "-m", "chart_lab.quick_start_endpoint"]
+LIAR = [sys.executable, "-m", "chart_lab.quick_start_liar"]
 
 
 def line(base: Topology) -> Topology:
@@ -106,9 +120,30 @@ class Endpoints:
         self._sender.stdin.flush()
         return place
 
+    def pull(self, octets: int, congestion: str) -> float:
+        """Seconds until the last octet of a listener has arrived."""
+        told = self.told.wait("pulled", since=self.order(f"pull {octets} {congestion}"))
+        if told["octets"] != octets:
+            raise LabError(f"{told['octets']} of {octets} octets arrived")
+        return float(told["seconds"])
+
+    def open_each(self, port: int, count: int) -> int:
+        """Connections to another port, so far apart that each finds the spare rate of before: how many there were."""
+        told = self.told.wait("opened", since=self.order(f"open {count} {port} {WINDOW_S + 0.05}"))
+        return int(told["opened"])
+
+    def again(self, octets: int, congestion: str) -> float:
+        """Seconds until the last octet of what follows an idle time has arrived."""
+        place = self.order(f"again {octets} {congestion} {IDLE_S}")
+        began = self.told.wait("began", since=place)
+        ended = self.told.wait("ended", began["began"], place)
+        if ended["octets"] != 2 * octets:
+            raise LabError(f"{ended['octets']} of {2 * octets} octets arrived")
+        return float(ended["at_s"] - began["at_s"])
+
     def transfer(self, octets: int, congestion: str) -> tuple[float, float, int | None]:
         """Seconds until the last octet has arrived, seconds until connected, and the rate that the SYN arrived with."""
-        place = self.order(f"{octets} {congestion}")
+        place = self.order(f"push {octets} {congestion}")
         began = self.told.wait("began", since=place)
         ended = self.told.wait("ended", began["began"], place)
         if ended["octets"] != octets:
@@ -154,12 +189,16 @@ def options_dropped(lab: Lab) -> Iterator[None]:
 class Found:
     """What was measured."""
 
-    seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    # By size, control and who sends when, as in WAYS.
+    seconds: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     rates: list[int | None] = field(default_factory=list)
     bursts: list[tuple[float, int]] = field(default_factory=list)
     connected_plain_s: float = 0.0
     connected_dropped_s: list[float] = field(default_factory=list)
     agents: dict[str, Any] = field(default_factory=dict)
+    # By steps: how many lied, and how many of them were found out.
+    lies: dict[int, tuple[int, int]] = field(default_factory=dict)
+    cost: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def above_threshold(arrivals: Sequence[tuple[float, int]], threshold_bps: float) -> int:
@@ -171,38 +210,76 @@ def above_threshold(arrivals: Sequence[tuple[float, int]], threshold_bps: float)
     )
 
 
-def transfers(
-    ends: Endpoints, rest: httpx.Client, repeat: int, report: Report
-) -> Iterator[tuple[str, str, float, int | None]]:
-    """Every size under every control, in turns."""
+def transfers(ends: Endpoints, rest: httpx.Client, repeat: int, report: Report, found: Found) -> None:
+    """Every size under every control, sent by either end and after an idle time, in turns."""
     turns = list(interleaved(CONTROLS, repeat))
     for number, (_, control) in enumerate(turns):
-        report(f"transfers under {control}", 0.1 + 0.7 * number / len(turns))
+        report(f"transfers under {control}", 0.1 + 0.5 * number / len(turns))
         ask(rest, REQUEST_BPS if control == "quick-start" else 0)
+        own = "bbr" if control == "bbr" else "cubic"
         for size, octets in SIZES.items():
-            seconds, _, rate = ends.transfer(octets, "bbr" if control == "bbr" else "cubic")
-            yield size, control, seconds, rate
-            time.sleep(CALM_S)
+            for way in WAYS:
+                if way == "push":
+                    seconds, _, rate = ends.transfer(octets, own)
+                    if control == "quick-start":
+                        found.rates.append(rate)
+                else:
+                    seconds = (ends.pull if way == "pull" else ends.again)(octets, own)
+                found.seconds.setdefault((size, control, way), []).append(seconds)
+                time.sleep(CALM_S)
+
+
+def overstated(lab: Lab) -> int:
+    """Responses that the sender's agent found to report more than arrived."""
+    return int(installed.agent_status(lab, SENDER)["quick_start"]["overstated"])
+
+
+def lies(lab: Lab, ends: Endpoints, rest: httpx.Client, steps: int) -> tuple[int, int]:
+    """How many responses reported so many steps more than arrived, and how many of them were found out."""
+    ask(rest, LIES[steps])
+    command = [*LIAR, str(LIAR_PORT), str(steps)]
+    liar = lab.popen(RECEIVER, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with ExitStack() as stack:
+        stack.callback(end_process, liar)
+        assert liar.stdout is not None
+        if "ready" not in liar.stdout.readline():
+            raise LabError("the receiver that lies does not begin")
+        told = Told()
+        threading.Thread(target=told.follow, args=(liar.stdout,), daemon=True).start()
+        before = overstated(lab)
+        ends.open_each(LIAR_PORT, LIARS)
+        lied = len({one["syn"] for one in told.lines if one["lied"]})
+        return lied, overstated(lab) - before
+
+
+def cost() -> dict[str, dict[str, float]]:
+    """What packets without options cost, in the kernel's test run. Raises LabError when it cannot be run."""
+    result = subprocess.run([str(program("dataplane/advice-cost"))], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LabError(f"advice-cost ended with {result.returncode}: {result.stderr.strip()[-300:]}")
+    told: dict[str, dict[str, float]] = json.loads(result.stdout)
+    return told
 
 
 def measure(product: Installation, seed: int, repeat: int, report: Report) -> Found:
     """All transfers, the connections at once, and the node that drops options."""
-    found = Found()
+    found = Found(cost=cost())
     with (
         product.network(line(topology.load("demo")), seed) as lab,
         client(product.settings) as rest,
         endpoints(lab) as ends,
     ):
-        installed.change_links(rest, LINKS, quick_start=True)
-        for size, control, seconds, rate in transfers(ends, rest, repeat, report):
-            found.seconds.setdefault((size, control), []).append(seconds)
-            if control == "quick-start":
-                found.rates.append(rate)
-        report("a hundred connections at once", 0.85)
+        installed.change_links(rest, LINKS + LINKS_BACK, quick_start=True)
+        transfers(ends, rest, repeat, report, found)
+        report("a hundred connections at once", 0.6)
+        ask(rest, REQUEST_BPS)
         found.bursts = ends.burst(BURST)
         found.agents = {link: installed.agent_status(lab, link.split(":")[0]).get("links") for link in LINKS}
         time.sleep(CALM_S)
-        report("a node drops what has options", 0.92)
+        for number, steps in enumerate(LIES):
+            report(f"{LIARS} receivers report {steps} steps more than arrived", 0.65 + 0.1 * number)
+            found.lies[steps] = lies(lab, ends, rest, steps)
+        report("a node drops what has options", 0.95)
         ask(rest, 0)
         found.connected_plain_s = ends.transfer(1000, "cubic")[1]
         ask(rest, REQUEST_BPS)
@@ -211,21 +288,36 @@ def measure(product: Installation, seed: int, repeat: int, report: Report) -> Fo
     return found
 
 
-def evaluate(found: Found) -> list[Figure]:
-    """Gains by medians; what one retransmission timeout is the connection tells itself: a second (RFC 6298)."""
-    figures = []
+def gains(found: Found, way: str) -> Iterator[Figure]:
+    """By medians; the goal is for who opens a connection and sends."""
     for size in SIZES:
-        medians = {control: statistics.median(found.seconds[size, control]) for control in CONTROLS}
-        own = medians["quick-start"]
-        figures.append(Figure(f"gain_{size}", medians["cubic"] / own, "ratio", ">= 3", medians["bbr"] / own))
-        figures += [Figure(f"transfer_{size}_s/cc={control}", medians[control], "s") for control in CONTROLS]
+        medians = {control: statistics.median(found.seconds[size, control, way]) for control in CONTROLS}
+        own, goal = medians["quick-start"], ">= 3" if way == "push" else None
+        yield Figure(f"gain_{size}{WAYS[way]}", medians["cubic"] / own, "ratio", goal, medians["bbr"] / own)
+        for control in CONTROLS:
+            yield Figure(f"transfer_{size}_s{WAYS[way]}/cc={control}", medians[control], "s")
+
+
+def found_out(steps: int, lied: int, detected: int) -> Iterator[Figure]:
+    """One lie in 4^n succeeds; of so many as were told, up to three deviations more may by chance."""
+    missed = 1 / 4**steps
+    least = 1 - missed - 3 * math.sqrt(missed * (1 - missed) / max(lied, 1))
+    yield Figure(f"nonce_lies_detected/steps={steps}", detected / max(lied, 1), "share", f">= {least:.3f}")
+    yield Figure(f"nonce_lies_detected_tried/steps={steps}", lied, "responses")
+
+
+def evaluate(found: Found) -> list[Figure]:
+    """What one retransmission timeout is the connection tells itself: a second (RFC 6298)."""
     threshold_bps = THRESHOLD * RATE_MBIT * 1e6
     extra_s = [one - found.connected_plain_s for one in found.connected_dropped_s]
     return [
-        *figures,
+        *(figure for way in WAYS for figure in gains(found, way)),
         Figure("approved_above_threshold", above_threshold(found.bursts, threshold_bps), "requests", "<= 0"),
         Figure("approved_above_threshold_tried", len(found.bursts), "requests"),
         Figure("approved_at_once_bps", float(sum(bps for _, bps in found.bursts)), "bit/s"),
+        Figure("legacy_router_cost", found.cost["router"]["ratio"], "ratio", "<= 1.01"),
+        Figure("host_packet_cost", found.cost["host"]["ratio"], "ratio"),
+        *(figure for steps, told in found.lies.items() for figure in found_out(steps, *told)),
         Figure("dropper_extra_rto", extra_s[0], "RTO", "<= 1.1"),
         Figure("dropper_extra_rto_later", max(extra_s[1:]), "RTO", "<= 0.1"),
     ]
@@ -233,9 +325,9 @@ def evaluate(found: Found) -> list[Figure]:
 
 def table(found: Found) -> str:
     """Markdown: each transfer."""
-    lines = ["# Transfers, seconds", "", "| size | control | each turn |", "| --- | --- | --- |"]
-    for (size, control), seconds in found.seconds.items():
-        lines.append(f"| {size} | {control} | {', '.join(f'{one:.3f}' for one in seconds)} |")
+    lines = ["# Transfers, seconds", "", "| size | control | sent | each turn |", "| --- | --- | --- | --- |"]
+    for (size, control, way), seconds in found.seconds.items():
+        lines.append(f"| {size} | {control} | {way} | {', '.join(f'{one:.3f}' for one in seconds)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -253,6 +345,8 @@ def run(settings: Settings, report: Report) -> Outcome:
         "connected_plain_s": found.connected_plain_s,
         "connected_dropped_s": found.connected_dropped_s,
         "agents": found.agents,
+        "lies": {str(steps): told for steps, told in found.lies.items()},
+        "cost": found.cost,
     }
     return Outcome(evaluate(found), table(found), details)
 
