@@ -6,7 +6,7 @@
  * A grant without a fresh rate is legacy traffic. Signals, and packets of flows whose rate was agreed in band, come
  * with a mark and a class from the program `signal`, which runs first. On links that give advice, SCONE packets are
  * lowered to their flow's rate (advise.bpf.h) and Quick-Start requests answered (quick_start.bpf.h). The verdict is
- * to go on.
+ * to go on, but for what exceeds its flow's advice on links that police by it.
  *
  * quick_start_arrive, on the ingress of links while the node's own connections ask (quick_start_arrive.bpf.h). */
 #include "packet.bpf.h"
@@ -80,6 +80,10 @@ int classify(struct __sk_buff *skb) {
     const struct chart_rate *rate = grant.grant ? bpf_map_lookup_elem(&rates, &grant) : NULL;
     struct chart_grant_use *use = grant.grant ? use_grant(ifindex, grant.grant, bytes) : NULL;
     __u64 granted_bps = rate ? rate_in_force(rate, now_ns) : 0;
+    if (policing_links && config->enforce && key.protocol == IPPROTO_UDP && exceeds_advice(&key, bytes, now_ns)) {
+        __sync_fetch_and_add(&link->scone_policed, 1);
+        return TCX_DROP;
+    }
     __u32 minor = HTB_MINOR_LEGACY;
     if (granted_bps) {
         bool expedited = flow && flow->expedited;

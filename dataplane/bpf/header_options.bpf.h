@@ -13,8 +13,7 @@
 
 /* Octets from the IP header to the option of a kind among those in [begin, end), or 0. A function of its own is
  * verified once, whatever the packet went through before. `ipv6`: options have lengths without type and length. */
-__attribute__((noinline, weak)) int find_option(struct __sk_buff *skb, __u32 begin, __u32 end, __u32 kind,
-                                                __u32 ipv6) {
+__attribute__((noinline, weak)) int find_option(struct __sk_buff *skb, __u32 begin, __u32 end, __u32 kind, __u32 ipv6) {
     __u32 at = begin;
     for (int i = 0; i < OPTIONS_MAX && at + OPTION_OCTETS <= end; i++) {
         __u8 head[2];

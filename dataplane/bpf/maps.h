@@ -181,6 +181,8 @@ struct chart_link {
     /* SCONE packets while the link gives advice, and those of them that were lowered to it. */
     __u64 scone_packets;
     __u64 scone_lowered;
+    /* Packets above the advice of their flow, dropped. */
+    __u64 scone_policed;
     /* Quick-Start requests while the link answers them; of them those that were lowered, and those that were refused.
      */
     __u64 quick_start_requests;
@@ -207,6 +209,16 @@ struct chart_packet_flow {
     __u8 expedited;
     __u8 unused[3];
 };
+
+/* Map `advice_prefixes` (LPM trie). Of a link that serves only some flows: addresses in network byte order, IPv4 as
+ * ::ffff:a.b.c.d. `bits`: 32 of the interface and those of the address. */
+struct chart_advice_prefix {
+    __u32 bits;
+    __u32 ifindex;
+    __u32 address[4];
+};
+
+#define CHART_ADVICE_BITS_MAX (32 + 128)
 
 /* Map `grant_uses` (LRU hash). Writer: the classifier. What of a grant leaves by an interface. */
 struct chart_grant_link {

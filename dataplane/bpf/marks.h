@@ -1,4 +1,5 @@
-/* Marks of packets inside a node, from one program to those that run after it, or to itself for a clone. Included from C and BPF. */
+/* Marks of packets inside a node, from one program to those that run after it, or to itself for a clone. Included from
+ * C and BPF. */
 #pragma once
 
 /* A clone that is still to become a signal. */

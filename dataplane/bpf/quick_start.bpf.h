@@ -45,6 +45,8 @@ static __always_inline __u32 approve_rate(const struct chart_link_advice *advice
     __u32 most = chart_qs_encode(chart_advice_bps(advice, allowed_bps, now_ns)), rate = asked < most ? asked : most;
     if (allowed_bps || !rate)
         return rate;
+    __u32 share = chart_qs_encode(advice->begin_bps);
+    rate = rate < share ? rate : share;
     struct qs_link *state = qs_link_of(ifindex);
     if (!state || now_ns >= advice->spare_expires_ns)
         return 0;
@@ -91,7 +93,7 @@ static __always_inline void quick_start(struct __sk_buff *skb, struct chart_link
         chart_qs_kind(before, ipv6) != CHART_QS_REQUEST)
         return;
     const struct chart_link_advice *advice = bpf_map_lookup_elem(&link_advice, &ifindex);
-    if (!advice || !advice->quick_start)
+    if (!advice || !advice->quick_start || !is_served(advice, key))
         return;
     __sync_fetch_and_add(&link->quick_start_requests, 1);
     __u32 asked = chart_qs_rate(before), rate = approve_rate(advice, ifindex, asked, allowed_bps, now_ns);

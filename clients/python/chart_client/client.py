@@ -78,8 +78,9 @@ class Links(Resource):
         return self._one(Link, "GET", path_of("links", link_id))
 
     def put(self, link_id: str, *, to_node: str, capacity_bps: int | None = None, **fields: Any) -> Link:
-        """Register or change a link; further fields: delay_us, admission_share, scone, quick_start, tags. Without a
-        capacity it is what the node reports of its interface.
+        """Register or change a link; further fields: delay_us, admission_share, scone, scone_police, quick_start,
+        quick_start_threshold, quick_start_share, advice_prefixes, tags. Without a capacity it is what the node reports
+        of its interface.
         """
         body = {"to_node": to_node, "capacity_bps": capacity_bps, **fields}
         return self._one(Link, "PUT", path_of("links", link_id), body)

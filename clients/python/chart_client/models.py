@@ -395,6 +395,10 @@ class Link(Model):
     admission_share: float
     scone: bool = False
     quick_start: bool = False
+    quick_start_threshold: float = 0.9
+    quick_start_share: float = 1.0
+    scone_police: bool = False
+    advice_prefixes: list[str] = Field(default_factory=list)
     tags: dict[str, str]
     load: LinkLoad | None = None
     rate: LinkRate | None = None

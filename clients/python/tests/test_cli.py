@@ -108,6 +108,16 @@ def test_network(gateway: Running) -> None:
     assert "1234.5 us" in chart("measurement", "list").stdout
 
 
+def test_what_a_link_advises(gateway: Running) -> None:
+    words = ("link", "set", "alpha:to-bravo", "--to", "bravo", "--capacity", "100M", "--scone", "--scone-police")
+    more = ("--quick-start", "--quick-start-threshold", "0.8", "--quick-start-share", "0.25")
+    prefixes = ("--advice-prefix", "10.4.0.0/16", "--advice-prefix", "2001:db8::/32")
+    stored = as_json(*words, *more, *prefixes)
+    assert (stored["scone_police"], stored["quick_start_threshold"], stored["quick_start_share"]) == (True, 0.8, 0.25)
+    assert stored["advice_prefixes"] == ["10.4.0.0/16", "2001:db8::/32"]
+    assert as_json(*words, "--advice-prefix", "all")["advice_prefixes"] == []
+
+
 def test_what_a_nodes_policy_does_not_say_follows_the_default(gateway: Running) -> None:
     as_json("policy", "set", "--enforcement", "observe", "--link-controller", "rcp", "--max-guaranteed", "50M")
     own = as_json("policy", "set", "alpha", "--max-guaranteed", "40M")[0]

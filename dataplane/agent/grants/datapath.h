@@ -66,6 +66,7 @@ struct datapath_link_counters {
     uint64_t scone_packets;
     uint64_t scone_lowered;
     /* Quick-Start requests while the link answered them; those that were lowered, and those that were refused. */
+    uint64_t scone_policed;
     uint64_t quick_start_requests;
     uint64_t quick_start_lowered;
     uint64_t quick_start_refused;
@@ -80,9 +81,17 @@ struct datapath_advice {
     /* What new ones may begin with together. */
     uint64_t spare_bps;
     int64_t spare_until_us;
+    /* And the most that one of them may. */
+    uint64_t begin_bps;
     bool scone;
+    bool scone_police;
     bool quick_start;
+    /* Only flows from or to the prefixes of datapath_advise_prefixes are served. */
+    bool prefixes;
 };
+
+/* Prefixes of one link. */
+#define DATAPATH_ADVICE_PREFIXES_MAX 32
 
 /* A TCP flow of this node's processes: one that a grant matches or whose rate was agreed in band, or a plain one that
  * has sent CHART_PLAIN_FLOW_BYTES. */
@@ -168,6 +177,10 @@ int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct d
  * lasts, else none. Advice ends with datapath_no_advice and when the link is detached. -ENOENT: no classifier is there.
  */
 int datapath_advise(struct datapath *datapath, uint32_t ifindex, const struct datapath_advice *advice, int64_t now_us);
+/* Whom a link's advice is for, in place of those of before. 0 or a negative errno (-EINVAL: more bits than the family
+ * has). */
+int datapath_advise_prefixes(struct datapath *datapath, uint32_t ifindex, const struct decide_prefix *prefixes,
+                             size_t n_prefixes);
 void datapath_no_advice(struct datapath *datapath, uint32_t ifindex);
 
 /* Octets in front of the IP header: Ethernet has them, TUN and other bare IP devices do not. */

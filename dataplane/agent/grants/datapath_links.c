@@ -13,11 +13,10 @@
 
 #include "core/log.h"
 #include "grants/datapath_state.h"
-#include "lib/advice/advice.h"
 
 #define ETHERNET_HEADER_BYTES 14
 
-static struct datapath_link *find_link(struct datapath *datapath, uint32_t ifindex) {
+struct datapath_link *datapath_find_link(struct datapath *datapath, uint32_t ifindex) {
     for (size_t i = 0; i < datapath->n_links; i++)
         if (datapath->links[i].ifindex == ifindex)
             return &datapath->links[i];
@@ -39,7 +38,7 @@ uint32_t datapath_link_header_bytes(uint32_t ifindex) {
 
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
     struct chart_link counters = {.link_header_bytes = datapath_link_header_bytes(ifindex)};
-    if (find_link(datapath, ifindex))
+    if (datapath_find_link(datapath, ifindex))
         return 0;
     if (datapath->n_links == CHART_LINKS_MAX)
         return -ENOSPC;
@@ -62,7 +61,7 @@ int datapath_attach_link(struct datapath *datapath, uint32_t ifindex) {
 }
 
 int datapath_detach_link(struct datapath *datapath, uint32_t ifindex) {
-    struct datapath_link *link = find_link(datapath, ifindex);
+    struct datapath_link *link = datapath_find_link(datapath, ifindex);
     if (!link)
         return -ENOENT;
     datapath_no_advice(datapath, ifindex);
@@ -78,7 +77,7 @@ void datapath_detach_links(struct datapath *datapath) {
         datapath_detach_link(datapath, datapath->links[0].ifindex);
 }
 
-static uint64_t monotonic_ns(void) {
+uint64_t datapath_monotonic_ns(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -86,42 +85,7 @@ static uint64_t monotonic_ns(void) {
 }
 
 static uint64_t epoch_now(void) {
-    return monotonic_ns() / CHART_EPOCH_NS;
-}
-
-/* A time of the wall clock by CLOCK_MONOTONIC; 0: it is over. */
-static uint64_t expires_ns(int64_t until_us, int64_t now_us) {
-    return until_us > now_us ? monotonic_ns() + (uint64_t)(until_us - now_us) * 1000 : 0;
-}
-
-int datapath_advise(struct datapath *datapath, uint32_t ifindex, const struct datapath_advice *advice, int64_t now_us) {
-    struct datapath_link *link = find_link(datapath, ifindex);
-    struct chart_link_advice kernel = {
-        .fair_bps = advice->fair_bps,
-        .fair_expires_ns = expires_ns(advice->fair_until_us, now_us),
-        .spare_bps = advice->spare_bps,
-        .spare_expires_ns = expires_ns(advice->spare_until_us, now_us),
-        .scone = advice->scone,
-        .quick_start = advice->quick_start,
-    };
-
-    if (!link)
-        return -ENOENT;
-    if (bpf_map_update_elem(bpf_map__fd(datapath->classify->maps.link_advice), &ifindex, &kernel, BPF_ANY))
-        return -errno;
-    datapath->classify->bss->advising_links += !link->advises;
-    link->advises = true;
-    return 0;
-}
-
-void datapath_no_advice(struct datapath *datapath, uint32_t ifindex) {
-    struct datapath_link *link = find_link(datapath, ifindex);
-
-    if (!link || !link->advises)
-        return;
-    bpf_map_delete_elem(bpf_map__fd(datapath->classify->maps.link_advice), &ifindex);
-    datapath->classify->bss->advising_links--;
-    link->advises = false;
+    return datapath_monotonic_ns() / CHART_EPOCH_NS;
 }
 
 static uint32_t active_before(const uint64_t *slots, uint64_t epoch) {
@@ -159,7 +123,7 @@ uint64_t datapath_grant_bytes(const struct datapath *datapath, const char *reque
 
 int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct datapath_link_counters *ret) {
     struct chart_link link;
-    if (!find_link(datapath, ifindex))
+    if (!datapath_find_link(datapath, ifindex))
         return -ENOENT;
     if (bpf_map_lookup_elem(bpf_map__fd(datapath->classify->maps.links), &ifindex, &link))
         return -errno;
@@ -173,6 +137,7 @@ int datapath_link_counters(struct datapath *datapath, uint32_t ifindex, struct d
         .legacy_flows = active_before((const uint64_t *)link.legacy_flows, epoch),
         .scone_packets = link.scone_packets,
         .scone_lowered = link.scone_lowered,
+        .scone_policed = link.scone_policed,
         .quick_start_requests = link.quick_start_requests,
         .quick_start_lowered = link.quick_start_lowered,
         .quick_start_refused = link.quick_start_refused,

@@ -26,8 +26,9 @@ struct datapath_link {
     struct kernel_tc classifier;
     /* While connections of the node ask by Quick-Start. */
     struct kernel_tc arrivals;
-    /* Its packets get advice. */
+    /* Its packets get advice; flows that exceed it are policed. */
     bool advises;
+    bool polices;
 };
 
 struct datapath {
@@ -56,6 +57,8 @@ struct datapath {
 
 struct datapath_entry *datapath_find(const struct datapath *datapath, const char *request_id);
 struct datapath_entry *datapath_find_number(const struct datapath *datapath, uint64_t number);
+struct datapath_link *datapath_find_link(struct datapath *datapath, uint32_t ifindex);
+uint64_t datapath_monotonic_ns(void);
 int datapath_write_config(struct datapath *datapath);
 /* Attach to a link what looks for Quick-Start in arriving packets, or detach it, as the configuration has it. */
 void datapath_watch_arrivals(struct datapath *datapath, struct datapath_link *link);

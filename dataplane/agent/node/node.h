@@ -60,10 +60,20 @@ struct node_link {
      * none. */
     bool scone;
     uint64_t advised_bps;
+    /* Who sends more than that loses it. */
+    bool scone_police;
     /* The registry says that Quick-Start requests are answered here; what new flows may begin with together, bits per
      * second, which follows from the loads of late. */
     bool quick_start;
     uint64_t spare_bps;
+    /* Up to which part of the capacity, and how much of what is spare one request gets at most: permille. */
+    uint32_t quick_start_threshold_permille;
+    uint32_t quick_start_share_permille;
+    /* Whom advice is for; `prefixes_limit` without one that can be read: nobody. */
+    struct decide_prefix advice_prefixes[DATAPATH_ADVICE_PREFIXES_MAX];
+    size_t n_advice_prefixes;
+    bool prefixes_limit;
+    bool prefixes_written;
     struct load_peaks peaks;
     int64_t sampled_us;
     char fault[NODE_REASON_LEN];
@@ -85,6 +95,7 @@ struct node_link {
     uint64_t total_dropped_packets;
     uint64_t total_scone_packets;
     uint64_t total_scone_lowered;
+    uint64_t total_scone_policed;
     uint64_t total_quick_start_requests;
     uint64_t total_quick_start_lowered;
     uint64_t total_quick_start_refused;

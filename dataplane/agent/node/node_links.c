@@ -70,6 +70,7 @@ static void release_interface(struct node *node, struct node_link *link) {
     if (link->classified)
         datapath_detach_link(node->datapath, link->interface.ifindex);
     link->classified = false;
+    link->prefixes_written = false;
     link->have_before = false;
 }
 
@@ -89,6 +90,33 @@ void node_links_close(struct node *node) {
     for (int i = 0; i < AGENT_LINKS_MAX; i++)
         if (node->links[i].used)
             release_interface(node, &node->links[i]);
+}
+
+static uint32_t permille(double stated, uint32_t otherwise) {
+    return stated > 0 && stated <= 1 ? (uint32_t)(stated * 1000 + 0.5) : otherwise;
+}
+
+/* Whom advice of a link is for: what cannot be read serves nobody. */
+static void state_advice(struct node_link *link, const struct messages_link *stated) {
+    link->scone = stated->scone;
+    link->scone_police = stated->scone_police;
+    link->quick_start = stated->quick_start;
+    link->quick_start_threshold_permille = permille(stated->quick_start_threshold, CHART_QS_THRESHOLD_PERMILLE);
+    link->quick_start_share_permille = permille(stated->quick_start_share, 1000);
+    link->prefixes_limit = stated->n_advice_prefixes;
+    link->prefixes_written = false;
+    link->n_advice_prefixes = 0;
+    for (size_t i = 0; i < stated->n_advice_prefixes; i++) {
+        struct decide_prefix *prefix = &link->advice_prefixes[link->n_advice_prefixes];
+
+        if (link->n_advice_prefixes == DATAPATH_ADVICE_PREFIXES_MAX)
+            log_warning("link %s: advice is for %d prefixes at most, %s is left out", link->id,
+                        DATAPATH_ADVICE_PREFIXES_MAX, stated->advice_prefixes[i]);
+        else if (decide_parse_prefix(stated->advice_prefixes[i], prefix) == 0 && prefix->family)
+            link->n_advice_prefixes++;
+        else
+            log_warning("link %s: %s is no prefix, it gets no advice", link->id, stated->advice_prefixes[i]);
+    }
 }
 
 void node_links_stated(const struct messages_link *stated, void *context) {
@@ -118,8 +146,7 @@ void node_links_stated(const struct messages_link *stated, void *context) {
         strcpy(link->interface_name, stated->interface);
     }
     link->stated_capacity_bps = stated->capacity_bps;
-    link->scone = stated->scone;
-    link->quick_start = stated->quick_start;
+    state_advice(link, stated);
     link->counted = false;
 }
 
@@ -300,18 +327,31 @@ static void follow_lease(const struct node *node, struct node_link *link, int64_
 /* Flows that have no grant are advised the rate that the link's controller gives every user; those that ask for a rate
  * to begin with share what the busiest moment of late left. */
 static void follow_advice(struct node *node, struct node_link *link, int64_t now_us) {
-    struct datapath_advice advice = {.scone = link->scone, .quick_start = link->quick_start};
+    struct datapath_advice advice = {.scone = link->scone,
+                                     .scone_police = link->scone_police,
+                                     .quick_start = link->quick_start,
+                                     .prefixes = link->prefixes_limit};
     uint64_t peak_bps;
+    int error = 0;
 
     link->advised_bps = link->spare_bps = 0;
     if ((!link->scone && !link->quick_start) || !link->classified ||
         datapath_mode(node->datapath) != DECIDE_MODE_ENFORCE) {
         datapath_no_advice(node->datapath, link->interface.ifindex);
+        link->prefixes_written = false;
         return;
     }
+    if (!link->prefixes_written)
+        error = datapath_advise_prefixes(node->datapath, link->interface.ifindex, link->advice_prefixes,
+                                         link->n_advice_prefixes);
+    if (error)
+        log_warning("link %s: not all prefixes get advice: %s", link->id, strerror(-error));
+    link->prefixes_written = true;
     decide_in_band_rate(node->decide, link->id, now_us, &advice.fair_bps, &advice.fair_until_us);
     if (link->quick_start && load_peak(&link->peaks, &peak_bps) == 0) {
-        advice.spare_bps = chart_qs_spare_bps(node_link_capacity_bps(link), peak_bps);
+        advice.spare_bps =
+            chart_qs_spare_bps(node_link_capacity_bps(link), link->quick_start_threshold_permille, peak_bps);
+        advice.begin_bps = advice.spare_bps / 1000 * link->quick_start_share_permille;
         advice.spare_until_us = now_us + SPARE_LASTS_US;
     }
     if (datapath_advise(node->datapath, link->interface.ifindex, &advice, now_us) < 0)
@@ -327,6 +367,7 @@ static void count_advice(struct node_link *link, const struct load_sample *befor
         return;
     link->total_scone_packets += is->scone_packets - was->scone_packets;
     link->total_scone_lowered += is->scone_lowered - was->scone_lowered;
+    link->total_scone_policed += is->scone_policed - was->scone_policed;
     link->total_quick_start_requests += is->quick_start_requests - was->quick_start_requests;
     link->total_quick_start_lowered += is->quick_start_lowered - was->quick_start_lowered;
     link->total_quick_start_refused += is->quick_start_refused - was->quick_start_refused;

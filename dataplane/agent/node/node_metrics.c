@@ -72,6 +72,10 @@ static uint64_t requests(const struct node_link *link) {
     return link->total_quick_start_requests;
 }
 
+static uint64_t scone_policed(const struct node_link *link) {
+    return link->total_scone_policed;
+}
+
 static uint64_t requests_lowered(const struct node_link *link) {
     return link->total_quick_start_lowered;
 }
@@ -91,6 +95,8 @@ static const struct link_metric link_metrics[] = {
      advised},
     {"chart_agent_link_scone_packets_total", "counter", "SCONE packets on a link that gives advice", scone},
     {"chart_agent_link_scone_lowered_packets_total", "counter", "SCONE packets that were lowered", lowered},
+    {"chart_agent_link_scone_policed_packets_total", "counter", "Packets above the SCONE advice of their flow, dropped",
+     scone_policed},
     {"chart_agent_link_quick_start_spare_bps", "gauge",
      "Rate that new flows may begin with together by Quick-Start; 0: none", spare},
     {"chart_agent_link_quick_start_requests_total", "counter", "Quick-Start requests on a link that answers them",
@@ -268,6 +274,8 @@ static cJSON *link_status(const struct node *node, const struct node_link *link)
         cJSON_AddNumberToObject(object, "advised_bps", (double)link->advised_bps);
         cJSON_AddNumberToObject(object, "scone_packets", (double)link->total_scone_packets);
         cJSON_AddNumberToObject(object, "scone_lowered_packets", (double)link->total_scone_lowered);
+        cJSON_AddBoolToObject(object, "scone_police", link->scone_police);
+        cJSON_AddNumberToObject(object, "scone_policed_packets", (double)link->total_scone_policed);
     }
     cJSON_AddBoolToObject(object, "quick_start", link->quick_start);
     if (link->quick_start) {

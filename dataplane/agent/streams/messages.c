@@ -298,6 +298,11 @@ static int take_topology(const struct messages_intake *intake, const struct stre
         link.capacity_bps = message->link->capacity_bps;
         link.scone = message->link->scone;
         link.quick_start = message->link->quick_start;
+        link.quick_start_threshold = message->link->quick_start_threshold;
+        link.quick_start_share = message->link->quick_start_share;
+        link.scone_police = message->link->scone_police;
+        link.advice_prefixes = (const char *const *)message->link->advice_prefixes;
+        link.n_advice_prefixes = message->link->n_advice_prefixes;
         intake->link(&link, intake->context);
     }
     chart__v1__topology_entity__free_unpacked(message, NULL);

@@ -22,6 +22,13 @@ struct messages_link {
     bool scone;
     /* Quick-Start requests are answered there. */
     bool quick_start;
+    /* Of it, 0 to 1; 0: the default. */
+    double quick_start_threshold;
+    double quick_start_share;
+    bool scone_police;
+    /* Whom advice is for, CIDR notation; none: all. */
+    const char *const *advice_prefixes;
+    size_t n_advice_prefixes;
 };
 
 /* What a policy says besides the mode; texts are empty when it does not say them, or was removed. */

@@ -58,6 +58,9 @@ struct seen {
     uint64_t link_capacity_bps;
     bool link_scone;
     bool link_quick_start;
+    double link_quick_start_threshold, link_quick_start_share;
+    bool link_scone_police;
+    char link_advice_prefix[32];
     bool says_quick_start;
     uint64_t quick_start_bps;
     int last_take;
@@ -70,6 +73,11 @@ static void on_link(const struct messages_link *link, void *context) {
     seen->link_capacity_bps = link->capacity_bps;
     seen->link_scone = link->scone;
     seen->link_quick_start = link->quick_start;
+    seen->link_quick_start_threshold = link->quick_start_threshold;
+    seen->link_quick_start_share = link->quick_start_share;
+    seen->link_scone_police = link->scone_police;
+    snprintf(seen->link_advice_prefix, sizeof(seen->link_advice_prefix), "%s",
+             link->n_advice_prefixes == 1 ? link->advice_prefixes[0] : "");
 }
 
 static void on_policy(const struct messages_policy *policy, void *context) {
@@ -393,11 +401,17 @@ static void topology_of_this_node_only(void **state) {
     struct seen *seen = &((struct world *)*state)->seen;
     Chart__V1__TopologyEntity entity = CHART__V1__TOPOLOGY_ENTITY__INIT;
     Chart__V1__Link link = CHART__V1__LINK__INIT;
+    char prefix[] = "10.4.0.0/16", *prefixes[] = {prefix};
 
     link.interface = "to-bravo";
     link.capacity_bps = 7;
     link.scone = true;
     link.quick_start = true;
+    link.quick_start_threshold = 0.75;
+    link.quick_start_share = 0.5;
+    link.scone_police = true;
+    link.advice_prefixes = prefixes;
+    link.n_advice_prefixes = 1;
     entity.entity_case = CHART__V1__TOPOLOGY_ENTITY__ENTITY_LINK;
     entity.link = &link;
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "bravo:to-bravo", &entity.base), 0);
@@ -408,6 +422,10 @@ static void topology_of_this_node_only(void **state) {
     assert_string_equal(seen->link_interface, "to-bravo");
     assert_int_equal(seen->link_capacity_bps, 7);
     assert_true(seen->link_scone);
+    assert_true(seen->link_scone_police);
+    assert_true(seen->link_quick_start_threshold == 0.75);
+    assert_true(seen->link_quick_start_share == 0.5);
+    assert_string_equal(seen->link_advice_prefix, "10.4.0.0/16");
     assert_true(seen->link_quick_start);
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "alpha:to-bravo", NULL), 1);
     assert_string_equal(seen->link_interface, "");

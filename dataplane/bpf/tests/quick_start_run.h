@@ -28,6 +28,7 @@ static void advise(uint64_t fair_bps, uint64_t spare_bps, int64_t lease_ms) {
                                        .fair_bps = fair_bps,
                                        .fair_expires_ns = in_ms(60000),
                                        .spare_bps = spare_bps,
+                                       .begin_bps = spare_bps,
                                        .spare_expires_ns = in_ms(lease_ms)};
     uint32_t ifindex = LOOPBACK;
     put(skeleton->maps.link_advice, &ifindex, &advice);

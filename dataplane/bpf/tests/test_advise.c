@@ -284,12 +284,76 @@ static void few_packets_of_a_flow(void **state) {
     assert_unchanged(&packet);
 }
 
+/* Packets of a flow that pass one after the other, up to so many. */
+static uint32_t passing(const struct packet *packet, uint32_t most) {
+    struct __sk_buff context = {.ifindex = LOOPBACK};
+    uint8_t out[FRAME_MAX];
+    for (uint32_t passed = 0; passed < most; passed++) {
+        LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = packet->frame, .data_size_in = packet->size, .data_out = out,
+                    .data_size_out = sizeof(out), .ctx_in = &context, .ctx_size_in = sizeof(context), .repeat = 1);
+        assert_int_equal(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.classify), &options), 0);
+        if (options.retval == 2)
+            return passed;
+    }
+    return most;
+}
+
+/* What 100 kb/s are in a monitoring period passes at once, in any order, and little more. */
+static void who_exceeds_its_advice_is_policed(void **state) {
+    struct packet packet = ipv4(443, CHART_SCONE_UNKNOWN, 0), other = ipv4(443, CHART_SCONE_UNKNOWN, 0), data = packet;
+    struct chart_link_advice advice = {
+        .scone = 1, .scone_police = 1, .fair_bps = MBPS / 10, .fair_expires_ns = in_ms(60000)};
+    uint32_t ifindex = LOOPBACK, most = (uint32_t)(MBPS / 10 / 8 * 67 / (packet.size - packet.ip));
+    (void)state;
+    set_up();
+    put(skeleton->maps.link_advice, &ifindex, &advice);
+    skeleton->bss->policing_links = 1;
+    *(data.frame + data.udp + 8) = 0x41;
+    seal(&data);
+    /* Nobody told it anything yet. */
+    assert_int_equal(passing(&data, 2 * most), 2 * most);
+    assert_lowered(&packet, 0);
+    assert_in_range(passing(&data, 2 * most), most - 2, most + most / 10);
+    assert_true(counters().scone_policed >= 1);
+    assert_lowered(&other, 0);
+    skeleton->bss->policing_links = 0;
+    assert_int_equal(passing(&data, 100), 100);
+    skeleton->bss->policing_links = 1;
+    advice.scone_police = 0;
+    put(skeleton->maps.link_advice, &ifindex, &advice);
+    assert_int_equal(passing(&data, 100), 100);
+    skeleton->bss->policing_links = 0;
+}
+
+/* Flows from or to the link's prefixes, when it has any. */
+static void only_its_prefixes_are_served(void **state) {
+    struct packet packet = ipv4(443, CHART_SCONE_UNKNOWN, 0), six = ipv6(443, CHART_SCONE_UNKNOWN);
+    struct chart_link_advice advice = {
+        .scone = 1, .prefixes = 1, .fair_bps = 10 * MBPS, .fair_expires_ns = in_ms(60000)};
+    struct chart_advice_prefix prefix = {.bits = 32 + 64, .ifindex = LOOPBACK};
+    uint32_t ifindex = LOOPBACK;
+    uint8_t known = 1;
+    (void)state;
+    set_up();
+    put(skeleton->maps.link_advice, &ifindex, &advice);
+    inet_pton(AF_INET6, "2001:db8::", prefix.address);
+    put(skeleton->maps.advice_prefixes, &prefix, &known);
+    assert_unchanged(&packet);
+    assert_lowered(&six, 40);
+    bpf_map_delete_elem(bpf_map__fd(skeleton->maps.advice_prefixes), &prefix);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lowered_to_the_fair_rate), cmocka_unit_test(never_raised),
-        cmocka_unit_test(rate_of_a_grant),          cmocka_unit_test(checksums_at_their_ends),
-        cmocka_unit_test(no_advice_no_change),      cmocka_unit_test(other_packets_are_left_alone),
+        cmocka_unit_test(lowered_to_the_fair_rate),
+        cmocka_unit_test(never_raised),
+        cmocka_unit_test(rate_of_a_grant),
+        cmocka_unit_test(checksums_at_their_ends),
+        cmocka_unit_test(no_advice_no_change),
+        cmocka_unit_test(other_packets_are_left_alone),
         cmocka_unit_test(few_packets_of_a_flow),
+        cmocka_unit_test(who_exceeds_its_advice_is_policed),
+        cmocka_unit_test(only_its_prefixes_are_served),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -87,6 +87,50 @@ static void no_more_than_is_spare(void **state) {
     assert_true(counters().quick_start_refused > 90);
 }
 
+/* One that asks gets no more than its share of what is spare. */
+static void no_more_than_its_share(void **state) {
+    struct chart_link_advice advice = {.quick_start = 1,
+                                       .fair_bps = 50 * MBPS,
+                                       .fair_expires_ns = in_ms(60000),
+                                       .spare_bps = 90 * MBPS,
+                                       .spare_expires_ns = in_ms(60000),
+                                       .begin_bps = 9 * MBPS};
+    struct packet packet = ipv4(11, 0, 8);
+    uint32_t ifindex = LOOPBACK;
+    (void)state;
+    set_up();
+    put(skeleton->maps.link_advice, &ifindex, &advice);
+    assert_answered(&packet, 7);
+}
+
+static void only_its_prefixes_are_served(void **state) {
+    struct chart_link_advice advice = {.quick_start = 1,
+                                       .fair_bps = 50 * MBPS,
+                                       .fair_expires_ns = in_ms(60000),
+                                       .spare_bps = 90 * MBPS,
+                                       .spare_expires_ns = in_ms(60000),
+                                       .begin_bps = 90 * MBPS,
+                                       .prefixes = 1};
+    struct chart_advice_prefix prefix = {.bits = 32 + 96 + 24, .ifindex = LOOPBACK, .address = {0, 0, htonl(0xffff)}};
+    struct packet packet = ipv4(9, 0, 8), six = ipv6(9);
+    uint32_t ifindex = LOOPBACK;
+    uint8_t known = 1;
+    (void)state;
+    set_up();
+    put(skeleton->maps.link_advice, &ifindex, &advice);
+    assert_unchanged(&packet);
+    inet_pton(AF_INET, "192.0.2.0", &prefix.address[3]);
+    put(skeleton->maps.advice_prefixes, &prefix, &known);
+    assert_answered(&packet, 9);
+    assert_unchanged(&six);
+    bpf_map_delete_elem(bpf_map__fd(skeleton->maps.advice_prefixes), &prefix);
+    /* Of another link. */
+    prefix.ifindex = LOOPBACK + 1;
+    put(skeleton->maps.advice_prefixes, &prefix, &known);
+    assert_unchanged(&packet);
+    bpf_map_delete_elem(bpf_map__fd(skeleton->maps.advice_prefixes), &prefix);
+}
+
 static void refused(void **state) {
     struct packet packet = ipv4(9, 0, 8), six = ipv6(9);
     (void)state;
@@ -168,10 +212,16 @@ static void any_octets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(approved_as_asked), cmocka_unit_test(its_own_host_decrements_nothing),
-        cmocka_unit_test(lowered),           cmocka_unit_test(no_more_than_is_spare),
-        cmocka_unit_test(refused),           cmocka_unit_test(no_answers_no_change),
-        cmocka_unit_test(any_octets),        cmocka_unit_test(other_packets_are_left_alone),
+        cmocka_unit_test(approved_as_asked),
+        cmocka_unit_test(its_own_host_decrements_nothing),
+        cmocka_unit_test(lowered),
+        cmocka_unit_test(no_more_than_is_spare),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(no_answers_no_change),
+        cmocka_unit_test(no_more_than_its_share),
+        cmocka_unit_test(only_its_prefixes_are_served),
+        cmocka_unit_test(any_octets),
+        cmocka_unit_test(other_packets_are_left_alone),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

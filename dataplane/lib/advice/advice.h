@@ -17,6 +17,12 @@ struct chart_link_advice {
     __u64 spare_expires_ns;
     __u32 scone;
     __u32 quick_start;
+    /* The most that one flow may begin with. */
+    __u64 begin_bps;
+    /* 1: flows that send more than their advice over a monitoring period of SCONE lose what is above it. */
+    __u32 scone_police;
+    /* 1: only flows from or to the link's prefixes are served. */
+    __u32 prefixes;
 };
 
 /* The rate to advise, bits per second with IP headers: that of the flow's grant in force, else the fair rate of the

@@ -18,8 +18,8 @@
 #define CHART_QS_REPORT 8u      /* function of a Report of Approved Rate, which no router changes */
 #define CHART_QS_RATE_MAX 15u
 #define CHART_QS_UNIT_BPS 40000ull
-/* A link is underutilized below this part of its capacity: percent (appendix D, qs_thresh). */
-#define CHART_QS_THRESHOLD_PERCENT 90u
+/* A link is underutilized below this part of its capacity where nobody says another (appendix D, qs_thresh). */
+#define CHART_QS_THRESHOLD_PERMILLE 900u
 /* What was approved counts for two of these, "recent_qs_approvals". */
 #define CHART_QS_INTERVAL_NS 150000000ull
 
@@ -111,9 +111,10 @@ CHART_ADVICE_INLINE __u32 chart_qs_take(struct chart_qs_approvals *approvals, __
     return rate;
 }
 
-/* The spare rate of a link, bits per second: what of the threshold its busiest moment lately left. */
-CHART_ADVICE_INLINE __u64 chart_qs_spare_bps(__u64 capacity_bps, __u64 peak_bps) {
-    __u64 threshold_bps = capacity_bps / 100 * CHART_QS_THRESHOLD_PERCENT;
+/* The spare rate of a link, bits per second: what of the threshold (permille of the capacity) its busiest moment lately
+ * left. */
+CHART_ADVICE_INLINE __u64 chart_qs_spare_bps(__u64 capacity_bps, __u32 threshold_permille, __u64 peak_bps) {
+    __u64 threshold_bps = capacity_bps / 1000 * threshold_permille;
 
     return threshold_bps > peak_bps ? threshold_bps - peak_bps : 0;
 }

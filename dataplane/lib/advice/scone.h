@@ -48,7 +48,12 @@ struct chart_scone_flow {
     __u32 updates;    /* datagrams of this period that were changed with the same advice as before */
     __u8 signal;      /* written last */
     __u8 known;       /* 0: nothing was written yet */
-    __u16 unused;
+    /* Of the monitoring period that began at monitored_ns and the one before it: the highest signal that was the flow's
+     * advice, plus one; 0: none. */
+    __u8 highest_plus_one;
+    __u8 before_plus_one;
+    __u64 monitored_ns;
+    __u64 debt_ns; /* when what the flow sent is paid off at the rate it may have, CLOCK_MONOTONIC */
 };
 
 /* Whether UDP's data, of which CHART_SCONE_OCTETS are there, begins with a SCONE packet. */
@@ -74,6 +79,31 @@ CHART_ADVICE_INLINE __u32 chart_scone_encode(__u64 rate_bps) {
         if (chart_scone_rates[(signal + step) & 127] <= rate_bps)
             signal += step;
     return signal < CHART_SCONE_HIGHEST ? signal : CHART_SCONE_HIGHEST;
+}
+
+/* Advice that a flow has now, whether a datagram says it or not ("Monitoring Flows": the highest of two periods). */
+CHART_ADVICE_INLINE void chart_scone_note(struct chart_scone_flow *flow, __u32 signal, __u64 now_ns) {
+    __u64 passed_ns = now_ns - flow->monitored_ns;
+
+    if (!flow->highest_plus_one || passed_ns >= CHART_SCONE_PERIOD_NS) {
+        flow->before_plus_one = passed_ns < 2 * CHART_SCONE_PERIOD_NS ? flow->highest_plus_one : 0;
+        flow->highest_plus_one = 0;
+        flow->monitored_ns = now_ns;
+    }
+    if (flow->highest_plus_one <= signal)
+        flow->highest_plus_one = (__u8)(signal + 1);
+}
+
+/* What a flow may send over a monitoring period, bits per second: the highest advice of this period and the one before;
+ * 0: it had none. */
+CHART_ADVICE_INLINE __u64 chart_scone_limit_bps(const struct chart_scone_flow *flow, __u64 now_ns) {
+    __u64 passed_ns = now_ns - flow->monitored_ns;
+    __u32 highest = flow->highest_plus_one, before = passed_ns < CHART_SCONE_PERIOD_NS ? flow->before_plus_one : 0;
+
+    if (passed_ns >= 2 * CHART_SCONE_PERIOD_NS)
+        return 0;
+    highest = before > highest ? before : highest;
+    return highest ? chart_scone_rates[(highest - 1) & 127] : 0;
 }
 
 /* Whether a datagram of a flow may be changed to a signal now, and note that it is: changed advice at once, else a few

@@ -151,6 +151,10 @@ def link_message(link_id: str, body: network.LinkBody) -> topology_pb2.Link:
         admission_share=body.admission_share,
         scone=body.scone,
         quick_start=body.quick_start,
+        quick_start_threshold=body.quick_start_threshold,
+        quick_start_share=body.quick_start_share,
+        scone_police=body.scone_police,
+        advice_prefixes=body.advice_prefixes,
         tags=body.tags,
     )
 
@@ -176,6 +180,10 @@ def link(
         admission_share=message.admission_share or 0.8,
         scone=message.scone,
         quick_start=message.quick_start,
+        quick_start_threshold=message.quick_start_threshold or 0.9,
+        quick_start_share=message.quick_start_share or 1.0,
+        scone_police=message.scone_police,
+        advice_prefixes=list(message.advice_prefixes),
         tags=dict(message.tags),
         load=load,
         rate=rate,

@@ -16,6 +16,8 @@ DEFAULT_POLICY_ID = "default"
 LINK_CONTROLLERS = ("nec", "rcp")
 MAX_CAPACITY_BPS = 10**13
 MAX_DELAY_US = 60 * 10**6
+# As an agent takes them.
+MAX_ADVICE_PREFIXES = 32
 MAX_TAGS = 64
 # As an agent takes them.
 MAX_EDGES = 64
@@ -131,6 +133,27 @@ def _store_edges(stored: topology_pb2.Node) -> None:
         edge.depth_ms = edge.depth_ms or DEFAULT_EDGE_DEPTH_MS
 
 
+def _check_advice(stated: topology_pb2.Link) -> None:
+    """What a link tells flows that nobody controls. Raises RefusalError, which names the field."""
+    shares = (
+        ("quick_start_threshold", stated.quick_start_threshold, "0.9"),
+        ("quick_start_share", stated.quick_start_share, "1"),
+    )
+    for field, share, default in shares:
+        if not 0 <= share <= 1:
+            raise invalid(field, f"must be between 0 (the default, {default}) and 1, is {share:g}")
+    if stated.scone_police and not stated.scone:
+        raise invalid("scone_police", "is for links that give advice: set scone as well")
+    if len(stated.advice_prefixes) > MAX_ADVICE_PREFIXES:
+        words = f"at most {MAX_ADVICE_PREFIXES} prefixes, are {len(stated.advice_prefixes)}"
+        raise invalid("advice_prefixes", words)
+    for prefix in stated.advice_prefixes:
+        try:
+            ipaddress.ip_network(prefix, strict=False)
+        except ValueError:
+            raise invalid("advice_prefixes", f"{prefix!r} is no prefix in CIDR notation, such as 10.4.0.0/16") from None
+
+
 def link(stated: topology_pb2.Link) -> topology_pb2.Link:
     """A link in its stored form: `from_node` and `interface` are those of the id.
 
@@ -159,6 +182,7 @@ def link(stated: topology_pb2.Link) -> topology_pb2.Link:
         raise invalid("delay_us", f"must be at most {MAX_DELAY_US} us, is {stated.delay_us}")
     if not 0 <= stated.admission_share <= 1:
         raise invalid("admission_share", f"must be between 0 (the default, 0.8) and 1, is {stated.admission_share:g}")
+    _check_advice(stated)
     _check_tags(stated.tags)
     stored = topology_pb2.Link()
     stored.CopyFrom(stated)

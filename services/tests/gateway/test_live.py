@@ -148,6 +148,9 @@ async def test_rest_shows_the_streams(place: World) -> None:
     body = {"map_position": {"x": 0.5, "y": 1}, "edges": [EDGE]}
     await place.client.put("/v1/nodes/alpha", json=body, headers=headers)
     stated = {"to_node": "delta", "capacity_bps": 1000, "scone": True, "quick_start": True}
+    advice = {"quick_start_threshold": 0.75, "quick_start_share": 0.5, "scone_police": True}
+    advice |= {"advice_prefixes": ["10.4.0.0/16", "2001:db8::/32"]}
+    stated |= advice
     await place.client.put("/v1/links/alpha:to-delta", json=stated, headers=headers)
     await place.broker.publish(
         "chart.node-state.v1",
@@ -166,6 +169,7 @@ async def test_rest_shows_the_streams(place: World) -> None:
     assert (link["from_node"], link["interface"], link["admission_share"]) == ("alpha", "to-delta", 0.8)
     assert link["scone"] is True
     assert link["quick_start"] is True
+    assert {name: link[name] for name in advice} == advice
     assert (link["load"], link["rate"], link["measured"]["rtt_us"]["value"]) == (None, None, 1234.5)
     measured = await place.client.get("/v1/measurements?source=alpha&metric=rtt_us", headers=headers)
     assert [item["value"] for item in measured.json()["items"]] == [1234.5]

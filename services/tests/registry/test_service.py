@@ -97,6 +97,13 @@ def test_a_link_takes_its_ends_from_its_id() -> None:
         ({"admission_share": 1.01}, "admission_share"),
         ({"admission_share": -0.1}, "admission_share"),
         ({"admission_share": float("nan")}, "admission_share"),
+        ({"quick_start_threshold": 1.01}, "quick_start_threshold"),
+        ({"quick_start_threshold": float("nan")}, "quick_start_threshold"),
+        ({"quick_start_share": -0.1}, "quick_start_share"),
+        ({"scone_police": True}, "scone_police"),
+        ({"advice_prefixes": ["10.4.0.0/33"]}, "advice_prefixes"),
+        ({"advice_prefixes": ["10.4.0.0/16", "all"]}, "advice_prefixes"),
+        ({"advice_prefixes": ["10.4.0.0/16"] * 33}, "advice_prefixes"),
     ],
 )
 def test_a_wrong_link_is_refused_by_field(fields: dict[str, object], at_fault: str) -> None:

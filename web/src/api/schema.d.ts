@@ -3108,6 +3108,26 @@ export interface components {
              * @description Quick-Start requests are answered by what the link has to spare.
              */
             quick_start: boolean;
+            /**
+             * Quick Start Threshold
+             * @description Share of the capacity up to which they are approved.
+             */
+            quick_start_threshold: number;
+            /**
+             * Quick Start Share
+             * @description Greatest share of what is spare that one of them gets.
+             */
+            quick_start_share: number;
+            /**
+             * Scone Police
+             * @description Flows lose what is above their SCONE advice.
+             */
+            scone_police: boolean;
+            /**
+             * Advice Prefixes
+             * @description Whom both are for; none: all.
+             */
+            advice_prefixes: string[];
             /** Tags */
             tags: {
                 [key: string]: string;
@@ -3159,6 +3179,32 @@ export interface components {
              * @default false
              */
             quick_start: boolean;
+            /**
+             * Quick Start Threshold
+             * @description Share of the capacity up to which Quick-Start requests are approved.
+             * @default 0.9
+             */
+            quick_start_threshold: number;
+            /**
+             * Quick Start Share
+             * @description Greatest share of what is spare that one Quick-Start request gets.
+             * @default 1
+             */
+            quick_start_share: number;
+            /**
+             * Scone Police
+             * @description Flows that send more than their SCONE advice over its period of 67 s lose what is above it.
+             * @default false
+             */
+            scone_police: boolean;
+            /**
+             * Advice Prefixes
+             * @description SCONE and Quick-Start are for flows from or to these alone, CIDR notation; none: for all.
+             * @example [
+             *       "10.4.0.0/16"
+             *     ]
+             */
+            advice_prefixes?: string[];
             /**
              * Tags
              * @description Free key-value pairs.

@@ -26,6 +26,10 @@ export function link(change: Partial<Link> = {}): Link {
     admission_share: 0.9,
     scone: false,
     quick_start: false,
+    quick_start_threshold: 0.9,
+    quick_start_share: 1,
+    scone_police: false,
+    advice_prefixes: [],
     tags: {},
     load: {
       sent_bps: 25_000_000,

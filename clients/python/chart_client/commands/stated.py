@@ -116,6 +116,20 @@ def set_link(
     quick_start: Annotated[
         bool | None, typer.Option("--quick-start/--no-quick-start", help="Answer Quick-Start requests (RFC 4782).")
     ] = None,
+    quick_start_threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of the capacity up to which they are approved.")
+    ] = None,
+    quick_start_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Greatest share of what is spare that one of them gets.")
+    ] = None,
+    scone_police: Annotated[
+        bool | None,
+        typer.Option("--scone-police/--no-scone-police", help="Drop what exceeds SCONE advice over its period."),
+    ] = None,
+    advice_prefix: Annotated[
+        list[str] | None,
+        typer.Option(help="Advise only flows from or to this prefix; may be repeated; 'all' ends it."),
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     token: TokenOption = "",
     as_json: JsonOption = False,
@@ -126,6 +140,10 @@ def set_link(
         "admission_share": admission_share,
         "scone": scone,
         "quick_start": quick_start,
+        "quick_start_threshold": quick_start_threshold,
+        "quick_start_share": quick_start_share,
+        "scone_police": scone_police,
+        "advice_prefixes": [] if advice_prefix == ["all"] else advice_prefix or None,
     }
     fields = {name: value for name, value in stated.items() if value is not None}
     with session(server, token, as_json=as_json) as client:

@@ -117,11 +117,11 @@ static void approvals_count(void **state) {
 
 static void a_busy_link_has_no_spare_rate(void **state) {
     (void)state;
-    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 0), 90 * MBPS);
-    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 60 * MBPS), 30 * MBPS);
-    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 90 * MBPS), 0);
-    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 200 * MBPS), 0);
-    assert_int_equal(chart_qs_spare_bps(0, 0), 0);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 900, 0), 90 * MBPS);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 900, 60 * MBPS), 30 * MBPS);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 900, 90 * MBPS), 0);
+    assert_int_equal(chart_qs_spare_bps(100 * MBPS, 900, 200 * MBPS), 0);
+    assert_int_equal(chart_qs_spare_bps(0, 900, 0), 0);
 }
 
 /* What comes back is believed when every router took part, none raised the rate and the nonce was not guessed. */

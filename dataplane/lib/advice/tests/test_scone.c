@@ -122,6 +122,28 @@ static void grant_before_fair_rate(void **state) {
     assert_int_equal(chart_advice_bps(&link, 0, 100), 0);
 }
 
+/* The highest advice of the present period and the one before it; after two without any there is no limit. */
+static void a_flow_may_send_the_highest_advice_of_two_periods(void **state) {
+    const uint64_t period = CHART_SCONE_PERIOD_NS, begin = 5 * SECOND_NS;
+    struct chart_scone_flow flow = {0};
+    (void)state;
+    assert_int_equal(chart_scone_limit_bps(&flow, begin), 0);
+    chart_scone_note(&flow, 40, begin);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin), 10 * 1000000);
+    chart_scone_note(&flow, 20, begin + SECOND_NS);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + SECOND_NS), 10 * 1000000);
+    chart_scone_note(&flow, 20, begin + period);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + 2 * period - 1), 10 * 1000000);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + 2 * period), 1000000);
+    chart_scone_note(&flow, 0, begin + 2 * period);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + 2 * period), 1000000);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + 3 * period), 100000);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + 4 * period), 0);
+    /* What was before a pause counts no more. */
+    chart_scone_note(&flow, 20, begin + 10 * period);
+    assert_int_equal(chart_scone_limit_bps(&flow, begin + 10 * period), 1000000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_of_the_draft),
@@ -132,6 +154,7 @@ int main(void) {
         cmocka_unit_test(few_datagrams_of_a_period),
         cmocka_unit_test(changed_advice_goes_at_once),
         cmocka_unit_test(grant_before_fair_rate),
+        cmocka_unit_test(a_flow_may_send_the_highest_advice_of_two_periods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ from chart.gateway.schemas.common import (
     Timestamp,
     Weight,
 )
-from chart.gateway.schemas.ends import ProxiedTraffic, TunnelEnd
+from chart.gateway.schemas.ends import Network, ProxiedTraffic, TunnelEnd
 
 EnforcementMode = Literal["off", "observe", "enforce"]
 LinkController = Literal["nec", "rcp"]
@@ -218,6 +218,30 @@ class LinkBody(Input):
         default=False,
         description="Quick-Start requests (RFC 4782) that leave by the link are answered by what it has to spare.",
     )
+    quick_start_threshold: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the capacity up to which Quick-Start requests are approved.",
+    )
+    quick_start_share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Greatest share of what is spare that one Quick-Start request gets.",
+    )
+    scone_police: bool = Field(
+        default=False,
+        description="Flows that send more than their SCONE advice over its period of 67 s lose what is above it.",
+    )
+    advice_prefixes: list[Network] = Field(
+        default_factory=list,
+        max_length=32,
+        description="SCONE and Quick-Start are for flows from or to these alone, CIDR notation; none: for all.",
+        examples=[["10.4.0.0/16"]],
+    )
     tags: Tags = Field(default_factory=dict)
 
 
@@ -275,6 +299,10 @@ class Link(Output):
     admission_share: float
     scone: bool = Field(description="QUIC connections are advised of their rate in SCONE packets.")
     quick_start: bool = Field(description="Quick-Start requests are answered by what the link has to spare.")
+    quick_start_threshold: float = Field(description="Share of the capacity up to which they are approved.")
+    quick_start_share: float = Field(description="Greatest share of what is spare that one of them gets.")
+    scone_police: bool = Field(description="Flows lose what is above their SCONE advice.")
+    advice_prefixes: list[str] = Field(description="Whom both are for; none: all.")
     tags: dict[str, str]
     load: LinkLoad | None = Field(description="null: no report within CHART_LOAD_STALE_S.")
     rate: LinkRate | None = Field(description="null: no valid lease.")
