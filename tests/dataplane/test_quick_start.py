@@ -60,8 +60,10 @@ def nodes(lab: Lab) -> Iterator[dict[str, Node]]:
         node.start("--quick-start", str(REQUEST_BPS), "--link", f"{name}:{other}=to-{other}:100000000")
     sink = lab.popen("bravo", ["/usr/bin/python3", "-c", SINK], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: f":{PORT}" in lab.exec("bravo", ["ss", "-Hltn"]).stdout, "bravo listens")
-    for node in running.values():
-        until(lambda node=node: node.status()["links"][0]["classifier"], "the classifier is attached")
+    until(
+        lambda: all(node.status()["links"][0]["classifier"] for node in running.values()),
+        "the classifiers are attached",
+    )
     yield running
     sink.kill()
     sink.wait()
@@ -95,6 +97,49 @@ def test_a_connection_begins_with_what_was_approved(lab: Lab, nodes: dict[str, N
     assert seen["controls"][-1] != "trinity"
     assert since(nodes["alpha"], before) == {"asked": 1, "approved": 1, "responded": 1}
     assert since(nodes["bravo"], there) == {"asked": 1, "approved": 1, "responded": 1}
+
+
+FIELDS = {
+    "ipv4": ("ip.opt.qs_func", "ip.opt.qs_rate", "ip.opt.qs_ttl", "ip.ttl"),
+    "ipv6": ("ipv6.opt.qs_func", "ipv6.opt.qs_rate", "ipv6.opt.qs_ttl", "ipv6.hlim"),
+}
+COMMON = ("tcp.flags.syn", "tcp.flags.ack", "tcp.options.qs.rate", "tcp.options.qs.ttl_diff", "tcp.window_size")
+RATE, REPORT = "11", "8"
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_wireshark_reads_what_goes_over_the_link(lab: Lab, nodes: dict[str, Node], tmp_path: Path, family: str) -> None:
+    """Both requests, both responses, the window behind the SYN-ACK and the report, with checksums that are right."""
+    address = IPV6["bravo"] if family == "ipv6" else lab.address("bravo")
+    capture = tmp_path / "packets.pcap"
+    watching = lab.popen("bravo", ["tcpdump", "-U", "-Z", "root", "-i", "to-alpha", "-w", str(capture), "ip or ip6"])
+    try:
+        until(lambda: capture.exists() and capture.stat().st_size > 0, "tcpdump watches")
+        sent(lab, "alpha", "connect", address, str(PORT), "1000")
+        until(lambda: len(dissected(capture, "tcp.stream")) >= 8, "the packets are captured")
+    finally:
+        watching.terminate()
+        watching.communicate()
+    rows = dissected(capture, *FIELDS[family], *COMMON)
+    of_option, of_tcp = [row[:4] for row in rows], [row[4:] for row in rows]
+    request, answer, window, report = of_option[:4]
+    assert request[:2] == answer[:2] == ["0", RATE]
+    assert [row[:2] for row in of_tcp[:4]] == [["1", "0"], ["1", "1"], ["0", "1"], ["0", "1"]]
+    assert of_tcp[1][2:4] == [RATE, str((int(request[3]) - int(request[2])) % 256)]
+    assert window == ["", "", "", answer[3]]
+    assert int(of_tcp[2][4]) > 65_535
+    assert of_tcp[3][2:4] == [RATE, str((int(answer[3]) - int(answer[2])) % 256)]
+    assert report[:2] == [REPORT, RATE]
+    bad = dissected(capture, "frame.number", display="tcp.checksum.bad or ip.checksum.bad or tcp.analysis.flags")
+    assert all(int(one[0]) > 3 for one in bad), bad
+
+
+def dissected(capture: Path, *fields: str, display: str = "tcp") -> list[list[str]]:
+    """Fields of the captured packets as tshark has them; of those that arrive with a checksum that is not computed."""
+    wanted = [word for field in fields for word in ("-e", field)]
+    command = ["tshark", "-r", str(capture), "-Y", display, "-T", "fields", *wanted]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return [line.split("\t") for line in told.removesuffix("\n").split("\n") if line]
 
 
 def test_a_listener_that_sends_begins_so_too(lab: Lab, nodes: dict[str, Node], tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 Four nodes in a line. QUIC-like flows go from the first node to the last; the two nodes between them give advice on the
 links that they forward by, the second of which is narrower. Some flows are granted a rate, are granted another one, and
-lose it; the others have the fair share of the narrower link all the time.
+lose it; the others have the fair share of the narrower link all the time. Then the links police: of two QUIC
+connections (aioquic) with a grant each one follows its advice, the other sends four times as much.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -26,7 +28,7 @@ from chart_lab.errors import LabError
 from chart_lab.experiments import installed
 from chart_lab.experiments.framework import Experiment, Outcome, Report, Settings
 from chart_lab.experiments.installed import Installation
-from chart_lab.experiments.scone_judge import Look, evaluate
+from chart_lab.experiments.scone_judge import Look, Told, evaluate, evaluate_policed
 from chart_lab.network import Lab
 from chart_lab.platform.laboratory import client, fetch, request_rate
 from chart_lab.scone_endpoint import Arrival
@@ -44,6 +46,12 @@ RATES_BPS = tuple(500_000 * (place + 1) for place in range(len(GRANTED)))
 STAGE_S = 8.0
 INTERVAL_S = 3.0
 LOOK_S = 0.05
+# Ports of who follows and who does not; four times the advice is used up after a third of its period of 67 s.
+FOLLOWS, IGNORES = 7201, 7202
+FACTOR = {FOLLOWS: 1, IGNORES: 4}
+POLICED_BPS = 2_000_000
+POLICED_S = 75.0
+QUIC = [sys.executable, "-m", "chart_lab.quic_endpoint"]
 ENDPOINT = [sys.executable, "-m", "chart_lab.scone_endpoint"]
 
 
@@ -146,15 +154,54 @@ def stages(lab: Lab, rest: httpx.Client, stage_s: float, report: Report) -> None
     time.sleep(stage_s)
 
 
-def measure(product: Installation, seed: int, stage_s: float, report: Report) -> tuple[list[Look], list[Arrival], Any]:
-    """Looks, arrivals, and what the advising nodes' agents counted."""
+def _told(receiver: subprocess.Popen[str], sender: subprocess.Popen[str]) -> Told:
+    """What the ends of a connection say when it is over. Raises LabError."""
+    assert sender.stdout is not None
+    assert receiver.stdout is not None
+    lines = sender.stdout.readline(), receiver.stdout.readline()
+    if not all(lines):
+        raise LabError("a QUIC endpoint ended before its connection")
+    return Told(**json.loads(lines[0]), **json.loads(lines[1]))
+
+
+def policed(lab: Lab, rest: httpx.Client) -> dict[int, Told]:
+    """What the QUIC connections saw, by port. Raises LabError when one does not begin."""
+    installed.change_links(rest, ADVISING, scone=True, scone_police=True)
+    own, peer = lab.address(SENDER), lab.address(RECEIVER)
+    made = [request_rate(rest, body(lab, port, POLICED_BPS))[0]["id"] for port in FACTOR]
+    processes: dict[int, list[subprocess.Popen[str]]] = {port: [] for port in FACTOR}
+    with ExitStack() as stack:
+        for port, factor in FACTOR.items():
+            for node, words in (
+                (RECEIVER, ["receive", peer, str(port)]),
+                (SENDER, ["send", own, peer, str(port), str(factor), f"{POLICED_S:g}"]),
+            ):
+                process = lab.popen(node, [*QUIC, *words], stdout=subprocess.PIPE)
+                stack.callback(end_process, process)
+                assert process.stdout is not None
+                stack.callback(process.stdout.close)
+                if "ready" not in process.stdout.readline():
+                    raise LabError(f"the QUIC endpoint of {node} does not begin")
+                processes[port].append(process)
+        told = {port: _told(*ends) for port, ends in processes.items()}
+    for identity in made:
+        rest.post(f"/v1/rate-requests/{identity}/release").raise_for_status()
+    return told
+
+
+def measure(
+    product: Installation, seed: int, stage_s: float, report: Report
+) -> tuple[list[Look], list[Arrival], dict[int, Told], Any]:
+    """Looks, arrivals, what connections on policing links saw, and what the advising nodes' agents counted."""
     with product.network(narrowed(topology.load("demo")), seed) as lab, client(product.settings) as rest:
         installed.change_links(rest, ADVISING, scone=True)
         path = lab.node_directory(RECEIVER) / "scone.jsonl"
         with endpoints(lab, path), looking(product) as looks:
             stages(lab, rest, stage_s, report)
+        report("links police by their advice", 0.85)
+        told = policed(lab, rest)
         agents = {link: installed.agent_status(lab, link.split(":")[0]).get("links") for link in ADVISING}
-        return looks, scone_endpoint.read(path), agents
+        return looks, scone_endpoint.read(path), told, agents
 
 
 def table(arrivals: Sequence[Arrival]) -> str:
@@ -170,13 +217,15 @@ def run(settings: Settings, report: Report) -> Outcome:
     """One network on the platform as it is installed. Raises LabError."""
     with installed.installation(report) as product:
         try:
-            looks, arrivals, agents = measure(product, settings.seed, settings.duration_s or STAGE_S, report)
+            looks, arrivals, told, agents = measure(product, settings.seed, settings.duration_s or STAGE_S, report)
         except installed.FAILURES as error:
             raise LabError(str(error)) from error
     if not any(one.signal not in (None, scone_endpoint.UNKNOWN) for one in arrivals):
         raise LabError(f"no advice arrived in {len(arrivals)} datagrams; links of the agents: {agents}")
     details = {"looks": [asdict(one) for one in looks], "arrivals": [asdict(one) for one in arrivals], "agents": agents}
-    return Outcome(evaluate(arrivals, looks), table(arrivals), details)
+    details["policed"] = {str(port): asdict(one) for port, one in told.items()}
+    figures = [*evaluate(arrivals, looks), *evaluate_policed(told[FOLLOWS], told[IGNORES])]
+    return Outcome(figures, table(arrivals), details)
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,8 @@ import pytest
 
 from chart_lab import experiments, scone_endpoint, topology
 from chart_lab.experiments import scone
-from chart_lab.experiments.scone_judge import Look, evaluate, signal_for
+from chart_lab.experiments.scone_judge import Look, Told, evaluate, evaluate_policed, signal_for
+from chart_lab.quic_endpoint import behind, in_front
 from chart_lab.scone_endpoint import UNKNOWN, Arrival, advised_bps, arrival, checksum_fits, datagram, signal_in
 
 PORT = 7001
@@ -98,6 +99,19 @@ def test_after_a_change_the_first_packet_past_two_seconds_counts() -> None:
         assert values([told(5, 40), told(13, signal)], looks)["stale_advice"] == 1
 
 
+def test_advice_between_two_looks_at_a_changing_rate_is_not_judged() -> None:
+    """It may have been any rate between them, but no more than the highest."""
+    looks = steady(1e7, 0, 5) + steady(5e6, 6, 10)
+    figures = values([told(5.5, 36), told(8, 33)], looks)
+    assert (figures["advised_packets"], figures["advised_packets_while_rates_changed"]) == (1, 1)
+    figures = values([told(5.5, 41)], looks)
+    assert figures["advised_packets"] == 1
+    assert figures["advice_below_rate_min"] is not None
+    assert figures["advice_below_rate_min"] < 0
+    unknown = [*steady(1e7, 0, 5), Look(5.5, {}), *steady(1e7, 6, 10)]
+    assert values([told(5.6, 30)], unknown)["advised_packets"] == 0
+
+
 def test_damage_is_counted() -> None:
     figures = values([told(1, None, checksum=False), told(2, None, intact=False)], steady(1e7, 0, 10))
     assert (figures["bad_checksums"], figures["changed_payload"]) == (1, 1)
@@ -131,3 +145,30 @@ def test_the_network_and_the_registry() -> None:
     assert all(not link.loss for link in made.links)
     assert sum(scone.RATES_BPS) * 2 < scone.NARROW_MBIT * 1e6
     assert experiments.REGISTRY["scone"].installed
+
+
+def test_who_follows_its_advice_is_judged_by_its_losses() -> None:
+    follows, ignores = Told(1000, 999, 2e6, 2e6, True), Told(4000, 1000, 2e6, 8e6, True)
+    figures = {one.name: one for one in evaluate_policed(follows, ignores)}
+    assert figures["policed_loss"].value == pytest.approx(0.001)
+    assert figures["policed_loss"].met()
+    assert figures["policed_loss/ignores"].value == pytest.approx(0.75)
+    assert figures["policed_rate_to_advice/ignores"].value == pytest.approx(4)
+    assert evaluate_policed(Told(1000, 998, 2e6, 2e6, True), ignores)[0].met() is False
+
+
+@pytest.mark.parametrize("length", [0, 8, 20])
+def test_a_scone_packet_has_the_connection_ids_of_what_follows(length: int) -> None:
+    ids = bytes([length]) + bytes(range(length)) + bytes([4, 1, 2, 3, 4])
+    datagram = b"\xc3\x00\x00\x00\x01" + ids + b"the rest"
+    sent = in_front(datagram)
+    assert signal_in(sent) == UNKNOWN
+    assert sent[5 : 5 + len(ids)] == ids
+    assert behind(sent) == datagram
+
+
+def test_in_front_of_a_short_header_it_has_no_source_id() -> None:
+    datagram = b"\x41" + bytes(range(8)) + b"the rest"
+    sent = in_front(datagram)
+    assert sent[5:15] == bytes([8, *range(8), 0])
+    assert behind(sent) == datagram

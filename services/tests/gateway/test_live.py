@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client import REGISTRY
 
 from chart.common.clock import FakeClock
@@ -148,7 +150,7 @@ async def test_rest_shows_the_streams(place: World) -> None:
     body = {"map_position": {"x": 0.5, "y": 1}, "edges": [EDGE]}
     await place.client.put("/v1/nodes/alpha", json=body, headers=headers)
     stated = {"to_node": "delta", "capacity_bps": 1000, "scone": True, "quick_start": True}
-    advice = {"quick_start_threshold": 0.75, "quick_start_share": 0.5, "scone_police": True}
+    advice: dict[str, Any] = {"quick_start_threshold": 0.75, "quick_start_share": 0.5, "scone_police": True}
     advice |= {"advice_prefixes": ["10.4.0.0/16", "2001:db8::/32"]}
     stated |= advice
     await place.client.put("/v1/links/alpha:to-delta", json=stated, headers=headers)
