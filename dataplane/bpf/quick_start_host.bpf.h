@@ -6,7 +6,7 @@
 
 #include "select.bpf.h"
 
-#include "lib/advice/quick_start_host.h"
+#include "quick_start_maps.h"
 
 /* A function of its own, which the verifier looks at once and not on every path to it. */
 #define QS_FUNCTION __attribute__((noinline, weak))
@@ -19,26 +19,6 @@
 #define TCP_FLAG_SYN 0x02
 #define TCP_FLAG_RST 0x04
 #define TCP_FLAG_ACK 0x10
-
-struct qs_flow_key {
-    __u32 source[4];
-    __u32 destination[4];
-    __u16 source_port;
-    __u16 destination_port;
-};
-
-/* QS_DUE: the clone that is on its way asks. */
-enum qs_flow_state { QS_ASKED, QS_ANSWERED, QS_REPORTED, QS_DUE };
-
-struct qs_flow {
-    struct chart_qs_asked asked;
-    __u8 state; /* enum qs_flow_state */
-    __u8 approved;
-    __u8 lied_to; /* 1: it asks for nothing any more */
-    /* CLOCK_MONOTONIC: the last request, the last packet with data. */
-    __u64 asked_ns;
-    __u64 sent_ns;
-};
 
 /* Connections that asked, as their sender sees them (LRU hash). Made by the classifier, answered by it and attach. */
 struct {

@@ -38,12 +38,6 @@ struct {
     __type(value, struct qs_packet);
 } qs_packets SEC(".maps");
 
-/* A response that waits for a packet, and since when. */
-struct qs_arrived {
-    __u64 at_ns;
-    __u8 response[CHART_QS_TCP_OCTETS];
-};
-
 /* By the flow as this end sends it (LRU hash). Writer: the classifier. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);

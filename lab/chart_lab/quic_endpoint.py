@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from aioquic.buffer import Buffer
+from aioquic.buffer import Buffer  # type: ignore[attr-defined]
 from aioquic.quic import connection as quic_connection
 from aioquic.quic import packet as quic_packet
 from aioquic.quic.configuration import QuicConfiguration

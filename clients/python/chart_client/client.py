@@ -28,7 +28,7 @@ from chart_client.models import (
     Series,
     Tunnel,
 )
-from chart_client.observed import Audit, Authorisations, Flows, InBandFlows, NodeKeys
+from chart_client.observed import AdvisedFlows, Audit, Authorisations, Flows, InBandFlows, NodeKeys
 from chart_client.overlay import Overlay
 from chart_client.pair_groups import PairGroups
 from chart_client.platform_settings import PlatformSettingsResource
@@ -268,6 +268,7 @@ class Client:
         self.audit = Audit(self._transport)
         self.flows = Flows(self._transport)
         self.in_band_flows = InBandFlows(self._transport)
+        self.advised_flows = AdvisedFlows(self._transport)
         self.node_keys = NodeKeys(self._transport)
 
     def paths(

@@ -61,6 +61,7 @@ class Flow(Model):
     sent_bps: float
     delivered_bps: float
     granted_bps: int | None = None
+    quick_start_bps: int | None = None
 
 
 class RefusedSignals(Model):
@@ -183,6 +184,29 @@ class Flows(Resource):
     def list(self, *, node: str | None = None, running: bool = False, limit: int = 100) -> Iterator[Flow]:
         """Highest rate first; an application sees those of its own requests."""
         return self._all(Flow, path_of("flows"), node=node, running=running, limit=limit)
+
+
+class AdvisedFlow(Model):
+    """A rate that a flow was told by SCONE or Quick-Start, as one node saw it; ``link`` None: of the whole path."""
+
+    source: str
+    destination: str
+    protocol: str
+    standard: str
+    node: str
+    link: str | None = None
+    advised_bps: int
+    age_ms: int
+    reported_at: datetime
+    stale: bool
+
+
+class AdvisedFlows(Resource):
+    """Flows that were told a rate in packets of a standard."""
+
+    def list(self, flow: str = "", *, limit: int = 100) -> Iterator[AdvisedFlow]:
+        """Those whose SOURCE-DESTINATION contains ``flow``, such as `10.0.0.1:40000-10.0.0.4:443`."""
+        return self._all(AdvisedFlow, path_of("advised-flows"), flow=flow, limit=limit)
 
 
 class InBandFlows(Resource):

@@ -207,6 +207,27 @@ def test_explain_of_an_in_band_flow(gateway: Running) -> None:
     assert chart("explain", "10.9.9.9:1").exit_code == 1
 
 
+def test_explain_of_a_flow_that_was_told_a_rate(gateway: Running) -> None:
+    ends: dict[str, Any] = {"source": "10.0.0.1:40000", "destination": "10.0.0.4:443"}
+    advice: dict[str, Any] = {"standard": "scone", "link_id": "bravo:to-delta", "advised_bps": 10_000_000}
+    state = node_state_pb2.NodeState(
+        node="bravo",
+        advised_flows=[node_state_pb2.AdvisedFlow(**ends, **advice, protocol=17, age_ms=3000)],
+        reported_at_us=time.time_ns() // 1000,
+    )
+    published = gateway.place.broker.publish("chart.node-state.v1", "bravo", state)
+    asyncio.run_coroutine_threadsafe(published, gateway.loop).result(10)
+    until(lambda: gateway.place.gateway.live.node_states, "the node has reported")
+    (found,) = as_json("explain", "10.0.0.1:40000-")
+    (told,) = found["advised"]
+    assert (
+        told | ends | {"node": "bravo", "link": "bravo:to-delta", "advised_bps": 10_000_000, "protocol": "udp"} == told
+    )
+    shown = chart("explain", ":443").stdout
+    assert "bravo:to-delta" in shown
+    assert "10 Mbit/s" in shown
+
+
 def test_token_and_version(gateway: Running) -> None:
     token = chart("token", "--role", "viewer", "--subject", "me").stdout.strip()
     result = chart("policy", "set", "--enforcement", "off", "--token", token)

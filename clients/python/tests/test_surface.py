@@ -94,6 +94,7 @@ CALLS: list[Callable[[Client], object]] = [
     lambda chart: list(chart.audit.list()),
     lambda chart: list(chart.flows.list()),
     lambda chart: list(chart.in_band_flows.list()),
+    lambda chart: list(chart.advised_flows.list()),
     lambda chart: list(chart.node_keys.list()),
     lambda chart: chart.node_keys.record_checks(),
     lambda chart: list(chart.authorisations.list()),

@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 /* A client that neither asks nor reads must not hold the agent up. */
 #define CLIENT_TIMEOUT_US 200000
 #define IN_BAND_MAX 256
+#define ADVISED_MAX 256
 
 struct control {
     struct agent *agent;
@@ -150,6 +152,30 @@ static void add_in_band(struct cJSON *array, const char *wanted) {
     free(flows);
 }
 
+/* Rates that flows were told in packets of a standard: at this node's links, and to its own connections. */
+static void add_advised(const struct datapath *datapath, struct cJSON *array, const char *wanted) {
+    struct datapath_advised *flows = calloc(ADVISED_MAX, sizeof(*flows));
+    size_t n = flows ? datapath_advised_flows(datapath, flows, ADVISED_MAX) : 0;
+    for (size_t i = 0; i < n; i++) {
+        char interface[IF_NAMESIZE] = "";
+        struct cJSON *object;
+        if (!speaks_of(flows[i].source, flows[i].destination, wanted))
+            continue;
+        if (flows[i].ifindex && !if_indextoname(flows[i].ifindex, interface))
+            *interface = '\0';
+        object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "source", flows[i].source);
+        cJSON_AddStringToObject(object, "destination", flows[i].destination);
+        cJSON_AddNumberToObject(object, "protocol", flows[i].protocol);
+        cJSON_AddStringToObject(object, "standard", flows[i].standard);
+        cJSON_AddStringToObject(object, "interface", interface);
+        cJSON_AddNumberToObject(object, "advised_bps", (double)flows[i].advised_bps);
+        cJSON_AddNumberToObject(object, "age_ms", flows[i].age_ms);
+        cJSON_AddItemToArray(array, object);
+    }
+    free(flows);
+}
+
 static void answer_explain(struct control *control, const char *wanted, struct cJSON *answer) {
     struct datapath *datapath = datapath_of(control->agent);
     const struct datapath_flow *flows;
@@ -169,7 +195,9 @@ static void answer_explain(struct control *control, const char *wanted, struct c
     }
     struct cJSON *in_band = cJSON_AddArrayToObject(answer, "in_band");
     add_in_band(in_band, wanted);
-    if (cJSON_GetArraySize(array) == 0 && cJSON_GetArraySize(in_band) == 0)
+    struct cJSON *advised = cJSON_AddArrayToObject(answer, "advised");
+    add_advised(datapath, advised, wanted);
+    if (cJSON_GetArraySize(array) == 0 && cJSON_GetArraySize(in_band) == 0 && cJSON_GetArraySize(advised) == 0)
         cJSON_AddStringToObject(
             answer, "note", "no sending TCP flow of this node matches; flows without a grant are listed from 1 MiB on");
 }

@@ -101,6 +101,10 @@ static void print_people(const struct cJSON *answer) {
         "in band %s -> %s: %s, %s, %.3f Mb/s, key epoch %.0f with element %.0f, signalled %.0f ms ago\n",
         string(item, "source"), string(item, "destination"), string(item, "role"), string(item, "state"),
         number(item, "agreed_bps") / 1e6, number(item, "key_epoch"), number(item, "element"), number(item, "age_ms"));
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(answer, "advised"))
+        printf("advised %s -> %s: %.3f Mb/s by %s%s%s, %.0f ms ago\n", string(item, "source"),
+               string(item, "destination"), number(item, "advised_bps") / 1e6, string(item, "standard"),
+               *string(item, "interface") ? " at " : "", string(item, "interface"), number(item, "age_ms"));
     if (cJSON_HasObjectItem(answer, "note"))
         printf("%s\n", string(answer, "note"));
 }

@@ -62,6 +62,7 @@ static void tell(struct records *records, struct flow *flow, int64_t now_us, boo
                                  .retransmitted_bytes = flow->last.retransmitted_packets * PAYLOAD_BYTES,
                                  .min_rtt_us = flow->last.min_rtt_us,
                                  .dscp = flow->last.dscp,
+                                 .quick_start_bps = flow->last.quick_start_bps,
                                  .final = final,
                                  .since_us = flow->told_at_us};
     uint32_t header_bytes = flow->last.header_bytes + (flow->last.local[0] == '[' ? IPV6_HEADER : IPV4_HEADER);

@@ -26,6 +26,8 @@ struct flow_record {
     uint64_t retransmitted_bytes;
     uint32_t min_rtt_us;
     uint8_t dscp;
+    /* Approved by Quick-Start last; 0: nothing. */
+    uint64_t quick_start_bps;
     bool final;
     /* Since the record before: packets, and octets with the headers of IP and TCP. */
     int64_t since_us;

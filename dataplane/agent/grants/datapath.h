@@ -117,6 +117,23 @@ struct datapath_flow {
     uint32_t sent_packets;
     uint32_t header_bytes;
     uint8_t dscp;
+    /* What it was approved by Quick-Start last, bits per second; 0: nothing. */
+    uint64_t quick_start_bps;
+};
+
+/* A flow that was told a rate in packets of a standard: by SCONE at the egress of one of the node's links, by
+ * Quick-Start to one of its own connections. */
+struct datapath_advised {
+    char source[64];
+    char destination[64];
+    uint8_t protocol;
+    /* "scone" or "quick-start". */
+    const char *standard;
+    /* By which it leaves; 0: Quick-Start's answer is of all links on the path. */
+    uint32_t ifindex;
+    uint64_t advised_bps;
+    /* Since its last packet with advice, or since it asked. */
+    uint32_t age_ms;
 };
 
 static inline bool datapath_flow_is_plain(const struct datapath_flow *flow) {
@@ -167,6 +184,9 @@ int datapath_set_default_control(struct datapath *datapath, const char *name);
 /* What new TCP connections ask for by Quick-Start, rounded down to a step of its scale; 0: nothing. */
 int datapath_set_quick_start(struct datapath *datapath, uint64_t bps);
 void datapath_quick_start(const struct datapath *datapath, struct datapath_count ret[DATAPATH_QUICK_START_COUNTS]);
+
+/* The newest `max` flows that were told a rate, the newest first; returns how many. A walk over the kernel's tables. */
+size_t datapath_advised_flows(const struct datapath *datapath, struct datapath_advised *ret, size_t max);
 
 /* The classifier on the egress of an interface: writes HTB class ids (htb_classes.h) to skb->priority and counts. */
 int datapath_attach_link(struct datapath *datapath, uint32_t ifindex);

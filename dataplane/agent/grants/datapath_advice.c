@@ -1,12 +1,18 @@
-/* See datapath.h. This file: advice that the classifier gives to flows which nobody controls here. */
+/* See datapath.h. This file: advice that the classifier gives to flows which nobody controls here, and to whom. */
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "grants/datapath_state.h"
 #include "grants/selectors.h"
-#include "lib/advice/advice.h"
+#include "lib/advice/scone.h"
+#include "quick_start_maps.h"
+
+#define BATCH 256
 
 /* A time of the wall clock by CLOCK_MONOTONIC; 0: it is over. */
 static uint64_t expires_ns(int64_t until_us, int64_t now_us) {
@@ -91,4 +97,95 @@ void datapath_no_advice(struct datapath *datapath, uint32_t ifindex) {
     link->advises = false;
     police(datapath, link, false);
     forget_prefixes(datapath, ifindex);
+}
+
+/* Flows by their age, as they are found. */
+struct newest {
+    struct datapath_advised *flows;
+    size_t n, max;
+    uint64_t now_ns;
+};
+
+/* A place for a flow of this time, whose age is written; NULL: as many are newer. */
+static struct datapath_advised *place(struct newest *newest, uint64_t at_ns) {
+    uint64_t age_ms = (newest->now_ns - at_ns) / 1000000;
+    struct datapath_advised *flow = newest->n < newest->max ? &newest->flows[newest->n] : NULL;
+
+    for (size_t i = 0; !flow && i < newest->n; i++)
+        if (newest->flows[i].age_ms > age_ms && (!flow || newest->flows[i].age_ms > flow->age_ms))
+            flow = &newest->flows[i];
+    if (!flow)
+        return NULL;
+    newest->n += flow == &newest->flows[newest->n];
+    *flow = (struct datapath_advised){.age_ms = age_ms < UINT32_MAX ? (uint32_t)age_ms : UINT32_MAX};
+    return flow;
+}
+
+static void take_scone(const void *key, const void *value, struct newest *newest) {
+    const struct chart_packet_key *packet = key;
+    const struct chart_scone_flow *told = value;
+    struct datapath_advised *flow = told->highest_plus_one ? place(newest, told->noted_ns) : NULL;
+
+    if (!flow)
+        return;
+    datapath_write_address(packet->source, packet->source_port, flow->source, sizeof(flow->source));
+    datapath_write_address(packet->destination, packet->destination_port, flow->destination, sizeof(flow->destination));
+    flow->protocol = packet->protocol;
+    flow->standard = "scone";
+    flow->ifindex = packet->ifindex;
+    flow->advised_bps = chart_scone_rates[told->advised & 127];
+}
+
+static void take_quick_start(const void *key, const void *value, struct newest *newest) {
+    const struct qs_flow_key *ends = key;
+    const struct qs_flow *told = value;
+    struct datapath_advised *flow = told->approved ? place(newest, told->asked_ns) : NULL;
+
+    if (!flow)
+        return;
+    datapath_write_address(ends->source, ends->source_port, flow->source, sizeof(flow->source));
+    datapath_write_address(ends->destination, ends->destination_port, flow->destination, sizeof(flow->destination));
+    flow->protocol = IPPROTO_TCP;
+    flow->standard = "quick-start";
+    flow->advised_bps = chart_qs_bps(told->approved);
+}
+
+static void walk(const struct bpf_map *map, void (*take)(const void *, const void *, struct newest *),
+                 struct newest *newest) {
+    size_t key_bytes = bpf_map__key_size(map), value_bytes = bpf_map__value_size(map);
+    char *keys = calloc(BATCH, key_bytes), *values = calloc(BATCH, value_bytes);
+    uint32_t cursor = 0, n = BATCH;
+    void *from = NULL;
+
+    while (keys && values) {
+        int more = !bpf_map_lookup_batch(bpf_map__fd(map), from, &cursor, keys, values, &n, NULL);
+
+        if (!more && errno != ENOENT)
+            break;
+        for (uint32_t i = 0; i < n; i++)
+            take(keys + i * key_bytes, values + i * value_bytes, newest);
+        if (!more)
+            break;
+        from = &cursor;
+        n = BATCH;
+    }
+    free(values);
+    free(keys);
+}
+
+static int newest_first(const void *one, const void *other) {
+    const struct datapath_advised *a = one, *b = other;
+
+    return a->age_ms < b->age_ms ? -1 : a->age_ms > b->age_ms;
+}
+
+size_t datapath_advised_flows(const struct datapath *datapath, struct datapath_advised *ret, size_t max) {
+    struct newest newest = {.flows = ret, .max = max, .now_ns = datapath_monotonic_ns()};
+
+    if (datapath->classify->bss->advising_links)
+        walk(datapath->classify->maps.scone_flows, take_scone, &newest);
+    if (datapath->config.quick_start_rate)
+        walk(datapath->attach->maps.qs_flows, take_quick_start, &newest);
+    qsort(ret, newest.n, sizeof(*ret), newest_first);
+    return newest.n;
 }

@@ -13,7 +13,7 @@
 #define READ_RECORDS 64
 #define FLOWS_FIRST_SIZE 64
 
-static void write_address(const uint32_t *address, uint16_t port, char *ret, size_t size) {
+void datapath_write_address(const uint32_t *address, uint16_t port, char *ret, size_t size) {
     char text[INET6_ADDRSTRLEN] = "";
     bool ipv4 = address[0] == 0 && address[1] == 0 && address[2] == htonl(0xffff);
     if (ipv4)
@@ -53,13 +53,14 @@ static int take_record(struct datapath *datapath, const struct chart_flow_record
         .sent_packets = record->sent_packets,
         .header_bytes = record->header_bytes,
         .dscp = (uint8_t)record->dscp,
+        .quick_start_bps = datapath_begun_bps(datapath, record),
     };
     if (entry)
         memcpy(flow->request_id, entry->grant.request_id, sizeof(flow->request_id));
     memcpy(flow->control, record->control, sizeof(flow->control));
     flow->control[sizeof(flow->control) - 1] = '\0';
-    write_address(record->local, record->local_port, flow->local, sizeof(flow->local));
-    write_address(record->remote, record->remote_port, flow->remote, sizeof(flow->remote));
+    datapath_write_address(record->local, record->local_port, flow->local, sizeof(flow->local));
+    datapath_write_address(record->remote, record->remote_port, flow->remote, sizeof(flow->remote));
     if (!entry)
         return 0;
     entry->flows++;

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "grants/datapath_state.h"
 #include "lib/advice/quick_start.h"
+#include "quick_start_maps.h"
 
 _Static_assert((int)DATAPATH_QUICK_START_COUNTS == (int)CHART_QS_COUNTS, "every count has a name");
 
@@ -49,4 +50,16 @@ void datapath_quick_start(const struct datapath *datapath, struct datapath_count
         ret[i] = (struct datapath_count){.name = names[i]};
         bpf_map_lookup_elem(bpf_map__fd(datapath->attach->maps.qs_counts), &i, &ret[i].count);
     }
+}
+
+uint64_t datapath_begun_bps(const struct datapath *datapath, const struct chart_flow_record *record) {
+    struct qs_flow_key key = {.source_port = record->local_port, .destination_port = record->remote_port};
+    struct qs_flow flow;
+
+    if (!datapath->config.quick_start_rate)
+        return 0;
+    memcpy(key.source, record->local, sizeof(key.source));
+    memcpy(key.destination, record->remote, sizeof(key.destination));
+    return bpf_map_lookup_elem(bpf_map__fd(datapath->attach->maps.qs_flows), &key, &flow) ? 0
+                                                                                          : chart_qs_bps(flow.approved);
 }

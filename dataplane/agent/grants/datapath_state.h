@@ -57,6 +57,10 @@ struct datapath {
 
 struct datapath_entry *datapath_find(const struct datapath *datapath, const char *request_id);
 struct datapath_entry *datapath_find_number(const struct datapath *datapath, uint64_t number);
+/* What Quick-Start approved of the connection of a record, bits per second; 0: nothing. */
+uint64_t datapath_begun_bps(const struct datapath *datapath, const struct chart_flow_record *record);
+/* "10.0.0.1:5001" or "[fe80::1]:5001"; the port in host byte order. */
+void datapath_write_address(const uint32_t *address, uint16_t port, char *ret, size_t size);
 struct datapath_link *datapath_find_link(struct datapath *datapath, uint32_t ifindex);
 uint64_t datapath_monotonic_ns(void);
 int datapath_write_config(struct datapath *datapath);

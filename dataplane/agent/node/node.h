@@ -180,6 +180,10 @@ struct node {
     size_t n_in_band;
     size_t in_band_told;
     int64_t in_band_at_us;
+    /* Looked at with those; how old the newest was when it was told, by the clock: 0: nothing was told. */
+    struct messages_advised advised[MESSAGES_ADVISED_MAX];
+    size_t n_advised;
+    int64_t advised_told_us;
 
     /* Counted for metrics. */
     uint64_t applies;

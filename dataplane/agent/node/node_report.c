@@ -294,12 +294,30 @@ static void add_links(struct node *node, struct messages_node_state *state, stru
         interfaces[i].addresses = &addresses[i];
 }
 
+static void look_advised(struct node *node) {
+    struct datapath_advised flows[MESSAGES_ADVISED_MAX];
+
+    node->n_advised = datapath_advised_flows(node->datapath, flows, MESSAGES_ADVISED_MAX);
+    for (size_t i = 0; i < node->n_advised; i++) {
+        node->advised[i] = (struct messages_advised){.flow = flows[i]};
+        for (int k = 0; k < AGENT_LINKS_MAX; k++)
+            if (node->links[k].used && flows[i].ifindex && node->links[k].interface.ifindex == flows[i].ifindex)
+                snprintf(node->advised[i].link_id, sizeof(node->advised[i].link_id), "%s", node->links[k].id);
+    }
+}
+
 /* A walk over the kernel's table, so not with every report. */
 static void look_in_band(struct node *node, int64_t now_us) {
     if (now_us < node->in_band_at_us + COUNTS_REFRESH_US)
         return;
     node->in_band_at_us = now_us;
     node->n_in_band = signal_source_flows(node->in_band, MESSAGES_IN_BAND_MAX);
+    look_advised(node);
+}
+
+/* When the newest advice was given; 0: none was. */
+static int64_t newest_advice_us(const struct node *node) {
+    return node->n_advised ? node->in_band_at_us - (int64_t)node->advised[0].flow.age_ms * 1000 : 0;
 }
 
 void node_report_state(struct node *node, int64_t now_us) {
@@ -337,6 +355,8 @@ void node_report_state(struct node *node, int64_t now_us) {
     overlay_report(node->agent, &overlay);
     state.in_band = node->in_band;
     state.n_in_band = node->n_in_band;
+    state.advised = node->advised;
+    state.n_advised = node->n_advised;
     state.identity = signal_source_identity();
     state.enforcement = datapath_mode(node->datapath);
     if (*authority_fault())
@@ -364,8 +384,9 @@ void node_report_state(struct node *node, int64_t now_us) {
     for (size_t i = 0; i < state.n_refused; i++)
         refused_signals += refused[i].count;
     counts = hash_counts(&state);
+    /* Ages are rounded: by less than a look is another one apart. */
     fresh = refused_signals != node->refused_signals || counts != node->counts_hash || state.n_in_band ||
-            node->in_band_told;
+            node->in_band_told || newest_advice_us(node) > node->advised_told_us + COUNTS_REFRESH_US / 2;
     if (hash == node->state_hash && !node->state_resend &&
         now_us < node->state_at_us + (fresh ? COUNTS_REFRESH_US : STATE_REFRESH_US))
         return;
@@ -380,6 +401,7 @@ void node_report_state(struct node *node, int64_t now_us) {
     node->refused_signals = refused_signals;
     node->counts_hash = counts;
     node->in_band_told = state.n_in_band;
+    node->advised_told_us = newest_advice_us(node);
     node->state_at_us = now_us;
     node->state_resend = false;
 }

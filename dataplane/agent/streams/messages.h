@@ -110,6 +110,13 @@ struct messages_route {
 
 /* Flows that are signalled in band, in one state of a node. */
 #define MESSAGES_IN_BAND_MAX 32
+#define MESSAGES_ADVISED_MAX 32
+
+/* A flow that was told a rate, and the id of the link by which it leaves; "": none. */
+struct messages_advised {
+    struct datapath_advised flow;
+    char link_id[DECIDE_ID_LEN];
+};
 
 struct messages_node_state {
     const char *node;
@@ -128,6 +135,8 @@ struct messages_node_state {
     size_t n_rules;
     const struct signal_flow *in_band;
     size_t n_in_band;
+    const struct messages_advised *advised;
+    size_t n_advised;
     /* Those of the same hops next to each other. */
     const struct messages_route *routes;
     size_t n_routes;

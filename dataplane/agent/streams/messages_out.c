@@ -155,6 +155,17 @@ static void put_in_band(Chart__V1__InBandFlow *message, const struct signal_flow
     message->lease_ms = flow->lease_ms;
 }
 
+static void put_advised(Chart__V1__AdvisedFlow *message, const struct messages_advised *advised) {
+    chart__v1__advised_flow__init(message);
+    message->source = (char *)advised->flow.source;
+    message->destination = (char *)advised->flow.destination;
+    message->protocol = advised->flow.protocol;
+    message->standard = (char *)advised->flow.standard;
+    message->link_id = (char *)advised->link_id;
+    message->advised_bps = advised->flow.advised_bps;
+    message->age_ms = advised->flow.age_ms;
+}
+
 /* The interfaces of a state, which point to it; one allocation, which the caller frees. NULL: no memory. */
 static void *add_interfaces(Chart__V1__NodeState *message, const struct messages_node_state *state) {
     struct interfaces {
@@ -199,6 +210,7 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
     void *rules = add_rules(&message, state);
     void *routes = messages_add_routes(&message, state);
     Chart__V1__InBandFlow in_band[MESSAGES_IN_BAND_MAX], *in_band_pointers[MESSAGES_IN_BAND_MAX];
+    Chart__V1__AdvisedFlow advised[MESSAGES_ADVISED_MAX], *advised_pointers[MESSAGES_ADVISED_MAX];
     struct messages_room room;
     int err = -ENOMEM;
 
@@ -215,6 +227,12 @@ int messages_send_node_state(struct streams *streams, const struct messages_node
             message.n_in_band_flows++;
         }
         message.in_band_flows = in_band_pointers;
+        for (size_t i = 0; i < state->n_advised && i < MESSAGES_ADVISED_MAX; i++) {
+            put_advised(&advised[i], &state->advised[i]);
+            advised_pointers[i] = &advised[i];
+            message.n_advised_flows++;
+        }
+        message.advised_flows = advised_pointers;
         messages_put_room(&message, state, &room);
         message.key_epoch = state->identity.key_epoch;
         message.element = state->identity.element;
@@ -257,5 +275,6 @@ int messages_send_flow_record(struct streams *streams, const struct flow_record 
     message.min_rtt_us = record->min_rtt_us;
     message.final = record->final;
     message.dscp_plus_one = record->dscp + 1u;
+    message.quick_start_bps = record->quick_start_bps;
     return send_message(streams, STREAMS_FLOW_RECORD, record->node, &message.base, NULL);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 // clang-format on
 
+#include "quick_start_maps.h"
 #include "quick_start_run.h"
 
 #define SYN 0x02
@@ -17,25 +18,6 @@
 #define IPV6_OPTIONS_BYTES 16
 #define HERE4 "127.0.0.1"
 #define HERE6 "::1"
-
-/* As bpf/quick_start_host.bpf.h and quick_start_respond.bpf.h have them. */
-struct qs_flow_key {
-    uint32_t source[4], destination[4];
-    uint16_t source_port, destination_port;
-};
-
-enum qs_flow_state { QS_ASKED, QS_ANSWERED, QS_REPORTED, QS_DUE };
-
-struct qs_flow {
-    struct chart_qs_asked asked;
-    uint8_t state, approved, lied_to;
-    uint64_t asked_ns, sent_ns;
-};
-
-struct qs_arrived {
-    uint64_t at_ns;
-    uint8_t response[CHART_QS_TCP_OCTETS];
-};
 
 static bool is_ipv6(const struct packet *packet) {
     return packet->frame[12] == 0x86;

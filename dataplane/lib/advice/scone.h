@@ -52,8 +52,11 @@ struct chart_scone_flow {
      * advice, plus one; 0: none. */
     __u8 highest_plus_one;
     __u8 before_plus_one;
+    __u8 advised; /* the newest */
+    __u8 unused[3];
     __u64 monitored_ns;
-    __u64 debt_ns; /* when what the flow sent is paid off at the rate it may have, CLOCK_MONOTONIC */
+    __u64 noted_ns; /* its newest SCONE packet with advice */
+    __u64 debt_ns;  /* when what the flow sent is paid off at the rate it may have, CLOCK_MONOTONIC */
 };
 
 /* Whether UDP's data, of which CHART_SCONE_OCTETS are there, begins with a SCONE packet. */
@@ -85,6 +88,8 @@ CHART_ADVICE_INLINE __u32 chart_scone_encode(__u64 rate_bps) {
 CHART_ADVICE_INLINE void chart_scone_note(struct chart_scone_flow *flow, __u32 signal, __u64 now_ns) {
     __u64 passed_ns = now_ns - flow->monitored_ns;
 
+    flow->noted_ns = now_ns;
+    flow->advised = (__u8)signal;
     if (!flow->highest_plus_one || passed_ns >= CHART_SCONE_PERIOD_NS) {
         flow->before_plus_one = passed_ns < 2 * CHART_SCONE_PERIOD_NS ? flow->highest_plus_one : 0;
         flow->highest_plus_one = 0;

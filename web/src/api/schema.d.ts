@@ -1757,6 +1757,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/advised-flows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Flows that were told a rate by SCONE or Quick-Start
+         * @description What every node told its flows last, as its agent reported it (the newest 32 of each node).
+         */
+        get: operations["list_advised_flows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -2062,6 +2082,60 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AdvisedFlow
+         * @description A rate that a flow was told in packets of a standard, as one node saw it.
+         */
+        AdvisedFlow: {
+            /**
+             * Source
+             * @example 10.0.0.1:40000
+             */
+            source: string;
+            /**
+             * Destination
+             * @example 10.0.0.4:443
+             */
+            destination: string;
+            /** Protocol */
+            protocol: string;
+            /**
+             * Standard
+             * @description scone or quick-start.
+             * @example scone
+             */
+            standard: string;
+            /** Node */
+            node: string;
+            /**
+             * Link
+             * @description Link at whose egress it was told; null: approved by all routers of the path.
+             */
+            link: string | null;
+            /** Advised Bps */
+            advised_bps: number;
+            /**
+             * Age Ms
+             * @description Since its newest packet with advice, or since it asked, when reported.
+             */
+            age_ms: number;
+            /**
+             * Reported At
+             * Format: date-time
+             * @example 2026-03-01T09:30:00.000000Z
+             */
+            reported_at: string;
+            /** Stale */
+            stale: boolean;
+        };
+        /**
+         * AdvisedFlows
+         * @description By source, destination and node.
+         */
+        AdvisedFlows: {
+            /** Items */
+            items: components["schemas"]["AdvisedFlow"][];
+        };
         /**
          * Alert
          * @description A rule's condition that held long enough on a path.
@@ -2857,6 +2931,11 @@ export interface components {
              * @description Guaranteed rate of its request; null without one.
              */
             granted_bps: number | null;
+            /**
+             * Quick Start Bps
+             * @description What routers approved for it to begin with; null: nothing.
+             */
+            quick_start_bps: number | null;
         };
         /**
          * Flows
@@ -18375,6 +18454,90 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["InBandFlows"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description RFC 6750. */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's roles do not permit this call. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is not accepted; `field`, `floor`, `ceiling` and `suggestions` name what would be. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests; retry after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal error of the gateway. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A service behind the gateway is unavailable; retry after Retry-After seconds. */
+            503: {
+                headers: {
+                    /** @description Seconds. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_advised_flows: {
+        parameters: {
+            query?: {
+                /** @description SOURCE-DESTINATION or a part of it. */
+                flow?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdvisedFlows"];
                 };
             };
             /** @description No token, or one that is not accepted. */

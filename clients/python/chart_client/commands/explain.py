@@ -1,6 +1,7 @@
 """`chart explain REQUEST|FLOW`. Of a rate request: match, path, bottleneck, grant, kernel value, measured rate, first
 cause of a shortfall. Of a flow that asks in band (`10.0.0.1:40000-10.0.0.4:5001` or a part of it): its rate, and of
-every hop the state and the epoch of the key that it signs with. Of both: ends of tunnels, proxies and edges on the way.
+every hop the state and the epoch of the key that it signs with. Of one that was told a rate by SCONE or Quick-Start:
+what and where. Of all: ends of tunnels, proxies and edges on the way.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from chart_client.commands.completion import requests
 from chart_client.commands.explain_way import Part, ends_of_flow, networks, way
 from chart_client.commands.room import rooms
 from chart_client.models import Confirmation, Link, Node, RateRequest
-from chart_client.observed import InBandFlow, InBandHop
+from chart_client.observed import AdvisedFlow, InBandFlow, InBandHop
 from chart_client.rate_requests import shortfall
 from chart_client.transport import DEFAULT_SERVER
 from chart_client.units import format_bps
@@ -208,10 +209,28 @@ def show_in_band(flow: InBandFlow) -> None:
     )
 
 
+def show_advised(flows: Sequence[AdvisedFlow]) -> None:
+    """A table of what flows were told, when there is anything."""
+    rows = [
+        (
+            f"{one.source} -> {one.destination}",
+            one.standard,
+            one.node + (" (stale)" if one.stale else ""),
+            one.link or "all of the path",
+            format_bps(one.advised_bps),
+            f"{one.age_ms / 1000:.0f} s ago",
+        )
+        for one in flows
+    ]
+    if rows:
+        print_table(("advised", "standard", "node", "link", "rate", "told"), rows, "")
+
+
 def explain_flow(wanted: str, server: str, token: str, *, as_json: bool) -> None:
-    """The in-band flows that fit."""
+    """The in-band flows that fit, and those that were told a rate."""
     with session(server, token, as_json=as_json) as client:
         found = list(client.in_band_flows.list(wanted))
+        advised = list(client.advised_flows.list(wanted))
         nodes, tunnels = list(client.nodes.list()), list(client.tunnels.list())
     ways = [
         way(nodes, tunnels, *ends_of_flow(f"{one.source}-{one.destination}"), [hop.node for hop in one.hops])
@@ -221,15 +240,18 @@ def explain_flow(wanted: str, server: str, token: str, *, as_json: bool) -> None
     stated = [] if found else way(nodes, tunnels, *ends_of_flow(wanted), [])
     if as_json:
         told = [{**one.model_dump(mode="json"), "way": _parts(parts)} for one, parts in zip(found, ways, strict=True)]
-        print_json(told or ([{"flow": wanted, "hops": [], "way": _parts(stated)}] if stated else []))
+        others = [{"advised": [one.model_dump(mode="json") for one in advised]}] if advised else []
+        print_json((told or ([{"flow": wanted, "hops": [], "way": _parts(stated)}] if stated else [])) + others)
     else:
+        show_advised(advised)
         for one, parts in zip(found, ways, strict=True):
             show_in_band(one)
             show_way(parts)
         show_way(stated)
     if not found:
-        console.print(f"no flow {wanted} is signalled in band; nodes report every two seconds", markup=False)
-        if not stated:
+        if not advised:
+            console.print(f"no flow {wanted} is signalled in band; nodes report every two seconds", markup=False)
+        if not stated and not advised:
             raise typer.Exit(1)
 
 
@@ -242,7 +264,7 @@ def explain(
         str,
         typer.Argument(
             metavar="REQUEST|FLOW",
-            help="Id of a request, or a flow that asks in band: SOURCE-DESTINATION or a part with a port.",
+            help="Id of a request, or a flow that has no grant: SOURCE-DESTINATION or a part with a port.",
             autocompletion=requests,
         ),
     ],
@@ -251,7 +273,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain the rate of a request (match, path, bottleneck, enforced and measured rate, cause of a shortfall) or of a
-    flow that asks in band (state and key epoch of every hop); ends of tunnels, proxies and edges on the way.
+    flow that asks in band (state and key epoch of every hop) or was told one by SCONE or Quick-Start; ends of tunnels,
+    proxies and edges on the way.
     """
     if is_flow(request_id):
         explain_flow(request_id, server, token, as_json=as_json)

@@ -141,6 +141,41 @@ async def list_in_band_flows(
     return observed.InBandFlows(items=[_in_band_flow(gateway, one) for one in found])
 
 
+@router.get("/advised-flows", tags=["network"], summary="Flows that were told a rate by SCONE or Quick-Start")
+async def list_advised_flows(
+    gateway: Context,
+    _principal: Operator,
+    flow: Annotated[
+        str, Query(max_length=160, description="SOURCE-DESTINATION or a part of it.", examples=["10.0.0.1:40000-"])
+    ] = "",
+    limit: Limit = 1000,
+) -> observed.AdvisedFlows:
+    """What every node told its flows last, as its agent reported it (the newest 32 of each node)."""
+    now_us = gateway.clock.now_us()
+    found = [
+        (f"{one.source}-{one.destination}", node, state, one)
+        for node, state in gateway.live.node_states.items()
+        for one in state.advised_flows
+    ]
+    fitting = sorted((row for row in found if flow in row[0]), key=lambda row: row[:2])
+    items = [
+        observed.AdvisedFlow(
+            source=one.source,
+            destination=one.destination,
+            protocol=_PROTOCOLS.get(one.protocol, str(one.protocol)),
+            standard=one.standard,
+            node=node,
+            link=one.link_id or None,
+            advised_bps=one.advised_bps,
+            age_ms=one.age_ms,
+            reported_at=timestamp(state.reported_at_us),
+            stale=now_us - state.reported_at_us > gateway.live.staleness.node_us,
+        )
+        for _, node, state, one in fitting[:limit]
+    ]
+    return observed.AdvisedFlows(items=items)
+
+
 def _in_band_flow(gateway: Gateway, flow: in_band.Flow) -> observed.InBandFlow:
     now_us = gateway.clock.now_us()
     return observed.InBandFlow(
@@ -211,6 +246,7 @@ def _flow(gateway: Gateway, flow: ObservedFlow) -> observed.Flow:
         sent_bps=flow.sent_bps,
         delivered_bps=flow.delivered_bps,
         granted_bps=request.granted_bps if request is not None else None,
+        quick_start_bps=record.quick_start_bps or None,
     )
 
 

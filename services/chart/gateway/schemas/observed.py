@@ -49,6 +49,7 @@ class Flow(Output):
     sent_bps: float = Field(description="Mean since the previous record, or since the flow began.")
     delivered_bps: float
     granted_bps: int | None = Field(description="Guaranteed rate of its request; null without one.")
+    quick_start_bps: int | None = Field(description="What routers approved for it to begin with; null: nothing.")
 
 
 class Flows(Output):
@@ -143,3 +144,24 @@ class InBandFlows(Output):
     """By source."""
 
     items: list[InBandFlow]
+
+
+class AdvisedFlow(Output):
+    """A rate that a flow was told in packets of a standard, as one node saw it."""
+
+    source: str = Field(examples=["10.0.0.1:40000"])
+    destination: str = Field(examples=["10.0.0.4:443"])
+    protocol: str
+    standard: str = Field(description="scone or quick-start.", examples=["scone"])
+    node: str
+    link: str | None = Field(description="Link at whose egress it was told; null: approved by all routers of the path.")
+    advised_bps: int
+    age_ms: int = Field(description="Since its newest packet with advice, or since it asked, when reported.")
+    reported_at: Timestamp
+    stale: bool
+
+
+class AdvisedFlows(Output):
+    """By source, destination and node."""
+
+    items: list[AdvisedFlow]
