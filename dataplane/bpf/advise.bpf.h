@@ -11,6 +11,14 @@
 #define ADVICE_PREFIXES_MAX 4096
 #define UDP_HEADER_BYTES 8
 
+/* The node's links (hash: interface index). Made by the agent, counted by the classifier. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, CHART_LINKS_MAX);
+    __type(key, __u32);
+    __type(value, struct chart_link);
+} links SEC(".maps");
+
 /* Written by the agent: how many links give advice, and how many police by it. With none of them a packet costs one
  * comparison. */
 __u32 advising_links = 0;

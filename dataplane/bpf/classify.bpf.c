@@ -24,13 +24,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define DSCP_LE 1
 
 struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, CHART_LINKS_MAX);
-    __type(key, __u32);
-    __type(value, struct chart_link);
-} links SEC(".maps");
-
-struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, PACKET_FLOWS_MAX);
     __type(key, struct chart_grant_link);
@@ -116,9 +109,14 @@ int classify(struct __sk_buff *skb) {
         inserted = (__u32)quick_start_host(skb, &key, (__u32)link->link_header_bytes, transport);
     if (advising_links && config->enforce) {
         if (has_options(skb, &key, transport, inserted))
-            quick_start(skb, link, &key, transport + inserted, granted_bps, now_ns);
-        if (key.protocol == IPPROTO_UDP && transport)
+            quick_start_plain(skb, &key, transport + inserted, granted_bps);
+        if (key.protocol == IPPROTO_UDP && transport && config->overlay_port &&
+            key.destination_port == config->overlay_port) {
+            if (quick_start_inside(skb, transport))
+                quick_start(skb);
+        } else if (key.protocol == IPPROTO_UDP && transport) {
             advise(skb, link, &key, transport, granted_bps, now_ns);
+        }
     }
     return TCX_NEXT;
 }

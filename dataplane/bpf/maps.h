@@ -132,7 +132,8 @@ struct chart_node_config {
     __u32 signalling;
     /* What new TCP connections ask for by Quick-Start, as the option has it (lib/advice/quick_start.h); 0: nothing. */
     __u32 quick_start_rate;
-    __u32 unused;
+    /* UDP port of the overlay's outer packets, whose inner ones may ask by Quick-Start; 0: it does not run. */
+    __u32 overlay_port;
     /* Empty: the control the flow had. */
     char default_control[CHART_CONTROL_NAME_LEN];
 };

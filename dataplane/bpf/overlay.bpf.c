@@ -13,6 +13,9 @@
  * Where several paths lead to an owner, a flow takes the best for its class with its first packet and keeps it; it
  * moves when the path fails or the agent says that flows leave it (section III: flow-state-aware routing).
  */
+#include "header_options.bpf.h"
+#include "lib/advice/quick_start.h"
+#include "marks.h"
 #include "overlay_flows.bpf.h"
 #include "overlay_packet.bpf.h"
 #include "overlay_state.bpf.h"
@@ -141,6 +144,19 @@ static __always_inline int transmit(struct __sk_buff *skb, __u32 link_header_byt
     return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
 }
 
+/* Whether the only thing that a packet's options say to routers is a Quick-Start request or a report of one. */
+static __always_inline bool asks_quick_start(struct __sk_buff *skb, const struct overlay_packet *packet) {
+    __u32 begin = packet->ipv6 ? IPV6_BYTES + 2 : IPV4_BYTES, end = packet->transport;
+    __u8 length = 0;
+    if (packet->ipv6) {
+        if (bpf_skb_load_bytes(skb, packet->link_header_bytes + IPV6_BYTES + 1, &length, sizeof(length)))
+            return false;
+        end = IPV6_BYTES + 8 + 8 * (__u32)length;
+    }
+    return find_option(skb, begin, end, packet->ipv6 ? CHART_QS_IPV6 : CHART_QS_IPV4, packet->ipv6) &&
+           !find_option(skb, begin, end, packet->ipv6 ? CHART_IPV6_OPTION_TYPE : CHART_IPV4_OPTION_TYPE, packet->ipv6);
+}
+
 /* Where a packet that enters goes. */
 struct entrance {
     __u32 neighbour;
@@ -161,8 +177,8 @@ static __always_inline int admit(struct __sk_buff *skb, const struct chart_overl
     if (bpf_map_lookup_elem(&overlay_remotes, &outer) || overlay_has_port(skb, packet, config->sensor_port))
         return NOT_TAKEN;
     class = class_of(packet->traffic_class);
-    /* Signals are for the elements on the kernel's path. */
-    if (packet->options) {
+    /* Signals are for the elements on the kernel's path; who asks by Quick-Start asks the path that its data takes. */
+    if (packet->options && !asks_quick_start(skb, packet)) {
         bind_signalled(skb, packet, owner, class);
         return NOT_TAKEN;
     }
@@ -246,8 +262,11 @@ static __always_inline int take(struct __sk_buff *skb, bool forwarded) {
         verdict = relay(skb, config, &packet);
     if (verdict != ADMITTED)
         return verdict == NOT_TAKEN ? TCX_NEXT : verdict;
-    if (forwarded)
+    if (forwarded) {
         overlay_spend_hop(skb, &packet);
+        if (packet.options)
+            skb->mark = CHART_MARK_FORWARDED;
+    }
     if (!packet.link_header_bytes && bpf_skb_change_head(skb, ETH_HLEN, 0)) {
         COUNT(faults);
         return TCX_DROP;
@@ -430,6 +449,8 @@ int overlay_receive(struct __sk_buff *skb) {
         return bpf_skb_change_type(skb, PACKET_HOST) ? TCX_DROP : TCX_NEXT;
     }
     overlay_spend_hop(skb, &packet);
+    if (packet.options)
+        skb->mark = CHART_MARK_FORWARDED;
     COUNT(transit);
     return dispatch(skb, next, vni, packet.traffic_class) ? bpf_redirect(config->ifindex, 0) : TCX_DROP;
 }

@@ -183,6 +183,8 @@ int datapath_set_default_control(struct datapath *datapath, const char *name);
 
 /* What new TCP connections ask for by Quick-Start, rounded down to a step of its scale; 0: nothing. */
 int datapath_set_quick_start(struct datapath *datapath, uint64_t bps);
+/* The UDP port of the overlay, whose packets may hold requests; 0: it does not run. */
+int datapath_set_overlay_port(struct datapath *datapath, uint16_t port);
 void datapath_quick_start(const struct datapath *datapath, struct datapath_count ret[DATAPATH_QUICK_START_COUNTS]);
 
 /* The newest `max` flows that were told a rate, the newest first; returns how many. A walk over the kernel's tables. */

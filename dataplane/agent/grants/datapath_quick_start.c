@@ -39,6 +39,13 @@ int datapath_set_quick_start(struct datapath *datapath, uint64_t bps) {
     return datapath_write_config(datapath);
 }
 
+int datapath_set_overlay_port(struct datapath *datapath, uint16_t port) {
+    if (datapath->config.overlay_port == port)
+        return 0;
+    datapath->config.overlay_port = port;
+    return datapath_write_config(datapath);
+}
+
 void datapath_quick_start(const struct datapath *datapath, struct datapath_count ret[DATAPATH_QUICK_START_COUNTS]) {
     static const char *const names[DATAPATH_QUICK_START_COUNTS] = {
         [CHART_QS_COUNT_ASKED] = "asked",           [CHART_QS_COUNT_APPROVED] = "approved",

@@ -129,7 +129,10 @@ static int configure(struct state *state) {
                                                 .sensor_port = agent_options(state->agent)->sensor_port,
                                                 .grants_generation = state->grants_generation,
                                                 .session = state->session};
+    int error = datapath_set_overlay_port(datapath_of(state->agent), state->device ? state->device_port : 0);
 
+    if (error)
+        log_warning("Quick-Start requests in the overlay stay without an answer: %s", strerror(-error));
     return overlay_program_configure(state->program, &config);
 }
 

@@ -249,6 +249,26 @@ static void sensors_signals_and_outer_packets_keep_the_kernels_routes(void **sta
     assert_int_equal(counters().entered, 0);
 }
 
+/* A request to the routers takes the path of the data: in, one hop spent, unless a signal stands beside it. */
+static void who_asks_by_quick_start_enters(void **state) {
+    const uint8_t request[] = {25, 8, 11, 200, 1, 2, 3, 4}, signal[] = {CHART_IPV4_OPTION_TYPE, 8, 0, 0, 0, 0, 0, 0};
+    (void)state;
+    ipv4("10.3.7.7", IPPROTO_TCP, 100, true);
+    packet[14] = 0x47;
+    memcpy(packet + 34, request, sizeof(request));
+    put_u16(24, 0);
+    put_u16(24, fold(sum_of(packet + ETHERNET, 28, 0)));
+    assert_int_equal(enter(), REDIRECT);
+    assert_int_equal(packet[22], TTL - 1);
+    assert_memory_equal(packet + 34, request, sizeof(request));
+    ipv4("10.3.7.7", IPPROTO_TCP, 100, true);
+    packet[14] = 0x49;
+    memcpy(packet + 34, signal, sizeof(signal));
+    memcpy(packet + 42, request, sizeof(request));
+    assert_int_equal(enter(), NEXT);
+    assert_int_equal(counters().entered, 1);
+}
+
 static void ipv6(size_t bytes) {
     memset(packet, 0, sizeof(packet));
     length = ETHERNET + bytes;
@@ -301,6 +321,7 @@ int main(void) {
         cmocka_unit_test_setup(it_goes_back_only_when_nobody_else_is_left, set_up),
         cmocka_unit_test_setup(the_rest_goes_to_the_device, set_up),
         cmocka_unit_test_setup(sensors_signals_and_outer_packets_keep_the_kernels_routes, set_up),
+        cmocka_unit_test_setup(who_asks_by_quick_start_enters, set_up),
         cmocka_unit_test_setup(ipv6_enters_and_is_answered_too, set_up),
     };
     skeleton = chart_overlay__open_and_load();

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 // clang-format on
 
+#include "paths/overlay_table.h"
 #include "quick_start_run.h"
 
 /* It got a rate: nothing but the option and IPv4's checksum differs, and that one is right. */
@@ -85,6 +86,56 @@ static void no_more_than_is_spare(void **state) {
     assert_unchanged(&report);
     assert_int_equal(counters().quick_start_requests, 101);
     assert_true(counters().quick_start_refused > 90);
+}
+
+/* A packet of the overlay, whose inner one has a request. */
+static struct packet in_overlay(const struct packet *inner) {
+    struct packet packet = {.forwarded = inner->forwarded, .option = inner->option + 50};
+    uint8_t *ip = packet.frame + ETHERNET_BYTES, *udp = ip + 20;
+    uint32_t octets = inner->size + 8 + 8;
+    packet.size = ETHERNET_BYTES + 20 + octets;
+    packet.frame[12] = 0x08;
+    ip[0] = 0x45;
+    ip[2] = (uint8_t)((20 + octets) >> 8);
+    ip[3] = (uint8_t)(20 + octets);
+    ip[8] = 1;
+    ip[9] = IPPROTO_UDP;
+    inet_pton(AF_INET, "10.9.0.1", ip + 12);
+    inet_pton(AF_INET, "10.9.0.2", ip + 16);
+    udp[0] = 0xc0;
+    udp[2] = OVERLAY_PORT >> 8;
+    udp[3] = OVERLAY_PORT & 0xff;
+    udp[4] = (uint8_t)(octets >> 8);
+    udp[5] = (uint8_t)octets;
+    udp[8] = 0x08;
+    memcpy(udp + 16, inner->frame, inner->size);
+    seal(&packet);
+    return packet;
+}
+
+/* What an inner packet asks for is answered by the link that the outer one leaves by. */
+static void answered_inside_the_overlay(void **state) {
+    struct packet inner = ipv4(15, 3, 12), six = ipv6(15), plain = ipv4(0, 0, 0);
+    struct chart_node_config config = {.node = NODE, .enforce = 1, .generation = 2000000};
+    uint32_t zero = 0;
+    (void)state;
+    set_up();
+    struct packet packets[] = {in_overlay(&inner), in_overlay(&six)}, without = in_overlay(&plain);
+    for (size_t i = 0; i < 2; i++)
+        assert_unchanged(&packets[i]);
+    config.overlay_port = OVERLAY_PORT;
+    put(skeleton->maps.node_config, &zero, &config);
+    for (size_t i = 0; i < 2; i++) {
+        struct packet out = run(&packets[i]);
+        const uint8_t *is = out.frame + out.option, *was = packets[i].frame + packets[i].option;
+        assert_int_equal(chart_qs_rate(is), 10);
+        assert_int_equal(is[3], was[3] - 1);
+        if (i == 0)
+            assert_int_equal(checksum(out.frame + ETHERNET_BYTES + 50, 32), 0);
+        assert_memory_equal(out.frame, packets[i].frame, ETHERNET_BYTES + 50);
+    }
+    assert_unchanged(&without);
+    assert_int_equal(counters().quick_start_requests, 2);
 }
 
 /* One that asks gets no more than its share of what is spare. */
@@ -219,6 +270,7 @@ int main(void) {
         cmocka_unit_test(refused),
         cmocka_unit_test(no_answers_no_change),
         cmocka_unit_test(no_more_than_its_share),
+        cmocka_unit_test(answered_inside_the_overlay),
         cmocka_unit_test(only_its_prefixes_are_served),
         cmocka_unit_test(any_octets),
         cmocka_unit_test(other_packets_are_left_alone),
