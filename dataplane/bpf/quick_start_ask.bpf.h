@@ -151,7 +151,8 @@ static __always_inline int ask_at_first(struct __sk_buff *skb, const struct qs_p
 
 /* Whether an established connection has something to say ahead of this data: the report, or after an idle time of a
  * retransmission timeout (RFC 6298) a request, unless the path lost or marked anything of it before (section 4.6). */
-QS_FUNCTION int quick_start_due(struct __sk_buff *skb, const struct qs_packet *packet) {
+QS_FUNCTION int quick_start_due(struct __sk_buff *skb) {
+    const struct qs_packet *packet = qs_packet();
     struct qs_flow *flow = packet ? bpf_map_lookup_elem(&qs_flows, &packet->key) : NULL;
     if (!flow)
         return false;
@@ -203,8 +204,7 @@ QS_FUNCTION int quick_start_cut(struct __sk_buff *skb, __u32 ip) {
 /* What of a packet of this node's processes is looked at. NULL: it is none, or not of the node's cgroup. */
 static __always_inline struct qs_packet *qs_read(struct __sk_buff *skb, const struct chart_packet_key *key, __u32 ip,
                                                  __u32 transport, const struct chart_node_config *config) {
-    __u32 zero = 0;
-    struct qs_packet *packet = bpf_map_lookup_elem(&qs_packets, &zero);
+    struct qs_packet *packet = qs_packet();
     if (!packet || skb->ingress_ifindex || key->protocol != IPPROTO_TCP ||
         transport != (skb->protocol == bpf_htons(ETH_P_IP) ? IPV4_BYTES : IPV6_BYTES) ||
         bpf_skb_load_bytes(skb, ip + transport, packet->tcp, sizeof(packet->tcp)))
@@ -235,8 +235,8 @@ QS_FUNCTION int quick_start_host(struct __sk_buff *skb, const struct chart_packe
         return 0;
     __u8 flags = packet->tcp[TCP_WORDS_AT + 1];
     if ((flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == (TCP_FLAG_SYN | TCP_FLAG_ACK)) {
-        bool cloned = skb->mark == CHART_MARK_SYN_ACK, answers = cloned || quick_start_respond(skb, packet);
-        if (answers && !cloned && quick_start_open_window(skb, packet))
+        bool cloned = skb->mark == CHART_MARK_SYN_ACK, answers = cloned || quick_start_respond(skb);
+        if (answers && !cloned && quick_start_open_window(skb))
             return 0;
         /* Where the other end asks, options come through and are understood: to try costs others a timeout. */
         return ask_at_first(skb, packet, config->quick_start_rate, answers);
@@ -244,12 +244,12 @@ QS_FUNCTION int quick_start_host(struct __sk_buff *skb, const struct chart_packe
     if (flags & TCP_FLAG_SYN)
         return ask_at_first(skb, packet, config->quick_start_rate, true);
     if (skb->len > ip + transport + packet->header) {
-        if (quick_start_due(skb, packet))
+        if (quick_start_due(skb))
             qs_send_ahead(skb);
         return 0;
     }
     if ((flags & TCP_FLAG_ACK) && !(flags & TCP_FLAG_RST))
-        quick_start_respond(skb, packet);
+        quick_start_respond(skb);
     struct qs_flow *flow = bpf_map_lookup_elem(&qs_flows, &packet->key);
     if (flow && flow->state == QS_ANSWERED)
         return report_approved(skb, packet, flow);

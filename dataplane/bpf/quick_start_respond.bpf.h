@@ -38,6 +38,12 @@ struct {
     __type(value, struct qs_packet);
 } qs_packets SEC(".maps");
 
+/* Each function asks for it anew: memory that is handed to a function is no key of a map before Linux 6.2. */
+static __always_inline struct qs_packet *qs_packet(void) {
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&qs_packets, &zero);
+}
+
 /* By the flow as this end sends it (LRU hash). Writer: the classifier. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -85,7 +91,8 @@ static __always_inline bool qs_set_words(struct __sk_buff *skb, __u32 at, const 
 }
 
 /* Put the response that waits for this flow into a packet without data. True: there is one in it now. */
-QS_FUNCTION int quick_start_respond(struct __sk_buff *skb, struct qs_packet *packet) {
+QS_FUNCTION int quick_start_respond(struct __sk_buff *skb) {
+    struct qs_packet *packet = qs_packet();
     if (!packet || packet->now_ns >= qs_arrived_until_ns)
         return false;
     const struct qs_arrived *waits = bpf_map_lookup_elem(&qs_arrived, &packet->key);
@@ -164,7 +171,8 @@ static __always_inline __u32 write_window(struct __sk_buff *skb, struct qs_heade
 
 /* Send the SYN-ACK, and make of this packet an acknowledgement right behind it that tells the window. False: it still
  * is the SYN-ACK. */
-QS_FUNCTION int quick_start_open_window(struct __sk_buff *skb, const struct qs_packet *packet) {
+QS_FUNCTION int quick_start_open_window(struct __sk_buff *skb) {
+    const struct qs_packet *packet = qs_packet();
     __u32 zero = 0, window = scaled_window(skb), mark = skb->mark;
     struct qs_headers *headers = bpf_map_lookup_elem(&qs_headers, &zero);
     if (!window || !headers || !packet)

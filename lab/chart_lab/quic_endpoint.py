@@ -188,7 +188,7 @@ def receive(own: str, port: int) -> None:
 
 
 def send(own: str, peer: str, port: int, factor: float, duration_s: float) -> dict[str, Any]:
-    """Send for so long at a multiple of the advice; what became of it."""
+    """Send for so long at a multiple of the advice; returns what was sent."""
     announce()
     configuration = QuicConfiguration(is_client=True, alpn_protocols=_ALPN, verify_mode=0)
     with _bound(own, port) as bound:

@@ -187,7 +187,7 @@ class Flows(Resource):
 
 
 class AdvisedFlow(Model):
-    """A rate that a flow was told by SCONE or Quick-Start, as one node saw it; ``link`` None: of the whole path."""
+    """The advice that a flow got by SCONE or Quick-Start, as one node saw it; ``link`` None: of the whole path."""
 
     source: str
     destination: str

@@ -161,7 +161,7 @@ static void render_quick_start(FILE *out, const struct node *node) {
 
     datapath_quick_start(node->datapath, counts);
     metric(out, "chart_agent_quick_start_total", "counter",
-           "Quick-Start requests of this node's connections by what became of them, and responses to others'");
+           "Quick-Start requests of this node's connections by their outcome, and responses to others'");
     for (int i = 0; i < DATAPATH_QUICK_START_COUNTS; i++)
         fprintf(out, "chart_agent_quick_start_total{what=\"%s\"} %" PRIu64 "\n", counts[i].name, counts[i].count);
 }

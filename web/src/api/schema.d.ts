@@ -1766,7 +1766,7 @@ export interface paths {
         };
         /**
          * Flows that were told a rate by SCONE or Quick-Start
-         * @description What every node told its flows last, as its agent reported it (the newest 32 of each node).
+         * @description The newest advice of flows on every node, as its agent reported it (32 of each node).
          */
         get: operations["list_advised_flows"];
         put?: never;

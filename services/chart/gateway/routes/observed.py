@@ -150,7 +150,7 @@ async def list_advised_flows(
     ] = "",
     limit: Limit = 1000,
 ) -> observed.AdvisedFlows:
-    """What every node told its flows last, as its agent reported it (the newest 32 of each node)."""
+    """The newest advice of flows on every node, as its agent reported it (32 of each node)."""
     now_us = gateway.clock.now_us()
     found = [
         (f"{one.source}-{one.destination}", node, state, one)
