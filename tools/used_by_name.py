@@ -34,6 +34,8 @@ _ = (
 )  # fmt: skip
 # Fields of C structures (chart_lab.simulation.decide).
 _ = (used.n_link_ids, used.selector_error)
+# What aioquic reads: a transport parameter of ours, and the key of a certificate.
+_ = (used.scone_supported, used.private_key)
 # What libraries call or read: uvicorn, grpc, OpenTelemetry, asyncio, selectors, io, psycopg, html.parser.
 _ = (used.capture_signals, used.should_exit)
 _ = (used.datagram_received, used.error_received)

@@ -56,9 +56,11 @@ function LinkDetail({ linkId }: { linkId: string }) {
 
 /** What flows without an explicit rate are told here (docs/advice.md). */
 function adviceOf(link: Link): string {
-  const { scone, scone_police, quick_start, quick_start_threshold, quick_start_share, advice_prefixes } = link;
+  const { scone, scone_police, quick_start, quick_start_threshold, quick_start_share, advice_prefixes } =
+    link;
   const policed = scone_police ? ", and lose what they send above it" : "";
-  const share = quick_start_share < 1 ? `, each with up to ${formatShare(quick_start_share)} of what is spare` : "";
+  const share =
+    quick_start_share < 1 ? `, each with up to ${formatShare(quick_start_share)} of what is spare` : "";
   const upTo = `up to ${formatShare(quick_start_threshold)} of the capacity`;
   const told = [
     ...(scone ? [`QUIC connections are advised of their rate (SCONE)${policed}. `] : []),
