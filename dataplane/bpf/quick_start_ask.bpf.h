@@ -179,12 +179,17 @@ QS_FUNCTION int quick_start_due(struct __sk_buff *skb) {
     return true;
 }
 
-/* A packet without data goes ahead of this one: a clone of it, which passes the classifier once more. */
-static __always_inline void qs_send_ahead(struct __sk_buff *skb) {
+/* A packet without data goes ahead of this one: a clone of it, which passes the classifier once more before this
+ * returns. What it could not say is left out: the next one could not either. */
+static __always_inline void qs_send_ahead(struct __sk_buff *skb, const struct qs_flow_key *flow) {
     __u32 mark = skb->mark;
+    struct qs_flow_key key = *flow;
     skb->mark = CHART_MARK_AHEAD;
     bpf_clone_redirect(skb, skb->ifindex, 0);
     skb->mark = mark;
+    struct qs_flow *after = bpf_map_lookup_elem(&qs_flows, &key);
+    if (after && (after->state == QS_ANSWERED || after->state == QS_DUE))
+        after->state = QS_REPORTED;
 }
 
 /* A clone that goes ahead loses its data, and what its flags say about it. `ip`: octets to its header. False: it cannot
@@ -245,7 +250,7 @@ QS_FUNCTION int quick_start_host(struct __sk_buff *skb, const struct chart_packe
         return ask_at_first(skb, packet, config->quick_start_rate, true);
     if (skb->len > ip + transport + packet->header) {
         if (quick_start_due(skb))
-            qs_send_ahead(skb);
+            qs_send_ahead(skb, &packet->key);
         return 0;
     }
     if ((flags & TCP_FLAG_ACK) && !(flags & TCP_FLAG_RST))

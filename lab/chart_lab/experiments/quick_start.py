@@ -261,9 +261,8 @@ def cost() -> dict[str, dict[str, float]]:
     return told
 
 
-def measure(product: Installation, seed: int, repeat: int, report: Report) -> Found:
-    """All transfers, the connections at once, and the node that drops options."""
-    found = Found(cost=cost())
+def measure(product: Installation, seed: int, repeat: int, report: Report, found: Found) -> None:
+    """All transfers, the connections at once, those that lie, and the node that drops options."""
     with (
         product.network(line(topology.load("demo")), seed) as lab,
         client(product.settings) as rest,
@@ -285,7 +284,6 @@ def measure(product: Installation, seed: int, repeat: int, report: Report) -> Fo
         ask(rest, REQUEST_BPS)
         with options_dropped(lab):
             found.connected_dropped_s = [ends.transfer(1000, "cubic")[1] for _ in range(3)]
-    return found
 
 
 def gains(found: Found, way: str) -> Iterator[Figure]:
@@ -333,9 +331,12 @@ def table(found: Found) -> str:
 
 def run(settings: Settings, report: Report) -> Outcome:
     """One network on the platform as it is installed. Raises LabError."""
+    report("what other packets pay", 0.0)
+    # Before there is a platform: its processes would be measured too.
+    found = Found(cost=cost())
     with installed.installation(report) as product:
         try:
-            found = measure(product, settings.seed, settings.repeat or REPEAT, report)
+            measure(product, settings.seed, settings.repeat or REPEAT, report, found)
         except installed.FAILURES as error:
             raise LabError(str(error)) from error
     details = {
