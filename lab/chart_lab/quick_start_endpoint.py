@@ -5,7 +5,7 @@
 
 The sender takes orders on standard input, one in a line:
 
-    push OCTETS CONGESTION          one connection that carries so much
+    push OCTETS CONGESTION          one connection that carries so much; `in-band`: it asks for a rate itself
     again OCTETS CONGESTION IDLE_S  the same, once more after an idle time; its beginning is that of the second part
     pull OCTETS CONGESTION          one connection whose listener sends so much when it is asked
     burst COUNT                     so many connections at once that carry nothing
@@ -40,6 +40,9 @@ CONGESTION = ("cubic", "bbr")
 _ETH_P_IP = 0x0800
 _TCP, _SYN, _ACK = 6, 0x02, 0x10
 _CHUNK = bytes(65_536)
+# A program's own request in band (dataplane/bpf/signal_socket.h).
+_SOL_SIGNAL, _SO_REQUEST = 0x4348, 1
+_ALL_THAT_IS_SPARE = struct.pack("QQBBBBI", 0, 2**64 - 1, 0, 0, 0, 0, 0)
 _LIMIT_S = 60.0
 
 
@@ -158,6 +161,9 @@ def _await_acknowledgement(connection: socket.socket) -> None:
 def transfer(peer: str, port: int, octets: int, congestion: str, idle_s: float = 0.0) -> None:
     """One connection that carries so many octets; with ``idle_s`` twice, with so much time between."""
     with socket.socket() as connection:
+        if congestion == "in-band":
+            connection.setsockopt(_SOL_SIGNAL, _SO_REQUEST, _ALL_THAT_IS_SPARE)
+            congestion = "cubic"
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
         connection.settimeout(_LIMIT_S)
         began_s = time.monotonic()

@@ -1,11 +1,11 @@
 """`quick-start`: short transfers that begin with a rate that routers approved, on the platform as it is installed.
 
 Four nodes in a line, 100 Mb/s, RTT 200 ms. Connections from the first node to the last carry 256 KB or 1 MB, in turns
-under CUBIC and BBR without Quick-Start, and under CUBIC with it; the time is from the beginning of the connection until
-the last octet has arrived. The same where the listener sends, and after an idle time, from its end. Then a hundred
-connections ask at once; a receiver reports higher rates than arrived; and at last what has IP options does not pass a
-link any more (Floyd and others, Quick-Start for TCP and IP, RFC 4782). What a link that answers requests costs other
-packets comes from the kernel's test run (dataplane/bpf/tests/advice_cost.c).
+under CUBIC and BBR without Quick-Start, under CUBIC with it, and at a rate asked in band; the time is from the
+beginning of the connection until the last octet has arrived. The same where the listener sends, and after an idle time,
+from its end. Then a hundred connections ask at once; a receiver reports higher rates than arrived; and at last what has
+IP options does not pass a link any more (Floyd and others, Quick-Start for TCP and IP, RFC 4782). What a link that
+answers requests costs other packets comes from the kernel's test run (dataplane/bpf/tests/advice_cost.c).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ PORT = 5301
 REQUEST_BPS = 100_000_000
 SIZES = {"256k": 256_000, "1m": 1_000_000}
 CONTROLS = ("cubic", "bbr", "quick-start")
+# CHART's own: the program asks for what the path has to spare, for who opens a connection and sends.
+IN_BAND = "in-band"
 # Who sends and when, and what the figures of it are called.
 WAYS = {"push": "", "pull": "/from=listener", "again": "/after=idle"}
 # Longer than any retransmission timeout here.
@@ -212,13 +214,13 @@ def above_threshold(arrivals: Sequence[tuple[float, int]], threshold_bps: float)
 
 def transfers(ends: Endpoints, rest: httpx.Client, repeat: int, report: Report, found: Found) -> None:
     """Every size under every control, sent by either end and after an idle time, in turns."""
-    turns = list(interleaved(CONTROLS, repeat))
+    turns = list(interleaved((*CONTROLS, IN_BAND), repeat))
     for number, (_, control) in enumerate(turns):
         report(f"transfers under {control}", 0.1 + 0.5 * number / len(turns))
         ask(rest, REQUEST_BPS if control == "quick-start" else 0)
-        own = "bbr" if control == "bbr" else "cubic"
+        own = control if control in ("bbr", IN_BAND) else "cubic"
         for size, octets in SIZES.items():
-            for way in WAYS:
+            for way in ("push",) if control == IN_BAND else WAYS:
                 if way == "push":
                     seconds, _, rate = ends.transfer(octets, own)
                     if control == "quick-start":
@@ -292,8 +294,10 @@ def gains(found: Found, way: str) -> Iterator[Figure]:
         medians = {control: statistics.median(found.seconds[size, control, way]) for control in CONTROLS}
         own, goal = medians["quick-start"], ">= 3" if way == "push" else None
         yield Figure(f"gain_{size}{WAYS[way]}", medians["cubic"] / own, "ratio", goal, medians["bbr"] / own)
-        for control in CONTROLS:
-            yield Figure(f"transfer_{size}_s{WAYS[way]}/cc={control}", medians[control], "s")
+        if way == "push":
+            medians[IN_BAND] = statistics.median(found.seconds[size, IN_BAND, way])
+        for control, median_s in medians.items():
+            yield Figure(f"transfer_{size}_s{WAYS[way]}/cc={control}", median_s, "s")
 
 
 def found_out(steps: int, lied: int, detected: int) -> Iterator[Figure]:

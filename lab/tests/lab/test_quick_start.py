@@ -6,7 +6,7 @@ import pytest
 
 from chart_lab import experiments
 from chart_lab.experiments import quick_start
-from chart_lab.experiments.quick_start import CONTROLS, SIZES, WAYS, Found, above_threshold, evaluate
+from chart_lab.experiments.quick_start import CONTROLS, IN_BAND, SIZES, WAYS, Found, above_threshold, evaluate
 from chart_lab.quick_start_endpoint import Asked, asked, rate_bps
 from chart_lab.quick_start_liar import lie, syn_ack
 
@@ -72,7 +72,8 @@ def test_approvals_of_a_window_count_together() -> None:
 def test_figures() -> None:
     seconds = {"cubic": [1.2, 1.1, 9.0], "bbr": [0.8] * 3, "quick-start": [0.3, 0.4, 0.3]}
     found = Found(
-        seconds={(size, control, way): seconds[control] for size in SIZES for control in CONTROLS for way in WAYS},
+        seconds={(size, control, way): seconds[control] for size in SIZES for control in CONTROLS for way in WAYS}
+        | {(size, IN_BAND, "push"): [0.7] for size in SIZES},
         lies={1: (100, 70), 2: (0, 0)},
         cost={"router": {"ratio": 1.004}, "host": {"ratio": 1.6}},
         bursts=[(0.0, 81_920_000), (0.01, 5_120_000), (0.02, 0)],
