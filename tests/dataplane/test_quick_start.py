@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     changed = {"delay_ms": DELAY_MS, "loss": 0.0, "rate_mbit": 100.0}
     links = [topology.Link.model_validate({**link.model_dump(), **changed}) for link in loaded.links]
     state = tmp_path_factory.mktemp("labs")
-    with Lab(loaded.model_copy(update={"links": links}), "tquick", state_dir=state) as built:
+    with Lab(loaded.model_copy(update={"links": links}), f"t{secrets.token_hex(3)}", state_dir=state) as built:
         for node, other in (("alpha", "bravo"), ("bravo", "alpha")):
             built.exec(node, ["ip", "addr", "add", f"{IPV6[node]}/64", "dev", f"to-{other}", "nodad"])
         yield built
