@@ -15,7 +15,6 @@
 #define IPV6_BYTES 40
 #define IPV6_HOP_BY_HOP 0
 #define TCP_BYTES 20
-#define TCP_FLAG_FIN 0x01
 #define TCP_FLAG_SYN 0x02
 #define TCP_FLAG_RST 0x04
 #define TCP_FLAG_ACK 0x10

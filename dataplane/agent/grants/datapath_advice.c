@@ -106,8 +106,8 @@ struct newest {
     uint64_t now_ns;
 };
 
-/* A place for a flow of this time, whose age is written; NULL: as many are newer. */
-static struct datapath_advised *place(struct newest *newest, uint64_t at_ns) {
+/* A place for a flow of this time, whose age and ends are written; NULL: as many are newer. */
+static struct datapath_advised *place(struct newest *newest, uint64_t at_ns, const struct qs_flow_key *ends) {
     uint64_t age_ms = (newest->now_ns - at_ns) / 1000000;
     struct datapath_advised *flow = newest->n < newest->max ? &newest->flows[newest->n] : NULL;
 
@@ -118,18 +118,22 @@ static struct datapath_advised *place(struct newest *newest, uint64_t at_ns) {
         return NULL;
     newest->n += flow == &newest->flows[newest->n];
     *flow = (struct datapath_advised){.age_ms = age_ms < UINT32_MAX ? (uint32_t)age_ms : UINT32_MAX};
+    datapath_write_address(ends->source, ends->source_port, flow->source, sizeof(flow->source));
+    datapath_write_address(ends->destination, ends->destination_port, flow->destination, sizeof(flow->destination));
     return flow;
 }
 
 static void take_scone(const void *key, const void *value, struct newest *newest) {
     const struct chart_packet_key *packet = key;
     const struct chart_scone_flow *told = value;
-    struct datapath_advised *flow = told->highest_plus_one ? place(newest, told->noted_ns) : NULL;
+    struct qs_flow_key ends = {.source_port = packet->source_port, .destination_port = packet->destination_port};
+    struct datapath_advised *flow;
 
+    memcpy(ends.source, packet->source, sizeof(ends.source));
+    memcpy(ends.destination, packet->destination, sizeof(ends.destination));
+    flow = told->highest_plus_one ? place(newest, told->noted_ns, &ends) : NULL;
     if (!flow)
         return;
-    datapath_write_address(packet->source, packet->source_port, flow->source, sizeof(flow->source));
-    datapath_write_address(packet->destination, packet->destination_port, flow->destination, sizeof(flow->destination));
     flow->protocol = packet->protocol;
     flow->standard = "scone";
     flow->ifindex = packet->ifindex;
@@ -137,14 +141,11 @@ static void take_scone(const void *key, const void *value, struct newest *newest
 }
 
 static void take_quick_start(const void *key, const void *value, struct newest *newest) {
-    const struct qs_flow_key *ends = key;
     const struct qs_flow *told = value;
-    struct datapath_advised *flow = told->approved ? place(newest, told->asked_ns) : NULL;
+    struct datapath_advised *flow = told->approved ? place(newest, told->asked_ns, key) : NULL;
 
     if (!flow)
         return;
-    datapath_write_address(ends->source, ends->source_port, flow->source, sizeof(flow->source));
-    datapath_write_address(ends->destination, ends->destination_port, flow->destination, sizeof(flow->destination));
     flow->protocol = IPPROTO_TCP;
     flow->standard = "quick-start";
     flow->advised_bps = chart_qs_bps(told->approved);

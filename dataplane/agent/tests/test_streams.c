@@ -48,21 +48,12 @@ void agent_log(const char *level, const char *format, ...) {
 
 struct seen {
     int records[STREAMS_IN_COUNT];
-    int tombstones;
-    int connected;
-    int undelivered;
-    char key[80];
-    char traceparent[80];
+    int tombstones, connected, undelivered;
+    char key[80], traceparent[80];
     struct decide *decide;
-    char link_interface[32];
-    uint64_t link_capacity_bps;
-    bool link_scone;
-    bool link_quick_start;
-    double link_quick_start_threshold, link_quick_start_share;
-    bool link_scone_police;
-    char link_advice_prefix[32];
-    bool says_quick_start;
-    uint64_t quick_start_bps;
+    struct messages_link link; /* but its texts */
+    char link_interface[32], link_advice_prefix[32];
+    struct messages_policy policy;
     int last_take;
 };
 
@@ -70,12 +61,7 @@ static void on_link(const struct messages_link *link, void *context) {
     struct seen *seen = context;
 
     snprintf(seen->link_interface, sizeof(seen->link_interface), "%s", link->interface);
-    seen->link_capacity_bps = link->capacity_bps;
-    seen->link_scone = link->scone;
-    seen->link_quick_start = link->quick_start;
-    seen->link_quick_start_threshold = link->quick_start_threshold;
-    seen->link_quick_start_share = link->quick_start_share;
-    seen->link_scone_police = link->scone_police;
+    seen->link = *link;
     snprintf(seen->link_advice_prefix, sizeof(seen->link_advice_prefix), "%s",
              link->n_advice_prefixes == 1 ? link->advice_prefixes[0] : "");
 }
@@ -83,8 +69,7 @@ static void on_link(const struct messages_link *link, void *context) {
 static void on_policy(const struct messages_policy *policy, void *context) {
     struct seen *seen = context;
 
-    seen->says_quick_start = policy->says_quick_start;
-    seen->quick_start_bps = policy->quick_start_bps;
+    seen->policy = *policy;
 }
 
 static void on_record(const struct streams_record *record, void *context) {
@@ -420,17 +405,17 @@ static void topology_of_this_node_only(void **state) {
     assert_string_equal(seen->link_interface, "");
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "alpha:to-bravo", &entity.base), 1);
     assert_string_equal(seen->link_interface, "to-bravo");
-    assert_int_equal(seen->link_capacity_bps, 7);
-    assert_true(seen->link_scone);
-    assert_true(seen->link_scone_police);
-    assert_true(seen->link_quick_start_threshold == 0.75);
-    assert_true(seen->link_quick_start_share == 0.5);
+    assert_int_equal(seen->link.capacity_bps, 7);
+    assert_true(seen->link.scone);
+    assert_true(seen->link.scone_police);
+    assert_true(seen->link.quick_start_threshold == 0.75);
+    assert_true(seen->link.quick_start_share == 0.5);
     assert_string_equal(seen->link_advice_prefix, "10.4.0.0/16");
-    assert_true(seen->link_quick_start);
+    assert_true(seen->link.quick_start);
     assert_int_equal(take(seen, STREAMS_TOPOLOGY, "alpha:to-bravo", NULL), 1);
     assert_string_equal(seen->link_interface, "");
-    assert_false(seen->link_scone);
-    assert_false(seen->link_quick_start);
+    assert_false(seen->link.scone);
+    assert_false(seen->link.quick_start);
 }
 
 static void policies_and_garbage(void **state) {
@@ -459,16 +444,16 @@ static void what_new_connections_ask_for(void **state) {
     Chart__V1__Policy policy = CHART__V1__POLICY__INIT;
 
     take(seen, STREAMS_POLICY, "alpha", &policy.base);
-    assert_false(seen->says_quick_start);
+    assert_false(seen->policy.says_quick_start);
     policy.quick_start_case = CHART__V1__POLICY__QUICK_START_QUICK_START_REQUEST_BPS;
     take(seen, STREAMS_POLICY, "alpha", &policy.base);
-    assert_true(seen->says_quick_start);
-    assert_int_equal(seen->quick_start_bps, 0);
+    assert_true(seen->policy.says_quick_start);
+    assert_int_equal(seen->policy.quick_start_bps, 0);
     policy.quick_start_request_bps = 80000000;
     take(seen, STREAMS_POLICY, "alpha", &policy.base);
-    assert_int_equal(seen->quick_start_bps, 80000000);
+    assert_int_equal(seen->policy.quick_start_bps, 80000000);
     take(seen, STREAMS_POLICY, "alpha", NULL);
-    assert_false(seen->says_quick_start);
+    assert_false(seen->policy.says_quick_start);
 }
 
 static int keep_reason(const struct decide_status *status, void *context) {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "classify.skel.h"
+#include "grants/selectors.h"
 #include "maps.h"
 
 #define LOOPBACK 1
@@ -28,6 +29,25 @@ static __attribute__((unused)) struct chart_link counters(void) {
     uint32_t ifindex = LOOPBACK;
     assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.links), &ifindex, &link), 0);
     return link;
+}
+
+/* A grant of 3 Mb/s for packets of a protocol to port 444, and a link that gives advice. */
+static __attribute__((unused)) void put_grant_and_link(struct chart_node_config config, uint8_t protocol) {
+    static uint32_t generation;
+    struct decide_selector selector = {.protocol = protocol, .destination_port = 444};
+    struct chart_selector_table table = {.count = 1};
+    struct chart_grant_key key = {.node = config.node, .grant = 7};
+    struct chart_link link = {.link_header_bytes = 14};
+    struct chart_rate rate = {.gr_bps = 3000000, .enforce = 1, .gr_expires_ns = in_ms(60000)};
+    uint32_t zero = 0, ifindex = LOOPBACK;
+    assert_int_equal(selector_to_kernel(&selector, &table.selectors[0]), 0);
+    table.selectors[0].grant = key.grant;
+    config.generation = ++generation;
+    put(skeleton->maps.selectors, &zero, &table);
+    put(skeleton->maps.rates, &key, &rate);
+    put(skeleton->maps.links, &ifindex, &link);
+    put(skeleton->maps.node_config, &zero, &config);
+    skeleton->bss->advising_links = 1;
 }
 
 static int load(void **state) {

@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "classifier.h"
-#include "grants/selectors.h"
 #include "lib/advice/quick_start_host.h"
 
 #define NODE 42
-#define GRANT 7
 #define ETHERNET_BYTES 14
 #define FRAME_MAX 400
 #define OPTIONS_MAX 40
@@ -36,23 +34,10 @@ static void advise(uint64_t fair_bps, uint64_t spare_bps, int64_t lease_ms) {
 
 /* A link with a fair rate of 50 Mb/s and a spare rate of 90, and a grant of 3 Mb/s for TCP to port 444. */
 static void set_up_host(uint32_t quick_start_rate) {
-    static uint32_t generation;
-    struct decide_selector selector = {.protocol = IPPROTO_TCP, .destination_port = 444};
-    struct chart_selector_table table = {.count = 1};
-    struct chart_node_config config = {
-        .node = NODE, .enforce = 1, .generation = ++generation, .quick_start_rate = quick_start_rate};
-    struct chart_grant_key key = {.node = NODE, .grant = GRANT};
-    struct chart_link link = {.link_header_bytes = ETHERNET_BYTES};
-    struct chart_rate rate = {.gr_bps = 3 * MBPS, .enforce = 1, .gr_expires_ns = in_ms(60000)};
-    uint32_t zero = 0, ifindex = LOOPBACK;
-    assert_int_equal(selector_to_kernel(&selector, &table.selectors[0]), 0);
-    table.selectors[0].grant = GRANT;
-    put(skeleton->maps.selectors, &zero, &table);
-    put(skeleton->maps.rates, &key, &rate);
-    put(skeleton->maps.links, &ifindex, &link);
-    put(skeleton->maps.node_config, &zero, &config);
+    struct chart_node_config config = {.node = NODE, .enforce = 1, .quick_start_rate = quick_start_rate};
+    uint32_t ifindex = LOOPBACK;
+    put_grant_and_link(config, IPPROTO_TCP);
     bpf_map_delete_elem(bpf_map__fd(skeleton->maps.qs_links), &ifindex);
-    skeleton->bss->advising_links = 1;
     advise(50 * MBPS, 90 * MBPS, 60000);
 }
 

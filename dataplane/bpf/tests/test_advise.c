@@ -17,7 +17,6 @@
 #include "lib/advice/scone.h"
 
 #define NODE 42
-#define GRANT 7
 #define ETHERNET_BYTES 14
 #define DATA_BYTES 65 /* odd: the checksum pads it */
 #define FRAME_MAX 200
@@ -30,23 +29,11 @@ struct packet {
 
 /* A link that gives advice of 10 Mb/s, and a grant of 3 Mb/s for UDP to port 444. */
 static void set_up(void) {
-    static uint32_t generation;
-    struct decide_selector selector = {.protocol = IPPROTO_UDP, .destination_port = 444};
-    struct chart_selector_table table = {.count = 1};
-    struct chart_node_config config = {.node = NODE, .enforce = 1, .generation = ++generation};
-    struct chart_grant_key key = {.node = NODE, .grant = GRANT};
-    struct chart_link link = {.link_header_bytes = ETHERNET_BYTES};
+    struct chart_node_config config = {.node = NODE, .enforce = 1};
     struct chart_link_advice advice = {.scone = 1, .fair_bps = 10 * MBPS, .fair_expires_ns = in_ms(60000)};
-    struct chart_rate rate = {.gr_bps = 3 * MBPS, .enforce = 1, .gr_expires_ns = in_ms(60000)};
-    uint32_t zero = 0, ifindex = LOOPBACK;
-    assert_int_equal(selector_to_kernel(&selector, &table.selectors[0]), 0);
-    table.selectors[0].grant = GRANT;
-    put(skeleton->maps.selectors, &zero, &table);
-    put(skeleton->maps.rates, &key, &rate);
-    put(skeleton->maps.links, &ifindex, &link);
+    uint32_t ifindex = LOOPBACK;
+    put_grant_and_link(config, IPPROTO_UDP);
     put(skeleton->maps.link_advice, &ifindex, &advice);
-    put(skeleton->maps.node_config, &zero, &config);
-    skeleton->bss->advising_links = 1;
 }
 
 static void advise(uint64_t fair_bps, int64_t lease_ms) {

@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from typing import Any
 import httpx
 import yaml
 
+from chart.common.processes import end_process
 from chart.maintenance.postgres_server import PostgresUnavailableError
 from chart_lab import enrolment
 from chart_lab.errors import LabError
@@ -155,6 +157,20 @@ def _in_sentences() -> Iterator[None]:
         yield
     except FAILURES as error:
         raise LabError(str(error)) from error
+
+
+def begin(stack: contextlib.ExitStack, lab: Lab, node: str, command: list[str]) -> subprocess.Popen[str]:
+    """A program on a node that says `ready` when it has begun, and is ended with the stack; it takes orders on standard
+    input. Raises LabError when it does not begin.
+    """
+    process = lab.popen(node, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    # After its end: somebody may be reading.
+    stack.callback(process.stdout.close)
+    stack.callback(end_process, process)
+    if "ready" not in process.stdout.readline():
+        raise LabError(f"the program of {node} does not begin: {' '.join(command[1:])}")
+    return process
 
 
 def change_links(rest: httpx.Client, link_ids: Iterable[str], **fields: Any) -> None:

@@ -24,7 +24,6 @@ from typing import IO, Any
 
 import httpx
 
-from chart.common.processes import end_process
 from chart_lab import quick_start_endpoint, topology
 from chart_lab.errors import LabError
 from chart_lab.experiments import installed
@@ -167,12 +166,9 @@ def endpoints(lab: Lab) -> Iterator[Endpoints]:
     told, processes = Told(), []
     with ExitStack() as stack:
         for node, words in ((RECEIVER, ["receive"]), (SENDER, ["send", lab.address(RECEIVER)])):
-            process = lab.popen(node, [*ENDPOINT, *words, str(PORT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            process = installed.begin(stack, lab, node, [*ENDPOINT, *words, str(PORT)])
             processes.append(process)
-            stack.callback(end_process, process)
             assert process.stdout is not None
-            if "ready" not in process.stdout.readline():
-                raise LabError(f"the endpoint of {node} does not begin")
             threading.Thread(target=told.follow, args=(process.stdout,), daemon=True).start()
         yield Endpoints(told, processes[-1])
 
@@ -239,13 +235,9 @@ def overstated(lab: Lab) -> int:
 def lies(lab: Lab, ends: Endpoints, rest: httpx.Client, steps: int) -> tuple[int, int]:
     """How many responses reported so many steps more than arrived, and how many of them were found out."""
     ask(rest, LIES[steps])
-    command = [*LIAR, str(LIAR_PORT), str(steps)]
-    liar = lab.popen(RECEIVER, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with ExitStack() as stack:
-        stack.callback(end_process, liar)
+        liar = installed.begin(stack, lab, RECEIVER, [*LIAR, str(LIAR_PORT), str(steps)])
         assert liar.stdout is not None
-        if "ready" not in liar.stdout.readline():
-            raise LabError("the receiver that lies does not begin")
         told = Told()
         threading.Thread(target=told.follow, args=(liar.stdout,), daemon=True).start()
         before = overstated(lab)

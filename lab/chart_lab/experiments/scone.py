@@ -22,7 +22,6 @@ from typing import Any
 
 import httpx
 
-from chart.common.processes import end_process
 from chart_lab import scone_endpoint, topology
 from chart_lab.errors import LabError
 from chart_lab.experiments import installed
@@ -74,12 +73,7 @@ def endpoints(lab: Lab, path: Path) -> Iterator[None]:
             (RECEIVER, ["receive", peer, ports, str(path)]),
             (SENDER, ["send", own, peer, f"{INTERVAL_S:g}", ports]),
         ):
-            process = lab.popen(node, [*ENDPOINT, *words], stdout=subprocess.PIPE)
-            stack.callback(end_process, process)
-            assert process.stdout is not None
-            stack.callback(process.stdout.close)
-            if "ready" not in process.stdout.readline():
-                raise LabError(f"the endpoint of {node} does not begin")
+            installed.begin(stack, lab, node, [*ENDPOINT, *words])
         yield
 
 
@@ -176,13 +170,7 @@ def policed(lab: Lab, rest: httpx.Client) -> dict[int, Told]:
                 (RECEIVER, ["receive", peer, str(port)]),
                 (SENDER, ["send", own, peer, str(port), str(factor), f"{POLICED_S:g}"]),
             ):
-                process = lab.popen(node, [*QUIC, *words], stdout=subprocess.PIPE)
-                stack.callback(end_process, process)
-                assert process.stdout is not None
-                stack.callback(process.stdout.close)
-                if "ready" not in process.stdout.readline():
-                    raise LabError(f"the QUIC endpoint of {node} does not begin")
-                processes[port].append(process)
+                processes[port].append(installed.begin(stack, lab, node, [*QUIC, *words]))
         told = {port: _told(*ends) for port, ends in processes.items()}
     for identity in made:
         rest.post(f"/v1/rate-requests/{identity}/release").raise_for_status()

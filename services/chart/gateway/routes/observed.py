@@ -28,6 +28,10 @@ router = APIRouter(prefix="/v1", responses=responses(401, 403, 422, 429, 500, 50
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 _PROTOCOLS = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
 
+FlowPart = Annotated[
+    str, Query(max_length=160, description="SOURCE-DESTINATION or a part of it.", examples=["10.0.0.1:40000-"])
+]
+
 
 @router.get("/audit", tags=["operations"], summary="Audit records")
 async def list_audit(
@@ -131,9 +135,7 @@ async def get_record_checks(gateway: Context, _principal: Operator) -> observed.
 async def list_in_band_flows(
     gateway: Context,
     _principal: Operator,
-    flow: Annotated[
-        str, Query(max_length=160, description="SOURCE-DESTINATION or a part of it.", examples=["10.0.0.1:40000-"])
-    ] = "",
+    flow: FlowPart = "",
     limit: Limit = 1000,
 ) -> observed.InBandFlows:
     """State of every node on their paths, as its agent last reported it (every two seconds)."""
@@ -145,9 +147,7 @@ async def list_in_band_flows(
 async def list_advised_flows(
     gateway: Context,
     _principal: Operator,
-    flow: Annotated[
-        str, Query(max_length=160, description="SOURCE-DESTINATION or a part of it.", examples=["10.0.0.1:40000-"])
-    ] = "",
+    flow: FlowPart = "",
     limit: Limit = 1000,
 ) -> observed.AdvisedFlows:
     """The newest advice of flows on every node, as its agent reported it (32 of each node)."""
